@@ -1,9 +1,9 @@
-//! The allocation map: what `$Bitmap` says, and every cluster that an attribute of any record has.
+//! The allocation map: the content of `$Bitmap`, and every cluster of an attribute of any record.
 //!
-//! One pass over the MFT in its own order finds the clusters. Each is looked up in the bitmap. What the bitmap calls
-//! free and a file has is a difference: it is noted, and allocated. Clusters that no file has stay allocated, and are
-//! noted, too. Nothing is called free where the bitmap itself is in doubt. It has no checksum: where a part of a file
-//! is lost, its clusters may be free in the bitmap, and nothing is called free either.
+//! One pass over the MFT in its own order finds the clusters, and looks up each in the bitmap. A cluster that is free
+//! in the bitmap but belongs to a file is a difference: it is recorded, and counts as allocated. Clusters that no file
+//! has stay allocated, and are also recorded. Nothing is free if the bitmap itself is in doubt. It has no checksum: if
+//! a part of a file is lost, the bitmap may mark its clusters as free, so nothing is free then, either.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -21,17 +21,17 @@ use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
 
 const STRUCTURE: &str = "bitmap";
-/// Record of the map of clusters.
+/// Record of the bitmap of clusters.
 pub(super) const BITMAP_RECORD: u64 = 6;
-/// Bytes of the bitmap that are read at once.
+/// Bytes of one read of the bitmap.
 const PIECE_BYTES: usize = 64 << 10;
-/// Bytes of the bitmap that are read at once to look up a file's clusters.
+/// Bytes of one read of the bitmap for the look-up of a file's clusters.
 const LOOK_BYTES: u64 = 4096;
-/// Longest map. What follows is allocated in doubt.
+/// Maximum length of a map. Further parts are doubtful.
 const RUNS_MAX: usize = 4 << 20;
-/// The lists of runs that draw equal parts of the memory of a map: of the bitmap, of files, and of both.
+/// Number of lists of runs that draw equal parts of the memory of a map: those of the bitmap, of files, and of both.
 const PARTS: usize = 3;
-/// Bytes of memory of all of them.
+/// Maximum memory for all of them, in bytes.
 const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<Use>();
 
 /// Clusters with one use, from `first` up to `end`.
@@ -83,7 +83,7 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
     Ok(finish(ntfs, whole))
 }
 
-/// Returns the runs in bytes, cut off at the end of the volume, with what lies behind the clusters.
+/// Returns the runs in bytes, limited to the volume, and a run for the bytes behind the clusters.
 fn finish(ntfs: &Ntfs<'_>, uses: Vec<Use>) -> Vec<Allocation> {
     let volume_bytes = ntfs.mft.clusters().volume.size_bytes();
     let allocation = |start_bytes: u64, end_bytes: u64, class| {
@@ -96,14 +96,14 @@ fn finish(ntfs: &Ntfs<'_>, uses: Vec<Use>) -> Vec<Allocation> {
     inside.chain(outside).collect()
 }
 
-/// Runs in order, merged where they follow each other with one class.
+/// Sorted runs. Adjacent ones with the same class are merged.
 struct Uses {
     runs: Vec<Use>,
     runs_max: usize,
 }
 
 impl Uses {
-    /// Returns no runs. Once there are `runs_max`, the last one takes what follows, and is in doubt.
+    /// Returns an empty list. After `runs_max` runs, the last one extends over the rest, and is doubtful.
     fn of_at_most(runs_max: usize) -> Uses {
         Uses { runs: Vec::new(), runs_max }
     }
@@ -124,7 +124,7 @@ impl Uses {
     }
 }
 
-/// Returns `base` with `above` over it. Both are in order; where two of `above` overlap, the first counts.
+/// Returns `base` overlaid with `above`. Both are sorted; if two runs of `above` overlap, the first one wins.
 fn overlay(base: &[Use], above: &[Use], runs_max: usize) -> Vec<Use> {
     let (mut uses, mut at, mut above) = (Uses::of_at_most(runs_max), 0, above.iter().peekable());
     for below in base {
@@ -145,25 +145,25 @@ fn overlay(base: &[Use], above: &[Use], runs_max: usize) -> Vec<Use> {
     uses.runs
 }
 
-/// What records reach.
+/// The clusters that records reach.
 struct Reached<'r> {
     bitmap: Option<&'r ClusterMap<'r>>,
     ntfs: &'r Ntfs<'r>,
-    /// Metadata, and clusters that the bitmap calls free.
+    /// Metadata, and clusters that are free in the bitmap.
     uses: Vec<Use>,
     runs_max: usize,
-    /// Whether there are more of them than are kept.
+    /// Whether there are more of them than can be kept.
     is_short: bool,
-    /// Clusters of all attributes. More than the volume has: files overlap.
+    /// Number of clusters of all attributes. If it exceeds that of the volume, files overlap.
     clusters: u64,
-    /// Clusters that the volume has.
+    /// Number of clusters of the volume.
     room: u64,
 }
 
 impl Reached<'_> {
     fn add_record(&mut self, record: &Record) -> Result<(), GuestError> {
-        // The pass meets the other records of a file by itself, but for those that are no records any more. Lists that
-        // lie on each other are read as long as files have fewer clusters than there are.
+        // The pass reaches the other records of a file on its own, except those that are no longer valid records.
+        // Overlapping lists are read as long as files have fewer clusters than the volume.
         let has_list = record.base.is_none() && record.attributes().any(|found| found.kind == ATTRIBUTE_LIST);
         if has_list
             && self.clusters <= self.room
@@ -176,7 +176,7 @@ impl Reached<'_> {
             let mut runs = Vec::new();
             let decoded = runs::decode(part.pairs, part.first, self.ntfs.geometry.clusters, &mut runs);
             let end = runs.last().map_or(part.first, Run::end);
-            // Some drivers leave the last cluster out, which is 0 then.
+            // Some drivers leave out the last cluster, which is 0 then.
             let is_short = part.last != 0 && end != part.last.wrapping_add(1);
             if let Err(problem) = decoded.and(if is_short { Err("its map is cut off") } else { Ok(()) }) {
                 self.ntfs.damage.note(self.ntfs.mft.damage(record.number, problem));
@@ -194,7 +194,7 @@ impl Reached<'_> {
     fn add(&mut self, found: Use) -> Result<(), GuestError> {
         self.clusters = self.clusters.saturating_add(found.end - found.first);
         if self.clusters > self.room {
-            // The map is in doubt as a whole, and looking on could take as long as someone wants.
+            // The whole map is in doubt, and a hostile volume could make the rest take any time.
             return Ok(());
         }
         let is_free = match self.bitmap {
@@ -210,7 +210,7 @@ impl Reached<'_> {
             self.uses.push(found);
         }
         if self.uses.len() >= self.runs_max {
-            // What follows is not looked at: as where files overlap, nothing counts as free.
+            // The rest is skipped. As with overlapping files, nothing counts as free.
             self.is_short = true;
             self.clusters = u64::MAX;
         }
@@ -218,7 +218,7 @@ impl Reached<'_> {
     }
 }
 
-/// Returns the use of an attribute's clusters.
+/// Returns the class of an attribute's clusters.
 fn class_of(record: &Record, attribute: &Attribute<'_>) -> AllocationClass {
     let owner = record.base.map_or(record.number, |base| base.record());
     let table = match (attribute.kind, owner) {
@@ -235,7 +235,7 @@ fn class_of(record: &Record, attribute: &Attribute<'_>) -> AllocationClass {
     AllocationClass::Table(table)
 }
 
-/// `$Bitmap`: a bit for each cluster, set where it is allocated.
+/// `$Bitmap`: a bit for each cluster, set if the cluster is allocated.
 pub(super) struct ClusterMap<'m> {
     stream: Stream,
     clusters: Clusters<'m>,

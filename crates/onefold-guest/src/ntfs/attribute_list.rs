@@ -1,4 +1,4 @@
-//! Attribute lists: which records hold the attributes of a file that does not fit into one.
+//! Attribute lists: the records with the attributes of a file that does not fit into one record.
 //!
 //! | bytes of an entry | field |
 //! |---|---|
@@ -9,7 +9,7 @@
 use super::record::Reference;
 use crate::bytes::Bytes;
 
-/// Longest list that NTFS makes.
+/// Maximum length of a list in NTFS.
 pub(super) const BYTES_MAX: u64 = 256 << 10;
 
 const ENTRY_BYTES_MIN: u16 = 24;
@@ -19,11 +19,11 @@ const ENTRY_BYTES_MIN: u16 = 24;
 pub(super) struct ListEntry {
     /// Type of the attribute.
     pub(super) kind: u32,
-    /// The record that holds it.
+    /// The record that contains it.
     pub(super) record: Reference,
 }
 
-/// Returns the entries of a list up to its end, or to where it makes no sense.
+/// Returns the entries of a list up to its end, or up to an invalid one.
 pub(super) fn entries(list: &[u8]) -> impl Iterator<Item = ListEntry> {
     let (list, mut at) = (Bytes(list), 0_usize);
     std::iter::from_fn(move || {
@@ -34,7 +34,8 @@ pub(super) fn entries(list: &[u8]) -> impl Iterator<Item = ListEntry> {
     })
 }
 
-/// Returns the records with attributes of a type, in the order of the list: for a stream, that of its parts.
+/// Returns the records with attributes of a type, in the order of the list, which for a stream is the order of its
+/// parts.
 pub(super) fn records_of(list: &[u8], kind: u32) -> Vec<Reference> {
     entries(list).filter(|entry| entry.kind == kind).map(|entry| entry.record).collect()
 }

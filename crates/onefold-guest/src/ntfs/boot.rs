@@ -1,4 +1,4 @@
-//! The boot sector: the sizes of an NTFS, and where its MFT begins.
+//! The boot sector: the sizes of an NTFS, and the start of its MFT.
 //!
 //! After "NTFS Documentation" of the Linux-NTFS project (`$Boot`). All numbers are little-endian.
 //!
@@ -19,7 +19,7 @@ use crate::error::GuestError;
 use crate::volume::VolumeReader;
 
 const SECTOR_LENGTH: usize = 512;
-/// Lengths of a sector, where the copy behind the last cluster is looked for.
+/// Possible sector lengths, which determine the place of the copy behind the last cluster.
 const BACKUP_SECTORS: [u64; 4] = [512, 1024, 2048, 4096];
 const SIGNATURE: [u8; 2] = [0x55, 0xaa];
 const MAKER: [u8; 8] = *b"NTFS    ";
@@ -58,14 +58,14 @@ impl Geometry {
 /// A boot sector that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Boot {
-    /// What it says.
+    /// Its content.
     pub(super) geometry: Geometry,
     /// Whether it is the copy, because the first one is damaged.
     pub(super) is_backup: bool,
 }
 
-/// Returns the boot sector of a volume; `None` if the volume is no NTFS. The copy counts where the first sector is
-/// an NTFS's and damaged, or is nobody's.
+/// Returns the boot sector of a volume; `None` if the volume is not NTFS. The copy is used if the first sector is a
+/// damaged one of NTFS, or is not recognised.
 pub(super) fn read(volume: &VolumeReader<'_>) -> Result<Option<Boot>, GuestError> {
     if volume.size_bytes() < SECTOR_LENGTH as u64 {
         return Ok(None);
@@ -91,7 +91,8 @@ fn sector(volume: &VolumeReader<'_>, offset: u64) -> Result<[u8; SECTOR_LENGTH],
     Ok(sector)
 }
 
-/// Returns the copy in the last sector of the volume, if there is one. It must lie where it says that the clusters end.
+/// Returns the copy in the last sector of the volume, if there is one. It must be at the end of the clusters that it
+/// claims.
 pub(super) fn backup(volume: &VolumeReader<'_>) -> Result<Option<Boot>, GuestError> {
     for sector_bytes in BACKUP_SECTORS {
         let Some(offset) = volume.size_bytes().checked_sub(sector_bytes) else { continue };
@@ -106,7 +107,7 @@ pub(super) fn backup(volume: &VolumeReader<'_>) -> Result<Option<Boot>, GuestErr
     Ok(None)
 }
 
-/// Returns what a boot sector says; `None` if it is none or makes no sense.
+/// Decodes a boot sector; `None` if it is not one or is invalid.
 fn decode(bytes: Bytes<'_>) -> Option<Geometry> {
     if bytes.array(3)? != MAKER || bytes.array(510)? != SIGNATURE {
         return None;
@@ -136,7 +137,7 @@ fn decode(bytes: Bytes<'_>) -> Option<Geometry> {
     (size_fits && geometry.mft_cluster < clusters).then_some(geometry)
 }
 
-/// Returns the bytes of an MFT record from how the boot sector states them.
+/// Returns the length of an MFT record from its value in the boot sector.
 fn record_bytes(stated: u8, cluster_bytes: u64) -> Option<u32> {
     let bytes = match stated {
         count @ ..=127 => u64::from(count).checked_mul(cluster_bytes)?,

@@ -1,4 +1,4 @@
-//! The content of a file: its main stream, or one of its other streams, and in which form that is stored.
+//! The content of a file: its main stream or an alternate stream, and the form in which it is stored.
 
 use std::ops::ControlFlow;
 
@@ -21,7 +21,7 @@ pub(super) struct Content {
     pub(super) size_bytes: u64,
     /// Its form; `None` if the stored bytes are the content.
     pub(super) form: Option<Form>,
-    /// Where it is stored; `None` if that is not here, or nowhere.
+    /// The stored stream; `None` if the content is stored elsewhere, or nowhere.
     pub(super) stream: Option<Stream>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Content {
 pub(super) enum Form {
     /// Encoded.
     Encoded(Encoding),
-    /// What a driver makes of it that no reader here knows.
+    /// A form that a driver defines and no reader here knows.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn reparse_of(file: &MftFile, mft: &Mft<'_>) -> Result<Option<Reparse
 }
 
 impl Content {
-    /// Returns the content of a file that has `reparse`. A directory's is the blocks of its index.
+    /// Returns the content of a file with `reparse`. For a directory, these are the blocks of its index.
     pub(super) fn of(file: &MftFile, reparse: Option<&Reparse>, mft: &Mft<'_>) -> Result<Content, GuestError> {
         if file.base.is_directory {
             return Ok(Content::of_stream(file.stream(INDEX_ALLOCATION, INDEX_OF_NAMES, mft)?));
@@ -64,13 +64,13 @@ impl Content {
         })
     }
 
-    /// Returns the content of a stream; that of an absent one is empty.
+    /// Returns the content of a stream. An absent stream is empty.
     pub(super) fn of_stream(stream: Option<Stream>) -> Content {
         let form = stream.as_ref().and_then(form_of);
         Content { size_bytes: stream.as_ref().map_or(0, |stream| stream.size_bytes), form, stream }
     }
 
-    /// Returns how it is encoded, if it is.
+    /// Returns its encoding.
     pub(super) fn encoding(&self) -> Option<Encoding> {
         match self.form {
             Some(Form::Encoded(encoding)) => Some(encoding),
@@ -100,7 +100,7 @@ impl Content {
         stream.broken.clone().map_or(Ok(()), |damage| Err(damage.into()))
     }
 
-    /// Fills `into` from byte `offset`; returns how many bytes there were before the end.
+    /// Fills `into` from byte `offset`. Returns how many bytes there were before the end.
     pub(super) fn read(&self, clusters: Clusters<'_>, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
         match (self.form, &self.stream) {
             (Some(Form::Encoded(encoding)), _) => Err(GuestError::Encoded(encoding)),
@@ -111,7 +111,7 @@ impl Content {
     }
 }
 
-/// Returns the form of a stream. A resident one is never compressed, whatever its flags say of later.
+/// Returns the form of a stream. A resident stream is never compressed, whatever its flags request for later.
 fn form_of(stream: &Stream) -> Option<Form> {
     let is_mapped = matches!(stream.body, StreamBody::Mapped(_));
     if stream.coding.is_encrypted() {
@@ -123,7 +123,8 @@ fn form_of(stream: &Stream) -> Option<Form> {
     }
 }
 
-/// Returns the extents of a stream in clusters. The cluster with the end of the written bytes counts as written.
+/// Returns the extents of a stream in clusters. The cluster that contains the end of the written bytes counts as
+/// written.
 fn extents(stream: &Stream, encoding: Option<Encoding>, cluster_bytes: u64) -> impl Iterator<Item = Extent> {
     let written_end = stream.initialized_bytes.div_ceil(cluster_bytes);
     stream.runs().iter().filter_map(|run| Some((run, run.cluster?))).flat_map(move |(run, cluster)| {

@@ -1,10 +1,10 @@
-//! Directories: listing all names, and finding one.
+//! Directories: lists all names, or finds one.
 //!
-//! A listing reads the blocks in their own order and each once, whatever the tree says, so a damaged tree costs no more
-//! names than its damaged blocks have. A search goes down the tree; where that is damaged, it lists.
+//! A listing reads the blocks in their own order and each once, whatever the tree says. So a damaged tree costs only
+//! the names of its damaged blocks. A search descends in the tree; if that is damaged, it lists.
 //!
-//! Any number of directories may name the same clusters, and an index block without names is sound in all of them. So
-//! a listing makes the directory the owner of what it reads, and ends where another directory is the owner.
+//! Any number of directories may name the same clusters, and an index block without names is valid in all of them. So a
+//! listing makes the directory the owner of the clusters that it reads, and ends at a cluster of another owner.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -24,19 +24,19 @@ use crate::filesystem::{SEARCHED_BYTES_MAX, TOO_LONG_TO_SEARCH};
 /// Name of the attributes of an index of names: `$I30` in UTF-16.
 pub(super) const INDEX_OF_NAMES: &[u8] = b"$\0I\x003\x000\0";
 const STRUCTURE: &str = "directory";
-/// Levels of an index. 64 of them would hold more names than a volume has bytes.
+/// Maximum number of levels of an index. 64 levels would hold more names than a volume has bytes.
 const LEVELS_MAX: u32 = 64;
-/// Damaged blocks after which a directory is given up: its map leads elsewhere.
+/// Number of damaged blocks after which a directory is abandoned, because its map leads elsewhere.
 const DAMAGED_BLOCKS_MAX: u32 = 64;
-/// Bytes of a directory's map of blocks that are read at once.
+/// Bytes of one read of a directory's map of blocks.
 const MAP_PIECE_BYTES: usize = 4096;
-/// More blocks than a directory can have: a volume has at most 2^32 files, and each block has a name.
+/// Upper bound of the blocks of a directory: a volume has at most 2^32 files, and each block has a name.
 const BLOCKS_MAX: u64 = 1 << 32;
 
 /// Called with each name and its file, until it breaks.
 type VisitName<'v> = dyn FnMut(Reference, FileName<'_>) -> ControlFlow<()> + 'v;
 
-/// A directory that is open.
+/// An open directory.
 pub(super) struct Directory<'d> {
     number: u64,
     root: IndexRoot<'d>,
@@ -49,7 +49,7 @@ impl<'d> Directory<'d> {
     /// Opens the index of a directory.
     ///
     /// # Errors
-    /// When it is no directory, or its root is damaged.
+    /// When it is not a directory, or its root is damaged.
     pub(super) fn open(file: &'d MftFile, mft: &'d Mft<'d>) -> Result<Directory<'d>, GuestError> {
         if !file.base.is_directory {
             return Err(GuestError::NotADirectory);
@@ -63,8 +63,8 @@ impl<'d> Directory<'d> {
         Ok(Directory { number, root, blocks, map, mft })
     }
 
-    /// Calls `visit` with each name, until it breaks. Damaged blocks are noted in `ntfs` and skipped. A block that
-    /// another directory owns is noted, and ends the listing.
+    /// Calls `visit` with each name, until it breaks. Damaged blocks are recorded in `ntfs` and skipped. A block of
+    /// another directory is recorded, and ends the listing.
     ///
     /// # Errors
     /// Those of the disk, and when too much is damaged.
@@ -107,8 +107,8 @@ impl<'d> Directory<'d> {
         blocks.solid_bytes(self.mft.clusters()) / u64::from(self.root.block_bytes)
     }
 
-    /// Returns the part of the map of used blocks from block `first` on, which is a multiple of eight. Without a map,
-    /// all blocks count as used.
+    /// Returns the part of the map of used blocks from block `first` on, which must be a multiple of eight. Without a
+    /// map, all blocks count as used.
     fn map_piece(&self, first: u64) -> Result<Vec<u8>, GuestError> {
         let mut piece = vec![0xff; MAP_PIECE_BYTES];
         if let Some(map) = &self.map {
@@ -203,7 +203,7 @@ impl Visitor<'_> {
     }
 
     /// Makes the directory the owner of the cluster at `place`, unless fewer than [`UNOWNED_BLOCKS`] were `visited`
-    /// before. Notes it, and breaks, where another directory is the owner.
+    /// before. If another directory is the owner, records that and breaks.
     fn claim(&self, place: u64, visited: u64) -> ControlFlow<()> {
         if visited < UNOWNED_BLOCKS {
             return ControlFlow::Continue(());
@@ -237,7 +237,7 @@ impl Visitor<'_> {
         }
     }
 
-    /// Visits the names of a node that lies at `place`.
+    /// Visits the names of a node at `place`.
     fn node(&mut self, node: Node<'_>, place: u64) -> Result<ControlFlow<()>, GuestError> {
         let (number, mut flow, mut is_foreign) = (self.directory.number, ControlFlow::Continue(()), false);
         let outcome = node.each(&mut |entry: IndexEntry<'_>| {
@@ -267,25 +267,25 @@ impl Visitor<'_> {
     }
 }
 
-/// What a node says of a name.
+/// Result of comparing a name with a node.
 enum Step {
     Found(Reference),
     NotHere,
     Child(u64),
 }
 
-/// A search under way.
+/// A running search.
 struct Search<'s> {
     name: &'s [u16],
     upper: &'s UpperCase,
     directory: u64,
-    /// A file whose name differs in its case only.
+    /// A file whose name differs only in case.
     similar: Option<Reference>,
 }
 
 impl Search<'_> {
-    /// Returns what a node says of the name. Names are in order without their case, and where these are equal, by
-    /// units.
+    /// Compares the name with a node. Names are sorted without regard to case, and names that are equal in this order
+    /// by units.
     fn node(&mut self, node: Node<'_>) -> Result<Step, &'static str> {
         let (mut step, mut is_foreign) = (Step::NotHere, false);
         node.each(&mut |entry| {
@@ -306,7 +306,7 @@ impl Search<'_> {
         if is_foreign { Err("it has names of another directory") } else { Ok(step) }
     }
 
-    /// Compares the name that is looked for with one of the index.
+    /// Compares the wanted name with one of the index.
     fn compare(&mut self, reference: Reference, found: FileName<'_>) -> Ordering {
         let wanted = || self.name.iter().copied();
         let order = self.upper.compare(wanted(), found.units.iter());

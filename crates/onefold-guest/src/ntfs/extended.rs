@@ -1,6 +1,6 @@
-//! Extended attributes of OS/2, in which the Linux subsystem of Windows keeps what NTFS has no place for.
+//! Extended attributes of OS/2, in which the Linux subsystem of Windows stores properties that NTFS does not have.
 //!
-//! After MS-FSCC 2.4.16; the number of a device as NTFS-3G keeps it.
+//! After MS-FSCC 2.4.16. The number of a device is in NTFS-3G's form.
 //!
 //! | bytes of an entry | field |
 //! |---|---|
@@ -14,13 +14,14 @@
 
 use crate::bytes::Bytes;
 
-/// Longest list of entries.
+/// Maximum length of a list of entries.
 pub(super) const BYTES_MAX: u64 = 64 << 10;
 
 const DEVICE: &[u8] = b"$LXDEV";
 const NAME: usize = 8;
 
-/// Returns the major and minor number of a device in a list of entries; `None` if there is none, or no such list.
+/// Returns the major and minor number of a device from a list of entries; `None` if there is none, or the list is
+/// invalid.
 pub(super) fn device(list: &[u8]) -> Option<(u32, u32)> {
     let mut rest = Bytes(list);
     loop {

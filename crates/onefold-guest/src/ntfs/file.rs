@@ -1,4 +1,4 @@
-//! A file: its base record, and the records with the attributes that did not fit into it.
+//! A file: its base record, and the records with the attributes that do not fit into it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +10,28 @@ use super::stream::Stream;
 use crate::bytes::Bytes;
 use crate::error::{Damage, DamageLog, GuestError};
 
-/// Most bytes of the records of a file besides its base record: as many records of the largest usual length (4 KiB) as
-/// a list can name.
+/// Maximum total length of the records of a file without its base record. It corresponds to the number of records that
+/// a list can name, with the largest usual length (4 KiB).
 const RECORDS_BYTES_MAX: usize = 32 << 20;
-/// Most attributes in them. A list names each attribute, and has no room for as many.
+/// Maximum number of attributes in them. A list names each attribute, and has no room for this number.
 const ATTRIBUTES_MAX: usize = 16 << 10;
 
-/// The parts of a stream, each with the record that it is in.
+/// The parts of a stream, each with its record.
 type Parts<'f> = Vec<(&'f Record, Attribute<'f>)>;
 
-/// A file with all of its attributes.
+/// A file with all its attributes.
 #[derive(Debug)]
 pub(super) struct MftFile {
     /// Its base record.
     pub(super) base: Record,
-    /// The other ones.
+    /// The other records.
     extensions: Vec<Record>,
-    /// Why some of its attributes are missing, if so.
+    /// Why some of its attributes are missing, if any.
     missing: Option<Damage>,
 }
 
 impl MftFile {
-    /// Returns the file of a base record; damage is noted in `log`.
+    /// Returns the file of a base record. Damage is recorded in `log`.
     ///
     /// # Errors
     /// Those of the disk.
@@ -51,7 +51,7 @@ impl MftFile {
         Ok(file)
     }
 
-    /// Adds the records that a list names, up to the first one that is not this file's.
+    /// Adds the records that a list names, up to the first one of another file.
     fn add_records(&mut self, list: &Stream, mft: &Mft<'_>) -> Result<(), GuestError> {
         let list = list.read_all(mft.clusters(), attribute_list::BYTES_MAX)?;
         let (number, sequence) = (self.base.number, self.base.sequence);
@@ -78,7 +78,7 @@ impl MftFile {
         Ok(())
     }
 
-    /// Returns whether none of its attributes is missing.
+    /// Returns whether all of its attributes are there.
     pub(super) fn is_whole(&self) -> bool {
         self.missing.is_none()
     }
@@ -89,7 +89,7 @@ impl MftFile {
         records.flat_map(|record| record.attributes().map(move |found| (record, found)))
     }
 
-    /// Returns the value of the first attribute of a type that is resident.
+    /// Returns the value of the first resident attribute of a type.
     pub(super) fn value(&self, kind: u32) -> Option<Bytes<'_>> {
         self.attributes().filter(|(_, found)| found.kind == kind).find_map(|(_, found)| found.value()).map(Bytes)
     }
@@ -97,7 +97,7 @@ impl MftFile {
     /// Returns a stream by its type and its name in UTF-16.
     ///
     /// # Errors
-    /// When it is not there and attributes of the file are missing.
+    /// When the stream is not found and attributes of the file are missing.
     pub(super) fn stream(&self, kind: u32, name: &[u8], mft: &Mft<'_>) -> Result<Option<Stream>, GuestError> {
         let parts = self.attributes().filter(|(_, found)| found.is(kind, name));
         match (Stream::assemble(parts, mft.clusters()), &self.missing) {
@@ -126,7 +126,7 @@ impl MftFile {
         streams
     }
 
-    /// Returns its names, without those that only DOS programs see.
+    /// Returns its names, except those for DOS programs only.
     pub(super) fn names(&self) -> impl Iterator<Item = FileName<'_>> {
         let values = self.attributes().filter(|(_, found)| found.kind == FILE_NAME);
         let names = values.filter_map(|(_, found)| FileName::decode(Bytes(found.value()?)));

@@ -1,6 +1,7 @@
-//! Fix-ups: how NTFS sees that a structure of several sectors was written as a whole.
+//! Fix-ups: they show whether a structure of several sectors was written completely.
 //!
-//! The last two bytes of each 512 are replaced by a number before a structure is written, and kept in its head.
+//! Before a structure is written, a number replaces the last two bytes of each 512. The head of the structure stores
+//! the original bytes.
 //!
 //! | bytes of the structure | field |
 //! |---|---|
@@ -9,10 +10,10 @@
 
 use crate::bytes::Bytes;
 
-/// Bytes of which the last two are replaced, whatever the sectors of the device are.
+/// Interval whose last two bytes are replaced, regardless of the sectors of the device.
 const STRIDE: usize = 512;
 
-/// Undoes the fix-ups of a structure. Fails with what is wrong.
+/// Undoes the fix-ups of a structure. Fails with the reason.
 pub(super) fn undo(structure: &mut [u8]) -> Result<(), &'static str> {
     const SENSELESS: &str = "its fix-ups make no sense";
     let head = Bytes(structure);
@@ -23,7 +24,7 @@ pub(super) fn undo(structure: &mut [u8]) -> Result<(), &'static str> {
         return Err(SENSELESS);
     }
     let list = head.part(usize::from(offset), usize::from(count) * 2).ok_or(SENSELESS)?.0.to_vec();
-    // A list that reaches into the end of the first 512 bytes would replace itself.
+    // A list that reached the end of the first 512 bytes would replace itself.
     if usize::from(offset) + list.len() > STRIDE - 2 {
         return Err(SENSELESS);
     }

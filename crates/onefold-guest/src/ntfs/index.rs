@@ -1,4 +1,4 @@
-//! Nodes of the index of a directory: a B+tree of names, whose root node lies in the directory's record.
+//! Nodes of the index of a directory: a B+tree of names, whose root node is in the directory's record.
 //!
 //! After "NTFS Documentation" of the Linux-NTFS project (`$INDEX_ROOT`, `$INDEX_ALLOCATION`).
 //!
@@ -25,7 +25,7 @@
 //! | 12..14 | flags: 1 has a child, whose block is in the last 8 bytes; 2 ends the node, and has no name |
 //! | 16.. | name structure |
 //!
-//! Blocks are counted in clusters, or in units of 512 bytes where clusters are larger than blocks.
+//! Blocks are numbered in clusters, or in units of 512 bytes if clusters are larger than blocks.
 
 use std::ops::ControlFlow;
 
@@ -40,7 +40,7 @@ const BLOCK_NODE: usize = 24;
 const ENTRY_BYTES_MIN: u16 = 16;
 const HAS_CHILD: u16 = 1;
 const IS_LAST: u16 = 2;
-/// Unit in which blocks are counted where clusters are larger than blocks.
+/// Unit of block numbers if clusters are larger than blocks.
 const SMALL_UNIT: u64 = 512;
 
 /// An entry of a node.
@@ -62,7 +62,7 @@ pub(super) struct IndexRoot<'b> {
 }
 
 impl<'b> IndexRoot<'b> {
-    /// Returns the root in the value of an attribute; `None` if it makes no sense.
+    /// Returns the root in the value of an attribute; `None` if it is invalid.
     pub(super) fn decode(value: Bytes<'b>) -> Option<IndexRoot<'b>> {
         let block_bytes = value.le32(8)?;
         let is_sound = value.le32(0)? == FILE_NAME && block_bytes.is_power_of_two();
@@ -70,13 +70,13 @@ impl<'b> IndexRoot<'b> {
         (is_sound && (512..=65536).contains(&block_bytes)).then_some(IndexRoot { block_bytes, node })
     }
 
-    /// Returns the unit in which its blocks are counted, in bytes.
+    /// Returns the unit of its block numbers, in bytes.
     pub(super) fn unit_bytes(&self, cluster_bytes: u64) -> u64 {
         if cluster_bytes <= u64::from(self.block_bytes) { cluster_bytes } else { SMALL_UNIT }
     }
 }
 
-/// Returns the node of a block whose number is `number`. Fails with what is wrong.
+/// Returns the node of block `number`. Fails with the reason.
 pub(super) fn decode_block(block: &mut [u8], number: u64) -> Result<Node<'_>, &'static str> {
     if block.get(..4) != Some(&SIGNATURE) {
         return Err("it has no signature");
@@ -94,7 +94,7 @@ pub(super) fn decode_block(block: &mut [u8], number: u64) -> Result<Node<'_>, &'
 pub(super) struct Node<'b>(Bytes<'b>);
 
 impl<'b> Node<'b> {
-    /// Calls `visit` with each entry in order, until it breaks. Fails with what is wrong, after the entries before it.
+    /// Calls `visit` with each entry in order, until it breaks. Fails with the reason, after the entries before it.
     pub(super) fn each(&self, visit: &mut dyn FnMut(IndexEntry<'b>) -> ControlFlow<()>) -> Result<(), &'static str> {
         const SENSELESS: &str = "an entry makes no sense";
         let head = |at| self.0.le32(at).and_then(|number| usize::try_from(number).ok()).ok_or(SENSELESS);

@@ -1,7 +1,7 @@
-//! The log: whether `$LogFile` has changes that were not applied.
+//! The log: determines whether `$LogFile` has changes that were not applied.
 //!
-//! After "NTFS Documentation" of the Linux-NTFS project (`$LogFile`). Only the two restart pages are read. The log
-//! itself is never replayed.
+//! After "NTFS Documentation" of the Linux-NTFS project (`$LogFile`). Only the two restart pages are read. The log is
+//! never replayed.
 //!
 //! | bytes of a restart page | field |
 //! |---|---|
@@ -16,9 +16,9 @@
 //! | 12..14 | first client in use; `FFFF` without one |
 //! | 14..16 | flags: 2 cleanly closed |
 //!
-//! The page with the higher sequence number counts. Where one of the pages cannot be read, it may be the newer one: the
-//! log is damaged. A log of `FF` bytes is empty: NTFS-3G and formatting leave it like this. Version 2.0 is that of a
-//! log in use: Windows keeps metadata in memory then, also while it is off with a fast start to come.
+//! The page with the higher sequence number counts. A page that cannot be read may be the newer one, so the log is
+//! damaged then. A log of `FF` bytes is empty: NTFS-3G and formatting leave it like this. Version 2.0 means that the
+//! log is in use: Windows then keeps metadata in memory, even while it is off before a fast start.
 
 use std::cmp::Ordering;
 
@@ -35,7 +35,7 @@ const NO_CLIENT: u16 = 0xffff;
 const CLOSED: u16 = 2;
 const VERSION_IN_USE: (u16, u16) = (2, 0);
 
-/// What a restart page says.
+/// Content of a restart page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RestartPage {
     sequence: u64,
@@ -55,14 +55,14 @@ impl RestartPage {
     }
 }
 
-/// What lies where a restart page belongs.
+/// Content of the place of a restart page.
 enum Place {
     Page(RestartPage),
     Empty,
     Damaged,
 }
 
-/// Returns why the log puts its volume in doubt, if it does.
+/// Returns why the log makes its volume doubtful, if it does.
 pub(super) fn doubt(log: &Stream, clusters: Clusters<'_>) -> Result<Option<Doubt>, GuestError> {
     let head = read(log, clusters, 0, PAGE_BYTES_USUAL)?;
     let stated = Bytes(&head).le32(16).filter(|stated| PAGE_BYTES.contains(stated) && !is_empty(&head));
@@ -72,8 +72,8 @@ pub(super) fn doubt(log: &Stream, clusters: Clusters<'_>) -> Result<Option<Doubt
     Ok(doubt_of(&first, &second))
 }
 
-/// Returns what both places say. Pages are written in turn, so that one that cannot be read may be the newer one: a
-/// loss of power while Windows begins to use the log leaves it torn, and beside it the older page, which is clean.
+/// Combines the content of both places. Pages are written alternately, so an unreadable one may be the newer one: a
+/// loss of power while Windows begins to use the log leaves it torn, next to the older page, which is clean.
 fn doubt_of(first: &Place, second: &Place) -> Option<Doubt> {
     match (first, second) {
         (Place::Page(one), Place::Page(other)) => match one.sequence.cmp(&other.sequence) {

@@ -1,7 +1,7 @@
-//! The master file table: a file whose content is the records of all files, its own first.
+//! The master file table: a file whose content is the records of all files, including its own as the first one.
 //!
-//! It may be as fragmented as any file; the parts of its own map then lie in records that the parts before them map.
-//! Its first four records have a copy in `$MFTMirr`, which is used where they are damaged.
+//! It may be as fragmented as any file. The parts of its own map are then in records that earlier parts map. Its first
+//! four records have a copy in `$MFTMirr`, which replaces damaged ones.
 
 use super::attribute_list;
 use super::boot::Geometry;
@@ -11,9 +11,9 @@ use crate::error::{Damage, GuestError};
 use crate::volume::VolumeReader;
 
 const STRUCTURE: &str = "MFT record";
-/// Bytes of the map of records that are read at once.
+/// Bytes of one read of the map of records.
 const PIECE_BYTES: usize = 64 << 10;
-/// Records that the mirror has in every NTFS.
+/// Number of records that the mirror contains in every NTFS.
 const MIRRORED: u64 = 4;
 
 /// The open master file table.
@@ -22,7 +22,7 @@ pub(super) struct Mft<'a> {
     volume: VolumeReader<'a>,
     geometry: Geometry,
     records: Stream,
-    /// Map of the records in use, where it can be read.
+    /// Map of the records in use, if it can be read.
     bitmap: Option<Stream>,
     /// Why its own record was read from the mirror, if it was.
     damage: Option<Damage>,
@@ -32,7 +32,7 @@ impl<'a> Mft<'a> {
     /// Opens the MFT of a volume.
     ///
     /// # Errors
-    /// Those of the disk, and when neither the first record nor its copy makes sense.
+    /// Those of the disk, and when neither the first record nor its copy is valid.
     pub(super) fn open(volume: &VolumeReader<'a>, geometry: Geometry) -> Result<Mft<'a>, GuestError> {
         let (own, damage) = first_record(volume, geometry)?;
         let clusters = Clusters::of(volume, geometry);
@@ -49,8 +49,8 @@ impl<'a> Mft<'a> {
         Ok(mft)
     }
 
-    /// Adds the parts of its maps that lie in other records. An earlier part has mapped each of these. A part that
-    /// cannot be read leaves the map short: the records after it are missing, not these.
+    /// Adds the parts of its maps that are in other records. An earlier part has mapped each of these. If a part cannot
+    /// be read, the map is too short, and later records are missing.
     fn add_parts(&mut self, list: &Stream) -> Result<(), GuestError> {
         let list = list.read_all(self.clusters(), attribute_list::BYTES_MAX)?;
         let others = |kind| {
@@ -75,7 +75,7 @@ impl<'a> Mft<'a> {
         Ok(())
     }
 
-    /// Returns a record with attributes of the MFT itself; `None` if it is damaged or another file's.
+    /// Returns a record with attributes of the MFT itself; `None` if it is damaged or belongs to another file.
     fn own_extension(&self, reference: Reference) -> Result<Option<Record>, GuestError> {
         match self.read(reference.record()) {
             Ok(record) => Ok(record.filter(|record| record.base.is_some_and(|base| base.record() == 0))),
@@ -84,17 +84,17 @@ impl<'a> Mft<'a> {
         }
     }
 
-    /// Returns the volume, counted in clusters.
+    /// Returns the volume with its clusters.
     pub(super) fn clusters(&self) -> Clusters<'_> {
         Clusters::of(&self.volume, self.geometry)
     }
 
-    /// Returns the number of records that it has room for.
+    /// Returns the number of records for which it has room.
     pub(super) fn record_count(&self) -> u64 {
         self.records.solid_bytes(self.clusters()) / u64::from(self.geometry.record_bytes)
     }
 
-    /// Returns what is wrong with its own record and its map.
+    /// Returns the damage of its own record and its map.
     pub(super) fn damages(&self) -> impl Iterator<Item = &Damage> {
         self.damage.iter().chain(&self.records.broken)
     }
@@ -116,8 +116,8 @@ impl<'a> Mft<'a> {
         }
     }
 
-    /// Returns whether a reference still means its record: whether the sequence number is the one that the record has.
-    /// The number 0 fits every record. Where no record can be read, the call that opens the file reports it.
+    /// Returns whether a reference is still valid, which is so if it has the record's current sequence number. The
+    /// number 0 matches every record. If the record cannot be read, the call that opens the file reports that.
     ///
     /// # Errors
     /// Those of the disk, and when the record lies outside of the volume.
@@ -130,8 +130,8 @@ impl<'a> Mft<'a> {
         Ok(record::sequence_of(&head).is_none_or(|sequence| sequence == reference.sequence()))
     }
 
-    /// Returns the record of `bytes`, which [`Mft::read_raw`] returned; `None` if it is not in use. Bytes that are
-    /// no record are damage only where they, or the MFT's map, say that a record is there.
+    /// Returns the record of `bytes`, which [`Mft::read_raw`] returned; `None` if it is not in use. Bytes that are not
+    /// a record are damage only if they, or the MFT's map, indicate a record.
     ///
     /// # Errors
     /// When it is damaged, and those of the disk.
@@ -146,7 +146,7 @@ impl<'a> Mft<'a> {
         }
     }
 
-    /// Returns whether the map of records has a record as used, or cannot say.
+    /// Returns whether the map of records marks a record as used, or cannot be read.
     fn is_used(&self, number: u64) -> Result<bool, GuestError> {
         let mut byte = [0xff];
         if let Some(bitmap) = &self.bitmap {
@@ -167,7 +167,7 @@ impl<'a> Mft<'a> {
         Ok(Some(used))
     }
 
-    /// Returns the first record at or after `first` that may be something else than zeros of a hole in the disk.
+    /// Returns the first record at or after `first` that is not in a hole of the disk.
     pub(super) fn next_written(&self, first: u64) -> Result<u64, GuestError> {
         let record_bytes = u64::from(self.geometry.record_bytes);
         let found = stream::locate(self.records.runs(), self.geometry.cluster_bytes, self.offset_of(first));
@@ -180,7 +180,7 @@ impl<'a> Mft<'a> {
         number * u64::from(self.geometry.record_bytes)
     }
 
-    /// Returns where a record begins in the volume.
+    /// Returns the start of a record in the volume.
     pub(super) fn place_of(&self, number: u64) -> u64 {
         self.records.place_of(self.geometry.cluster_bytes, self.offset_of(number)).unwrap_or(0)
     }
@@ -199,7 +199,7 @@ impl<'a> Mft<'a> {
     }
 }
 
-/// Returns the MFT's own record, or its copy in the mirror and why that was needed.
+/// Returns the MFT's own record, or its copy in the mirror and the reason for using that.
 fn first_record(volume: &VolumeReader<'_>, geometry: Geometry) -> Result<(Record, Option<Damage>), GuestError> {
     let place = geometry.mft_cluster * geometry.cluster_bytes;
     let bytes = volume.bytes(place, geometry.record_length(), STRUCTURE);

@@ -1,15 +1,15 @@
 //! NTFS, read-only.
 //!
-//! After "NTFS Documentation" of the Linux-NTFS project, and MS-FSCC for reparse points. Every structure is decoded
-//! in one module here, which has its table: `boot`, `record` (with `fixups` and `runs`), `attribute_list`, `names`,
+//! After "NTFS Documentation" of the Linux-NTFS project, and MS-FSCC for reparse points. Every structure is decoded in
+//! one module here, which contains its table: `boot`, `record` (with `fixups` and `runs`), `attribute_list`, `names`,
 //! `index`, `reparse`, `extended`, `log`. Above them: `stream` (bytes of an attribute), `mft` (all records), `file`
-//! (all records of a file), `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which answers callers.
+//! (all records of a file), `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which serves callers.
 //!
-//! The number of a file is that of its base record. Its alternate streams are files of their own: the `n`-th of them,
-//! in the order of their names, has `n` in the upper 16 bits ([`stream_number`]). `file:stream` finds it by name.
+//! The number of a file is that of its base record. Its alternate streams are separate files: the `n`-th of them,
+//! sorted by name, has `n` in the upper 16 bits ([`stream_number`]). `file:stream` finds it by name.
 //!
-//! The log is never replayed: a volume that may need that is unsure, and so is one that is dirty or hibernated. Content
-//! that is compressed or encrypted is mapped, and not decoded.
+//! The log is never replayed: a volume that may need that is unsure, and so is one that is dirty or hibernated.
+//! Compressed or encrypted content is mapped, but not decoded.
 
 mod allocation;
 mod attribute_list;
@@ -56,13 +56,13 @@ use stream::Stream;
 const ROOT: u64 = 5;
 /// Record of the table of upper case.
 const UPPER_CASE_RECORD: u64 = 10;
-/// Records below this one are the file system's own. Directories do not list them.
+/// Records below this one are internal files of the file system. Directories do not list them.
 const FIRST_USER_RECORD: u64 = 16;
-/// Bits of a file's number that are its record's.
+/// Number of bits of a file's number for its record.
 const RECORD_BITS: u32 = 48;
-/// Bytes of the MFT that are read at once.
+/// Bytes of one read of the MFT.
 const PIECE_BYTES: usize = 256 << 10;
-/// Most files of which is kept what is known of them.
+/// Maximum number of files whose metadata is cached.
 const STATS_MAX: usize = 4096;
 
 /// An NTFS that is open for reading.
@@ -74,20 +74,21 @@ pub struct Ntfs<'a> {
     facts: OnceLock<FileSystemFacts>,
     state: State,
     damage: DamageLog,
-    /// Whether a record, or a part of the map of a file, was skipped because it is damaged.
+    /// Whether a record, or a part of the map of a file, was skipped because of damage.
     is_file_lost: AtomicBool,
-    /// The content that was read last. A file is read in many pieces, and its map may be long.
+    /// The most recently read content. A file is read in many pieces, and its map may be long.
     recent: Mutex<Option<(FileNumber, Arc<Content>)>>,
-    /// What is known of files with a list of attributes. They may have many names and many records.
+    /// Metadata of files with a list of attributes. They may have many names and many records.
     stats: Mutex<HashMap<FileNumber, Result<FileStat, Damage>>>,
-    /// The directory of each cluster of an index that was listed.
+    /// The directory of each index cluster that was listed.
     directory_owners: Mutex<DirectoryOwners>,
 }
 
 /// Opens the NTFS of a volume; `None` if it holds something else.
 ///
-/// A volume whose first sector is nobody's counts as NTFS if a copy of the boot sector lies at its end. Callers ask for
-/// file systems without a boot sector (ext, XFS) before: such a copy stays where one of them was made over an NTFS.
+/// A volume whose first sector is not recognised counts as NTFS if there is a copy of the boot sector at its end.
+/// Callers try file systems without a boot sector (ext, XFS) first, because such a copy survives if one of them was
+/// made over an NTFS.
 ///
 /// # Errors
 /// Those of the disk, and when the MFT or the root directory cannot be found.
@@ -129,17 +130,17 @@ fn open_with<'a>(volume: &VolumeReader<'a>, boot: Boot) -> Result<Ntfs<'a>, Gues
     Ok(ntfs)
 }
 
-/// Returns the record of a file's number, and which of its streams it is: 0 is the main one.
+/// Returns the record of a file's number, and the number of its stream: 0 is the main one.
 #[must_use]
 pub fn stream_number(file: FileNumber) -> (u64, u16) {
     let reference = Reference(file.0);
     (reference.record(), reference.sequence())
 }
 
-/// What is called with each record.
+/// Called with each record.
 type VisitRecord<'v> = dyn FnMut(Record) -> Result<ControlFlow<()>, GuestError> + 'v;
 
-/// A file, or an alternate stream of one.
+/// A file, or an alternate stream of a file.
 struct Opened {
     file: MftFile,
     /// The name of the stream in UTF-16; empty for the file itself.
@@ -156,10 +157,10 @@ impl Ntfs<'_> {
         MftFile::of(record, &self.mft, &self.damage)
     }
 
-    /// Returns one of the file system's own files.
+    /// Returns an internal file of the file system.
     ///
     /// # Errors
-    /// When it is damaged, which it also is where it is not in use; and those of the disk.
+    /// When it is damaged, which includes that it is not in use; and those of the disk.
     fn system_file(&self, record: u64) -> Result<MftFile, GuestError> {
         match self.open_file(record) {
             Err(GuestError::NotFound) => Err(self.mft.damage(record, "it is not in use").into()),
@@ -179,7 +180,7 @@ impl Ntfs<'_> {
         Ok(Opened { file, stream })
     }
 
-    /// Returns the main stream of one of the file system's own files.
+    /// Returns the main stream of an internal file of the file system.
     fn system_stream(&self, record: u64) -> Result<Option<Stream>, GuestError> {
         self.system_file(record)?.stream(DATA, &[], &self.mft)
     }
@@ -201,12 +202,12 @@ impl Ntfs<'_> {
         Ok(content)
     }
 
-    /// Keeps the content of a file for the next call.
+    /// Caches the content of a file for the next call.
     fn keep(&self, number: FileNumber, content: Arc<Content>) {
         *self.recent.lock() = Some((number, content));
     }
 
-    /// Keeps what is known of a file, or why it is not, for the next call.
+    /// Caches the metadata of a file, or the error, for the next call.
     fn keep_stat(&self, number: FileNumber, found: &Result<FileStat, GuestError>) {
         let found = match found {
             Ok(stat) => Ok(stat.clone()),
@@ -220,8 +221,8 @@ impl Ntfs<'_> {
         stats.insert(number, found);
     }
 
-    /// Calls `visit` with each record in use in the order of the MFT, until it breaks or fails. Damaged ones are noted
-    /// and skipped.
+    /// Calls `visit` with each record in use in the order of the MFT, until it breaks or fails. Damaged ones are
+    /// recorded and skipped.
     fn each_record(&self, visit: &mut VisitRecord<'_>) -> Result<(), GuestError> {
         let length = self.geometry.record_length();
         let (mut first, count) = (0, self.mft.record_count());
@@ -243,12 +244,12 @@ impl Ntfs<'_> {
         Ok(())
     }
 
-    /// Remembers that a part of a file was skipped.
+    /// Records that a part of a file was skipped.
     fn lose_file(&self) {
         self.is_file_lost.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the bytes of records. Those that lie outside of the volume are zeros, as records that are not in use.
+    /// Returns the bytes of records. Records outside of the volume are zeros, like unused records.
     fn raw_records(&self, first: u64, count: u64) -> Result<Vec<u8>, GuestError> {
         match self.mft.read_raw(first, count) {
             Err(GuestError::Damaged(damage)) if count == 1 => {
@@ -278,10 +279,10 @@ impl Ntfs<'_> {
         })
     }
 
-    /// Returns whether an entry of a directory still means the file that it was made for. Where the record has become
-    /// another file's, that is noted: it has neither the name nor the content of the one that is asked for.
+    /// Returns whether an entry of a directory still refers to its original file. If the record now belongs to another
+    /// file, that is recorded: this file has neither the name nor the content that the caller requested.
     fn is_current(&self, directory: u64, reference: Reference) -> bool {
-        // A record that cannot be read says why when it is opened.
+        // If a record cannot be read, opening it reports the reason.
         let is_current = self.mft.is_current(reference).unwrap_or(true);
         if !is_current {
             self.damage.note(self.mft.damage(directory, "a name leads to a record that another file has now"));
@@ -289,7 +290,7 @@ impl Ntfs<'_> {
         is_current
     }
 
-    /// Returns the file of a name in UTF-8, without its streams.
+    /// Returns the file with a name in UTF-8. Does not consider streams.
     fn find(&self, directory: FileNumber, name: &[u8]) -> Result<Option<u64>, GuestError> {
         let Some(units) = names::from_utf8(name) else { return Ok(None) };
         let file = self.open_file(directory.0)?;
@@ -305,7 +306,7 @@ impl Ntfs<'_> {
         Ok(found.map(Reference::record))
     }
 
-    /// Returns the alternate stream of a name in UTF-8 that a file has.
+    /// Returns the alternate stream of a file with a name in UTF-8.
     fn find_stream(&self, record: u64, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
         let Some(units) = names::from_utf8(name) else { return Ok(None) };
         let file = self.open_file(record)?;
@@ -316,7 +317,7 @@ impl Ntfs<'_> {
         Ok(index.and_then(|index| numbered(record, index + 1)))
     }
 
-    /// Returns what a directory shows of an entry; `None` for what it does not list.
+    /// Returns an entry in the form for listings; `None` if the directory does not list it.
     fn shown(&self, directory: u64, reference: Reference, name: FileName<'_>) -> Option<DirectoryEntry> {
         let record = reference.record();
         let text = name.units.to_utf8();
@@ -335,8 +336,8 @@ impl Ntfs<'_> {
         Some(DirectoryEntry { name: text, file: FileNumber(record), kind: name.kind() })
     }
 
-    /// Returns the target of a link as this volume's paths are, where it is one of them: `C:/Users` is `/Users` if the
-    /// root has that.
+    /// Converts the target of a link to a path of this volume, if it is one: `C:/Users` becomes `/Users` if the root
+    /// has that.
     fn localised(&self, target: Vec<u8>) -> Vec<u8> {
         let is_drive = target.first().is_some_and(u8::is_ascii_alphabetic) && target.get(1..3) == Some(b":/");
         if !is_drive {
@@ -370,7 +371,7 @@ impl Ntfs<'_> {
     }
 }
 
-/// Returns whether a record is of a file that the file system keeps for itself.
+/// Returns whether a record belongs to an internal file of the file system.
 fn is_own(record: u64) -> bool {
     record < FIRST_USER_RECORD && record != ROOT
 }

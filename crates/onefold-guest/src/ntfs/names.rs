@@ -1,7 +1,7 @@
 //! Names: UTF-16 on the disk, UTF-8 here.
 //!
-//! NTFS takes any 16-bit units. A surrogate without its other half, which UTF-8 cannot express, becomes the three bytes
-//! that UTF-8 would have for it ("generalised UTF-8", as in WTF-8), so that no two names become one.
+//! NTFS accepts any 16-bit units. A surrogate without its other half, which UTF-8 cannot express, becomes the three
+//! bytes that UTF-8 would have for it ("generalised UTF-8", as in WTF-8). So different names stay different.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use super::record::Reference;
 use crate::bytes::Bytes;
 use crate::filesystem::FileKind;
 
-/// The name of one file in one directory, as it is in records and in indexes.
+/// The name of one file in one directory, in the form of records and indexes.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -21,7 +21,7 @@ use crate::filesystem::FileKind;
 pub(super) struct FileName<'b> {
     /// The directory.
     pub(super) parent: Reference,
-    /// The file's flags, as far as its directory knows.
+    /// The file's flags, as recorded in its directory.
     pub(super) flags: u32,
     /// Whether it is a second name that only DOS programs see.
     pub(super) is_dos: bool,
@@ -31,11 +31,11 @@ pub(super) struct FileName<'b> {
 
 const NAME_SPACE_DOS: u8 = 2;
 const FLAG_REPARSE_POINT: u32 = 0x400;
-/// A flag of directories in names only.
+/// A flag of directories that only names have.
 const FLAG_DIRECTORY: u32 = 0x1000_0000;
 
 impl<'b> FileName<'b> {
-    /// Returns the name in `value`; `None` if it is cut off.
+    /// Returns the name in `value`; `None` if it is truncated.
     pub(super) fn decode(value: Bytes<'b>) -> Option<FileName<'b>> {
         let length = usize::from(value.u8(64)?) * 2;
         Some(FileName {
@@ -46,7 +46,7 @@ impl<'b> FileName<'b> {
         })
     }
 
-    /// Returns the kind that the directory notes; `None` for a reparse point, whose kind only the file tells.
+    /// Returns the kind that the directory records; `None` for a reparse point, whose kind only the file contains.
     pub(super) fn kind(&self) -> Option<FileKind> {
         if self.flags & FLAG_REPARSE_POINT != 0 {
             None
@@ -87,7 +87,7 @@ fn three_bytes(unit: u16) -> [u8; 3] {
     [0xe0 | high, 0x80 | middle, 0x80 | low]
 }
 
-/// Returns a name in UTF-16; `None` if it is not UTF-8 as [`Units::to_utf8`] makes it.
+/// Returns a name in UTF-16; `None` if it is not in the form of [`Units::to_utf8`].
 pub(super) fn from_utf8(name: &[u8]) -> Option<Vec<u16>> {
     let mut units = Vec::with_capacity(name.len());
     let mut rest = name;
@@ -111,13 +111,13 @@ pub(super) fn from_utf8(name: &[u8]) -> Option<Vec<u16>> {
     Some(units)
 }
 
-/// Returns the surrogate that three bytes stand for.
+/// Returns the surrogate for three bytes.
 fn surrogate([first, middle, last]: [u8; 3]) -> Option<u16> {
     let is_one = first == 0xed && (0xa0..=0xbf).contains(&middle) && (0x80..=0xbf).contains(&last);
     is_one.then(|| 0xd000 | u16::from(middle & 0x3f) << 6 | u16::from(last & 0x3f))
 }
 
-/// The upper case of every 16-bit unit, as `$UpCase` states it.
+/// The upper case of every 16-bit unit, according to `$UpCase`.
 #[derive(Clone, Debug)]
 pub(super) struct UpperCase(Vec<u16>);
 
@@ -125,12 +125,12 @@ impl UpperCase {
     /// Bytes of a whole table.
     pub(super) const BYTES: u64 = 1 << 17;
 
-    /// Returns the table in `bytes`. Units past its end are their own upper case.
+    /// Decodes the table. Units past its end are their own upper case.
     pub(super) fn decode(bytes: &[u8]) -> UpperCase {
         UpperCase(Units(bytes).iter().collect())
     }
 
-    /// Returns the table of ASCII alone, for a volume without one.
+    /// Returns a table for ASCII only, for a volume without one.
     pub(super) fn ascii() -> UpperCase {
         UpperCase((0..128_u8).map(|byte| u16::from(byte.to_ascii_uppercase())).collect())
     }
@@ -139,7 +139,7 @@ impl UpperCase {
         self.0.get(usize::from(unit)).copied().unwrap_or(unit)
     }
 
-    /// Compares two names without their case.
+    /// Compares two names without regard to case.
     pub(super) fn compare(&self, one: impl Iterator<Item = u16>, other: impl Iterator<Item = u16>) -> Ordering {
         one.map(|unit| self.of(unit)).cmp(other.map(|unit| self.of(unit)))
     }

@@ -1,4 +1,4 @@
-//! What callers ask of an NTFS.
+//! NTFS as a file system.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::filesystem::{
     State,
 };
 
-/// Longest alternate stream that is shown as an extended attribute; Linux has no longer ones.
+/// Maximum length of an alternate stream that is shown as an extended attribute. Linux does not allow longer ones.
 const ATTRIBUTE_BYTES_MAX: u64 = 64 << 10;
-/// Most bytes of all attributes of a file, with their names.
+/// Maximum total length of all attributes of a file, including their names.
 const ATTRIBUTES_BYTES_MAX: u64 = 16 << 20;
 
 impl FileSystem for Ntfs<'_> {
-    /// Counts the free clusters when it is called first.
+    /// Counts the free clusters on the first call.
     fn facts(&self) -> &FileSystemFacts {
         self.facts.get_or_init(|| self.new_facts())
     }
@@ -64,8 +64,8 @@ impl FileSystem for Ntfs<'_> {
         })
     }
 
-    /// Names are equal without their case, by the volume's own table; a name of the very same case goes before. A name
-    /// for DOS programs finds its file. `file:stream` finds an alternate stream.
+    /// Names are compared without regard to case, by the volume's own table; an exact match has priority. A name for
+    /// DOS programs finds its file. `file:stream` finds an alternate stream.
     fn look_up(&self, directory: FileNumber, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
         if name == b"." || name == b".." {
             return Ok(None);
@@ -81,7 +81,7 @@ impl FileSystem for Ntfs<'_> {
         }
     }
 
-    /// The files in `$Extend` belong to it, and it to the root.
+    /// The files in `$Extend` belong to it, and `$Extend` belongs to the root.
     fn belongs_to(&self, file: FileNumber) -> Result<Option<(FileNumber, Vec<u8>)>, GuestError> {
         let opened = self.open_number(file)?;
         let record = opened.file.base.number;
@@ -101,8 +101,8 @@ impl FileSystem for Ntfs<'_> {
         }
     }
 
-    /// Returns the alternate streams of up to 64 KiB, as NTFS-3G shows them: as `user.` with their name. Encoded ones
-    /// are left out. Fails where there are more than 16 MiB of them.
+    /// Returns the alternate streams of up to 64 KiB in the form of NTFS-3G: as `user.` with their name. Encoded ones
+    /// are skipped. Fails if their total exceeds 16 MiB.
     fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
         let opened = self.open_number(file)?;
         let (mut attributes, mut room) = (Vec::new(), ATTRIBUTES_BYTES_MAX);
@@ -134,7 +134,7 @@ impl FileSystem for Ntfs<'_> {
         self.content(file)?.read(self.mft.clusters(), offset, into)
     }
 
-    /// Visits each file in the order of the MFT, and after it its alternate streams.
+    /// Visits each file in the order of the MFT, followed by its alternate streams.
     fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
         self.each_record(&mut |record| {
             if record.base.is_some() {
@@ -150,7 +150,7 @@ impl FileSystem for Ntfs<'_> {
                 Some((numbered(number, index + 1)?, stat::with_content(&plain, &content), content))
             });
             for (number, found, content) in main.into_iter().chain(streams) {
-                // Most callers ask for the extents of the file next.
+                // Most callers request the extents of the file next.
                 self.keep(number, Arc::new(content));
                 if visit(number, &found).is_break() {
                     return Ok(ControlFlow::Break(()));

@@ -61,12 +61,12 @@ const SPARSE: u16 = 0x8000;
 /// Bytes of a record up to the end of its sequence number.
 pub(super) const SEQUENCE_END: usize = 18;
 
-/// Returns the sequence number in the head of a record; `None` if it is no record.
+/// Returns the sequence number in the head of a record; `None` if it is not a record.
 pub(super) fn sequence_of(head: &[u8]) -> Option<u16> {
     if head.get(..4) == Some(&SIGNATURE) { Bytes(head).le16(16) } else { None }
 }
 
-/// Returns whether bytes say that they are a record in use, whatever is wrong with it.
+/// Returns whether bytes claim to be a record in use, even if it is invalid.
 pub(super) fn claims_use(bytes: &[u8]) -> bool {
     sequence_of(bytes).is_some() && Bytes(bytes).le16(22).is_some_and(|flags| flags & FLAG_IN_USE != 0)
 }
@@ -87,19 +87,19 @@ impl Reference {
     }
 }
 
-/// An MFT record in use, without fix-ups. Its attributes have been checked: each lies in the record, and so do its
-/// name, value and mapping pairs.
+/// An MFT record in use, without fix-ups. Its attributes are verified: each is within the record, and so are its name,
+/// value and mapping pairs.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     /// Its number.
     pub(super) number: u64,
-    /// Where it begins in the volume.
+    /// Its start in the volume.
     pub(super) place: u64,
     /// Its sequence number.
     pub(super) sequence: u16,
-    /// Whether it is a directory's.
+    /// Whether it belongs to a directory.
     pub(super) is_directory: bool,
-    /// The reference of its base record; `None` if it is one.
+    /// The reference of its base record; `None` if it is a base record.
     pub(super) base: Option<Reference>,
     bytes: Vec<u8>,
     first_attribute: usize,
@@ -107,8 +107,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Returns the record of `bytes`; `None` if it is not in use, which a record of zeros is not either. Fails with
-    /// what is wrong.
+    /// Returns the record of `bytes`; `None` if it is not in use, as a record of zeros. Fails with the reason.
     pub(super) fn decode(number: u64, place: u64, mut bytes: Vec<u8>) -> Result<Option<Record>, &'static str> {
         if bytes.get(..4) != Some(&SIGNATURE) {
             return if bytes.iter().all(|byte| *byte == 0) { Ok(None) } else { Err("it has no signature") };
@@ -142,7 +141,7 @@ impl Record {
         Ok(())
     }
 
-    /// Returns the number of its bytes.
+    /// Returns its length in bytes.
     pub(super) fn length(&self) -> usize {
         self.bytes.len()
     }
@@ -157,7 +156,7 @@ impl Record {
         })
     }
 
-    /// Returns the attribute at a byte of the record, and where the next one begins; `None` at the end.
+    /// Returns the attribute at a byte of the record, and the start of the next one; `None` at the end.
     fn attribute_at(&self, at: usize) -> Result<Option<(Attribute<'_>, usize)>, &'static str> {
         let used = Bytes(&self.bytes).part(0, self.used).ok_or("it is longer than a record")?;
         let kind = used.le32(at).ok_or("its attributes have no end")?;
@@ -177,15 +176,15 @@ impl Record {
 pub(super) struct Attribute<'r> {
     /// Its type.
     pub(super) kind: u32,
-    /// Its name in UTF-16; mostly empty.
+    /// Its name in UTF-16; usually empty.
     pub(super) name: &'r [u8],
-    /// How its value is encoded.
+    /// Encoding of its value.
     pub(super) coding: Coding,
-    /// Its value, or where that lies.
+    /// Its value, or the place of the value.
     pub(super) body: AttributeBody<'r>,
 }
 
-/// Where the value of an attribute lies.
+/// Place of the value of an attribute.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AttributeBody<'r> {
     /// In the record.
@@ -195,7 +194,7 @@ pub(super) enum AttributeBody<'r> {
         /// The value.
         value: &'r [u8],
     },
-    /// In clusters of its own.
+    /// In separate clusters.
     Mapped(MappedPart<'r>),
 }
 
@@ -204,24 +203,24 @@ pub(super) enum AttributeBody<'r> {
 pub(super) struct MappedPart<'r> {
     /// The first cluster of the stream that it maps.
     pub(super) first: u64,
-    /// The last one, as it says; `u64::MAX` where it maps none.
+    /// The last one according to the attribute; `u64::MAX` if it maps none.
     pub(super) last: u64,
     /// The mapping pairs.
     pub(super) pairs: &'r [u8],
     /// Bytes of the stream.
     pub(super) size_bytes: u64,
-    /// Bytes of it that were ever written; the others are zeros.
+    /// Number of its bytes that were ever written; the others are zeros.
     pub(super) initialized_bytes: u64,
     /// Bytes that are really allocated.
     pub(super) stored_bytes: u64,
 }
 
-/// How a value is encoded.
+/// Encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Coding(u16);
 
 impl Coding {
-    /// Returns whether units of it are compressed.
+    /// Returns whether it has compressed units.
     pub(super) fn is_compressed(self) -> bool {
         self.0 & COMPRESSED != 0
     }
@@ -238,12 +237,12 @@ impl Coding {
 }
 
 impl<'r> Attribute<'r> {
-    /// Returns whether it has a type and a name in UTF-16.
+    /// Returns whether it has this type and this name in UTF-16.
     pub(super) fn is(&self, kind: u32, name: &[u8]) -> bool {
         self.kind == kind && self.name == name
     }
 
-    /// Returns its part of a stream, if it is one of a type and has no name.
+    /// Returns its part of a stream, if it has this type and no name.
     pub(super) fn mapped(&self, kind: u32) -> Option<MappedPart<'r>> {
         match self.body {
             AttributeBody::Mapped(part) if self.is(kind, &[]) => Some(part),
@@ -251,7 +250,7 @@ impl<'r> Attribute<'r> {
         }
     }
 
-    /// Returns its value, where it is resident.
+    /// Returns its value, if it is resident.
     pub(super) fn value(&self) -> Option<&'r [u8]> {
         match self.body {
             AttributeBody::Resident { value, .. } => Some(value),

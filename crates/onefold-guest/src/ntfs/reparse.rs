@@ -1,4 +1,4 @@
-//! Reparse points: files that stand for something else.
+//! Reparse points: files that represent something else.
 //!
 //! After MS-FSCC 2.1.2.
 //!
@@ -24,31 +24,31 @@ const LINUX_BLOCK_DEVICE: u32 = 0x8000_0026;
 const WINDOWS_OVERLAY: u32 = 0x8000_0017;
 const DEDUPLICATED: u32 = 0x8000_0013;
 
-/// Where the names of a link and of a junction begin in their data.
+/// Start of the names of a link and of a junction in their data.
 const LINK_NAMES: usize = 12;
 const JUNCTION_NAMES: usize = 8;
 
-/// Longest value of a reparse point.
+/// Maximum length of the value of a reparse point.
 pub(super) const BYTES_MAX: u64 = 16 << 10;
-/// Longest target that is returned, in bytes.
+/// Maximum length of a target, in bytes.
 const TARGET_BYTES_MAX: usize = 4096;
 
-/// What a reparse point says.
+/// Meaning of a reparse point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reparse {
     /// The file is a link to this target, in the form of [`target_of`].
     Link(Vec<u8>),
     /// The file is a device, pipe or socket of Linux.
     Special(FileKind),
-    /// The content is compressed in the stream `WofCompressedData` (or in an archive, where there is no such stream).
+    /// The content is compressed in the stream `WofCompressedData` (or in an archive, if there is no such stream).
     Compressed,
-    /// The content lies in the chunk store of Windows' own deduplication.
+    /// The content is in the chunk store of Windows' own deduplication.
     Deduplicated,
-    /// The content is what a driver makes of it, such as a cloud's.
+    /// A driver provides the content, for example of a cloud.
     Unknown,
 }
 
-/// Returns what a reparse point says; `None` if it is cut off.
+/// Decodes a reparse point; `None` if it is truncated.
 pub(super) fn decode(value: &[u8]) -> Option<Reparse> {
     let value = Bytes(value);
     let tag = value.le32(0)?;
@@ -67,8 +67,8 @@ pub(super) fn decode(value: &[u8]) -> Option<Reparse> {
     })
 }
 
-/// Returns the target of a link whose names begin at `names`, with slashes and without the prefix `\??\` of the
-/// kernel's names: `../x`, `/x`, `C:/x`, `Volume{...}/`.
+/// Returns the target of a link whose names begin at `names`, with slashes and without the prefix `\??\` of kernel
+/// names: `../x`, `/x`, `C:/x`, `Volume{...}/`.
 fn target_of(data: Bytes<'_>, names: usize) -> Option<Vec<u8>> {
     let name = data.part(names + usize::from(data.le16(0)?), usize::from(data.le16(2)?))?;
     let mut target = Units(name.0).to_utf8();
@@ -79,7 +79,7 @@ fn target_of(data: Bytes<'_>, names: usize) -> Option<Vec<u8>> {
     checked(target)
 }
 
-/// Returns a target, if it can be one.
+/// Returns a target if it is valid.
 fn checked(target: Vec<u8>) -> Option<Vec<u8>> {
     (!target.is_empty() && target.len() <= TARGET_BYTES_MAX && !target.contains(&0)).then_some(target)
 }

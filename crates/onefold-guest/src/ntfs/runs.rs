@@ -1,33 +1,33 @@
-//! Runs: where the clusters of a stream lie.
+//! Runs: the places of a stream's clusters.
 //!
-//! A non-resident attribute has its runs as mapping pairs. Each pair is a byte with two lengths, a count of clusters,
-//! and the distance of their first one from that of the run before; a run without a distance is a hole. A zero byte
-//! ends the list.
+//! A non-resident attribute stores its runs as mapping pairs. Each pair is a byte with two lengths, a count of
+//! clusters, and the distance of their first one from that of the previous run. A run without a distance is a hole. A
+//! zero byte ends the list.
 //!
 //! | bits of the first byte | field |
 //! |---|---|
 //! | 0..4 | bytes of the count |
 //! | 4..8 | bytes of the distance, which has a sign; 0 for a hole |
 
-/// Clusters of a stream that lie one after the other. Never empty.
+/// Consecutive clusters of a stream. Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// The first one in the stream.
     pub(super) first: u64,
     /// Their number.
     pub(super) count: u64,
-    /// Where the first one lies in the volume; `None` for a hole.
+    /// The place of the first one in the volume; `None` for a hole.
     pub(super) cluster: Option<u64>,
 }
 
 impl Run {
-    /// Returns the cluster of the stream after its last.
+    /// Returns the cluster of the stream after the last one.
     pub(super) fn end(&self) -> u64 {
         self.first + self.count
     }
 }
 
-/// Takes the first pair off `pairs`: the count, and the distance. `None` at the end of the list.
+/// Removes the first pair from `pairs` and returns it: the count, and the distance. `None` at the end of the list.
 fn next_pair(pairs: &mut &[u8]) -> Result<Option<(u64, Option<i64>)>, &'static str> {
     let Some((&lengths, rest)) = pairs.split_first().filter(|(lengths, _)| **lengths != 0) else { return Ok(None) };
     let (count_length, distance_length) = (usize::from(lengths & 15), usize::from(lengths >> 4));
@@ -44,7 +44,7 @@ fn next_pair(pairs: &mut &[u8]) -> Result<Option<(u64, Option<i64>)>, &'static s
     Ok(Some((count, distance)))
 }
 
-/// Returns a little-endian number with a sign, of one to eight bytes.
+/// Returns a signed little-endian number of one to eight bytes.
 fn signed(bytes: &[u8]) -> Option<i64> {
     let negative = bytes.last()? & 0x80 != 0;
     let mut number = [if negative { 0xff } else { 0 }; 8];
@@ -53,7 +53,7 @@ fn signed(bytes: &[u8]) -> Option<i64> {
 }
 
 /// Adds the runs of a list of mapping pairs to `runs`. The first one begins at cluster `first` of the stream, and all
-/// lie in the first `clusters` of the volume. Fails with what is wrong; runs before it have been added.
+/// must be within the first `clusters` of the volume. Fails with the reason; the runs before the error have been added.
 pub(super) fn decode(mut pairs: &[u8], first: u64, clusters: u64, runs: &mut Vec<Run>) -> Result<(), &'static str> {
     let (mut first, mut last_cluster) = (first, 0_i64);
     while let Some((count, distance)) = next_pair(&mut pairs)? {

@@ -1,4 +1,4 @@
-//! What is known of a file.
+//! Metadata of a file.
 //!
 //! | bytes of the standard information | field |
 //! |---|---|
@@ -14,15 +14,15 @@ use super::reparse::Reparse;
 use crate::error::GuestError;
 use crate::filesystem::{FileKind, FileStat, Timestamp};
 
-/// What a mount shows by default: NTFS has no such bits.
+/// The default mode of a mount, because NTFS has no such bits.
 const MODE: u16 = 0o777;
 const TICKS_PER_SECOND: u64 = 10_000_000;
 const NANOSECONDS_PER_TICK: u32 = 100;
 /// Seconds from 1601 to 1970.
 const EPOCH_SECONDS: i64 = 11_644_473_600;
 
-/// Returns what is known of a file, or of the alternate stream `stream` (a name in UTF-16) of one, and its content.
-/// A device without a number is [`FileKind::Other`].
+/// Returns the metadata and the content of a file, or of its alternate stream `stream` (a name in UTF-16). A device
+/// without a number is [`FileKind::Other`].
 pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<(FileStat, Content), GuestError> {
     let mut device = None;
     let (kind, content) = if stream.is_empty() {
@@ -42,7 +42,7 @@ pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<(File
     Ok((found, content))
 }
 
-/// Returns the bytes of a directory's index outside of its record, which are its length where NTFS is mounted.
+/// Returns the length of a directory's index outside of its record, which is the directory's length in a mount.
 fn index_bytes(file: &MftFile) -> u64 {
     let parts = file.attributes().filter(|(_, found)| found.is(INDEX_ALLOCATION, INDEX_OF_NAMES));
     let mapped = parts.filter_map(|(_, found)| match found.body {
@@ -52,7 +52,7 @@ fn index_bytes(file: &MftFile) -> u64 {
     mapped.max().unwrap_or(0)
 }
 
-/// Returns what is known of a file of a kind without its content.
+/// Returns the metadata of a file of a kind, without its content.
 pub(super) fn of_kind(file: &MftFile, kind: FileKind) -> FileStat {
     let information = file.value(STANDARD_INFORMATION);
     let time = |at| information.and_then(|found| found.le64(at)).map(timestamp);
@@ -74,7 +74,7 @@ pub(super) fn of_kind(file: &MftFile, kind: FileKind) -> FileStat {
     }
 }
 
-/// Returns what is known of a file with what is known of its content.
+/// Adds the properties of the content to the metadata of a file.
 pub(super) fn with_content(stat: &FileStat, content: &Content) -> FileStat {
     FileStat {
         size_bytes: content.size_bytes,
@@ -88,7 +88,8 @@ fn is_device(kind: FileKind) -> bool {
     matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice)
 }
 
-/// Returns the number of a device, where the file is one and has one. Without it, nobody could make the device.
+/// Returns the number of a device, if the file is one and has a number. Without the number, the device cannot be
+/// created.
 fn device_of(file: &MftFile, kind: FileKind, mft: &Mft<'_>) -> Result<Option<(u32, u32)>, GuestError> {
     if !is_device(kind) {
         return Ok(None);
@@ -107,7 +108,7 @@ fn kind_of(file: &MftFile, reparse: Option<&Reparse>) -> FileKind {
     }
 }
 
-/// Returns the content with the length of the target, where the file is a link.
+/// Returns the content with the length of the target, if the file is a link.
 fn linked(content: Content, reparse: Option<Reparse>) -> Content {
     match reparse {
         Some(Reparse::Link(target)) => Content { size_bytes: target.len() as u64, ..content },

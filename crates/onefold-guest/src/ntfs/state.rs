@@ -1,4 +1,4 @@
-//! What the volume says of itself: its version, label and flags; and whether something keeps its metadata elsewhere.
+//! The state of the volume: its version, label and flags, and whether metadata is kept elsewhere.
 //!
 //! | bytes of the volume information | field |
 //! |---|---|
@@ -15,20 +15,20 @@ use crate::filesystem::{Doubt, FileNumber, FileSystem, State};
 
 const VOLUME_RECORD: u64 = 3;
 const LOG_RECORD: u64 = 2;
-/// Flags of a volume that its checker has to go over.
+/// Flags of a volume that must be checked.
 const FLAGS_DIRTY: u16 = 0x4027;
-/// File of the memory of a hibernated Windows, in the root.
+/// File in the root with the memory of a hibernated Windows.
 const HIBERNATION_FILE: &[u8] = b"hiberfil.sys";
 const HIBERNATION_HEAD_BYTES: usize = 4096;
-/// How the file begins after the memory was read back.
+/// Start of the file after the memory was read back.
 const AWAKE: [[u8; 4]; 2] = [*b"wake", *b"WAKE"];
 
-/// What `$Volume` says.
+/// Content of `$Volume`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct VolumeFacts {
     /// The version; `None` if it cannot be read.
     pub(super) version: Option<(u8, u8)>,
-    /// Whether a flag asks for a check.
+    /// Whether a flag requests a check.
     pub(super) is_dirty: bool,
     /// The label in UTF-8.
     pub(super) label: Vec<u8>,
@@ -44,13 +44,13 @@ impl VolumeFacts {
     }
 }
 
-/// Returns what `$Volume` says. Where it is damaged, the volume is dirty.
+/// Returns the content of `$Volume`. If it is damaged, the volume counts as dirty.
 pub(super) fn volume_facts(ntfs: &Ntfs<'_>) -> Result<VolumeFacts, GuestError> {
     let file = ntfs.damage.skip(ntfs.system_file(VOLUME_RECORD))?;
     Ok(file.map_or(VolumeFacts { is_dirty: true, ..VolumeFacts::default() }, |file| VolumeFacts::of(&file)))
 }
 
-/// Returns how far the maps can be trusted.
+/// Returns the reliability of the maps.
 pub(super) fn state(ntfs: &Ntfs<'_>, facts: &VolumeFacts) -> Result<State, GuestError> {
     let mut doubts = Vec::new();
     if ntfs.geometry.size_bytes() > ntfs.mft.clusters().volume.size_bytes() {
@@ -74,7 +74,7 @@ pub(super) fn state(ntfs: &Ntfs<'_>, facts: &VolumeFacts) -> Result<State, Guest
     Ok(if doubts.is_empty() { State::Certain } else { State::Unsure(doubts) })
 }
 
-/// Returns why the log puts the volume in doubt, if it does.
+/// Returns why the log makes the volume doubtful, if it does.
 fn log_doubt(ntfs: &Ntfs<'_>) -> Result<Option<Doubt>, GuestError> {
     match ntfs.system_stream(LOG_RECORD)? {
         Some(stream) => log::doubt(&stream, ntfs.mft.clusters()),
@@ -82,8 +82,8 @@ fn log_doubt(ntfs: &Ntfs<'_>) -> Result<Option<Doubt>, GuestError> {
     }
 }
 
-/// Returns whether a Windows is hibernated on the volume: the file with its memory begins with anything but zeros and
-/// the sign that it was read back.
+/// Returns whether a hibernated Windows is on the volume: the file with its memory begins with something other than
+/// zeros and the mark that it was read back.
 fn is_hibernated(ntfs: &Ntfs<'_>) -> Result<bool, GuestError> {
     let Some(file) = ntfs.look_up(FileNumber(ROOT), HIBERNATION_FILE)? else { return Ok(false) };
     let mut head = [0; HIBERNATION_HEAD_BYTES];

@@ -6,35 +6,36 @@ use super::runs::{self, Run};
 use crate::error::{Damage, GuestError};
 use crate::volume::VolumeReader;
 
-/// What is read through a stream, for messages about its place.
+/// Name of the structure in messages about its place.
 const STRUCTURE: &str = "stream";
-/// Most runs of a stream. Records of 1 KiB hold no more of one file, and NTFS itself gives up before.
+/// Maximum number of runs of a stream. Records of 1 KiB cannot hold more for one file, and NTFS itself has a lower
+/// limit.
 const RUNS_MAX: usize = 2 << 20;
 const STRUCTURE_OF_MAP: &str = "MFT record";
 
-/// A stream of a file: the value of an attribute, which may be spread over several records.
+/// A stream of a file: the value of an attribute, which may be distributed over several records.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
-    /// How it is encoded.
+    /// Its encoding.
     pub(super) coding: Coding,
     /// Its length in bytes.
     pub(super) size_bytes: u64,
-    /// Its bytes that were ever written. The others are zeros, whatever their clusters hold.
+    /// Number of its bytes that were ever written. The others are zeros, whatever their clusters contain.
     pub(super) initialized_bytes: u64,
     /// Bytes that are allocated for it outside of records.
     pub(super) stored_bytes: u64,
-    /// Where it lies.
+    /// Its place.
     pub(super) body: StreamBody,
-    /// Why its map ends before the stream does, if so.
+    /// Why its map ends before the stream does, if it does.
     pub(super) broken: Option<Damage>,
 }
 
-/// Where a stream lies.
+/// Place of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum StreamBody {
     /// In a record.
     Resident {
-        /// Where in the volume the value begins.
+        /// Start of the value in the volume.
         place: u64,
         /// The value.
         value: Vec<u8>,
@@ -47,11 +48,11 @@ pub(super) enum StreamBody {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Map {
     runs: Vec<Run>,
-    /// Clusters of the volume in all runs.
+    /// Number of the volume's clusters in all runs.
     stored: u64,
 }
 
-/// A volume whose structures are counted in clusters.
+/// A volume whose structures are numbered in clusters.
 #[derive(Clone, Copy)]
 pub(super) struct Clusters<'a> {
     /// The volume.
@@ -70,8 +71,8 @@ impl<'a> Clusters<'a> {
 }
 
 impl Stream {
-    /// Returns the stream that `parts` make, each with the record that it is in; `None` without parts. A damaged or
-    /// missing part makes the stream end before it.
+    /// Assembles a stream from `parts`, each with its record; `None` without parts. A damaged or missing part makes the
+    /// stream end before it.
     pub(super) fn assemble<'r>(
         parts: impl Iterator<Item = (&'r Record, Attribute<'r>)>,
         clusters: Clusters<'_>,
@@ -103,7 +104,7 @@ impl Stream {
         Some(stream)
     }
 
-    /// Adds the next part of the map, which `record` has; returns whether it fits.
+    /// Adds the next part of the map, from `record`. Returns whether it fits.
     pub(super) fn add_part(&mut self, record: &Record, part: MappedPart<'_>, clusters: Clusters<'_>) -> bool {
         let StreamBody::Mapped(map) = &mut self.body else { return false };
         let outcome = map.add(part, clusters);
@@ -121,7 +122,7 @@ impl Stream {
         Stream { coding, size_bytes, initialized_bytes: size_bytes, stored_bytes: 0, body, broken: None }
     }
 
-    /// Returns its runs; none where it is resident.
+    /// Returns its runs; none if it is resident.
     pub(super) fn runs(&self) -> &[Run] {
         match &self.body {
             StreamBody::Resident { .. } => &[],
@@ -129,8 +130,8 @@ impl Stream {
         }
     }
 
-    /// Returns how many bytes of it are stored before its first hole. Tables have no holes; a length that only holes
-    /// make possible must not decide how long one is read.
+    /// Returns how many of its bytes are stored before its first hole. Tables have no holes; a length that consists of
+    /// holes must not determine how long a table is read.
     pub(super) fn solid_bytes(&self, clusters: Clusters<'_>) -> u64 {
         let stored = match &self.body {
             StreamBody::Resident { value, .. } => value.len() as u64,
@@ -142,7 +143,7 @@ impl Stream {
         stored.min(self.initialized_bytes).min(clusters.volume.size_bytes())
     }
 
-    /// Fills `into` with the stored bytes from `offset`, decoding nothing; returns how many bytes there were before the
+    /// Fills `into` with the stored bytes from `offset`, without decoding. Returns how many bytes there were before the
     /// end. Holes, and bytes that were never written, read as zeros.
     pub(super) fn read(&self, clusters: Clusters<'_>, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
         let rest = usize::try_from(self.size_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -177,16 +178,16 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns the error of a read past what is mapped.
+    /// Returns the error of a read past the mapped part.
     fn cut_off(&self, clusters: Clusters<'_>) -> GuestError {
         let unknown = || clusters.volume.damage(0, STRUCTURE, "its map ends before it does");
         self.broken.clone().unwrap_or_else(unknown).into()
     }
 
-    /// Returns the stream from its beginning as one piece.
+    /// Returns the whole stream.
     ///
     /// # Errors
-    /// Where it is longer than `bytes_max`, is encoded, or cannot be read.
+    /// When it is longer than `bytes_max`, is encoded, or cannot be read.
     pub(super) fn read_all(&self, clusters: Clusters<'_>, bytes_max: u64) -> Result<Vec<u8>, GuestError> {
         let place = self.place_of(clusters.bytes, 0).unwrap_or(0);
         if self.size_bytes > bytes_max {
@@ -200,7 +201,7 @@ impl Stream {
         Ok(bytes)
     }
 
-    /// Returns where byte `offset` of the stream lies in the volume; `None` in a hole and past the end.
+    /// Returns the place of byte `offset` of the stream in the volume; `None` in a hole and past the end.
     pub(super) fn place_of(&self, cluster_bytes: u64, offset: u64) -> Option<u64> {
         match &self.body {
             StreamBody::Resident { place, value } => (offset < value.len() as u64).then(|| place + offset),
@@ -215,7 +216,7 @@ impl Map {
         self.runs.last().map_or(0, Run::end)
     }
 
-    /// Adds the runs of the next part, all or none. Fails with what is wrong.
+    /// Adds the runs of the next part: all or none. Fails with the reason.
     fn add(&mut self, part: MappedPart<'_>, clusters: Clusters<'_>) -> Result<(), &'static str> {
         if part.first != self.end() {
             return Err("a part of its map is missing");
@@ -235,8 +236,8 @@ impl Map {
     }
 }
 
-/// Returns where a byte of mapped clusters lies in the volume (`None` in a hole), and how many bytes follow in its run;
-/// `None` past the last run.
+/// Returns the place of a byte of mapped clusters in the volume (`None` in a hole), and the number of bytes that follow
+/// in its run; `None` past the last run.
 pub(super) fn locate(runs: &[Run], cluster_bytes: u64, offset: u64) -> Option<(Option<u64>, u64)> {
     let (cluster, within) = (offset / cluster_bytes, offset % cluster_bytes);
     let run = runs.get(runs.partition_point(|run| run.end() <= cluster))?;
