@@ -74,7 +74,7 @@ pub(super) fn of_kind(file: &MftFile, kind: FileKind) -> FileStat {
     }
 }
 
-/// Adds the properties of the content to the metadata of a file.
+/// Returns the metadata of a file, completed by that of its content.
 pub(super) fn with_content(stat: &FileStat, content: &Content) -> FileStat {
     FileStat {
         size_bytes: content.size_bytes,

@@ -1,7 +1,7 @@
 //! B+trees: those of a group (free space, inodes, reference counts, owners) and those of a file's map.
 //!
-//! From "XFS Filesystem Structure", chapters "B+trees" and "Allocation Groups". A block begins with a header, and all
-//! kinds of trees have the same one but for the width of their links:
+//! From "XFS Filesystem Structure", chapters "B+trees" and "Allocation Groups". A block begins with a header. It is the
+//! same for all kinds of trees, except for the width of their links:
 //!
 //! | field                | group | file  | notes                                             |
 //! |----------------------|-------|-------|---------------------------------------------------|
@@ -15,13 +15,13 @@
 //! | owner                | 48..52 | 56..64 | group, or inode                                 |
 //! | checksum             | 52..56 | 64..68 | a file's has four zero bytes behind             |
 //!
-//! A leaf's records follow. An inner block has all keys, then, from where the last key would end if it were full,
-//! pointers.
+//! The records of a leaf follow. An inner block has all keys first. Its pointers begin where the last key would end in
+//! a full block.
 //!
-//! Hostile trees: the level falls by one with each step down. The keys of a subtree lie between its own key and the
-//! next one, and only a root is empty, so that a block with two parents fails under the second. A tree of a group is
-//! walked on after damage, and that of owners may have equal keys: each of their blocks is met once. A tree has at most
-//! [`Tree::blocks_max`] blocks.
+//! Hostile trees: the level decreases by one with each step down. The keys of a subtree are between its own key and the
+//! next one, and only a root is empty, so a block with two parents fails under the second. A walk over a tree of a
+//! group continues after damage, and the tree of owners may have equal keys, so each of their blocks is only visited
+//! once. A tree has at most [`Tree::blocks_max`] blocks.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -31,13 +31,13 @@ use super::seal::{Found, OwnerField, Seal};
 use crate::bytes::Bytes;
 use crate::error::{Damage, GuestError};
 
-/// The deepest tree of a sound file system has fewer.
+/// Limit for the number of levels. The deepest tree of an intact file system has fewer.
 pub(super) const LEVELS_MAX: u32 = 12;
 
-/// The number by which records and keys are in order.
+/// The number by which records and keys are sorted.
 type Order = fn(Bytes<'_>) -> Option<u64>;
 
-/// What the blocks of a kind of tree look like.
+/// Layout of the blocks of a kind of tree.
 #[derive(Debug)]
 pub(super) struct TreeForm {
     /// Its name, for messages.
@@ -54,7 +54,7 @@ pub(super) struct TreeForm {
     pub(super) key_order: Order,
     /// The order of records.
     pub(super) record_order: Order,
-    /// Whether two records may have the same place in this order.
+    /// Whether two records may be equal in this order.
     pub(super) has_equals: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Links {
     File,
 }
 
-/// Where the header of a block has its fields, and ends.
+/// The places of the fields in the header of a block, and the header's end.
 impl Links {
     fn seal(self) -> Seal {
         match self {
@@ -93,10 +93,10 @@ impl Links {
     }
 }
 
-/// What a walk meets.
+/// Step of a walk.
 #[derive(Debug)]
 pub(super) enum Step<'b> {
-    /// A sound block of the tree, by its linear number, before what it holds.
+    /// An intact block of the tree, by its linear number. It comes before its content.
     Block(u64),
     /// A record.
     Record(Bytes<'b>),
@@ -112,15 +112,15 @@ pub(super) type Visit<'v> = dyn FnMut(Step<'_>) -> Result<ControlFlow<()>, Guest
 pub(super) struct Tree {
     /// Its kind.
     pub(super) form: &'static TreeForm,
-    /// The group that it belongs to; 0 for the map of a file.
+    /// Its group; 0 for the map of a file.
     pub(super) group: u32,
-    /// The number that its blocks note as their owner: group or inode.
+    /// The owner that its blocks record: group or inode.
     pub(super) owner: u64,
-    /// The number of blocks that it can have.
+    /// Maximum number of its blocks.
     pub(super) blocks_max: u64,
 }
 
-/// The keys and pointers of an inner block, or of a root within an inode.
+/// The keys and pointers of an inner block, or of a root in an inode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inner<'b> {
     /// From the first key to the end of the block.
@@ -140,27 +140,27 @@ struct Span {
     high: Option<u64>,
 }
 
-/// One walk over a tree.
+/// One walk through a tree.
 pub(super) struct Walk<'w, 'a> {
     xfs: &'w Xfs<'a>,
     tree: Tree,
-    /// Subtrees that end before this key are left out.
+    /// Subtrees that end before this key are skipped.
     from: u64,
     blocks_left: u64,
-    /// The blocks of a group's tree so far, by their place in the group. A block of a file's map is not remembered:
-    /// damage ends such a walk.
+    /// The visited blocks of a group's tree, by their place in the group. Blocks of a file's map are not remembered,
+    /// because damage ends such a walk.
     met: HashSet<u64>,
     /// Whether the root is a leaf, which may be empty.
     is_leaf_alone: bool,
 }
 
 impl<'w, 'a> Walk<'w, 'a> {
-    /// Returns a walk from the last record whose key is at most `from`, or the first one.
+    /// Returns a walk from the last record whose key is at most `from`, or from the first one.
     pub(super) fn new(xfs: &'w Xfs<'a>, tree: Tree, from: u64) -> Walk<'w, 'a> {
         Walk { xfs, tree, from, blocks_left: tree.blocks_max, met: HashSet::new(), is_leaf_alone: false }
     }
 
-    /// Walks a tree of a group, whose root is a block of its own.
+    /// Walks a tree of a group, whose root is a separate block.
     pub(super) fn run(mut self, root: u32, levels: u32, visit: &mut Visit<'_>) -> Result<(), GuestError> {
         if levels == 0 || levels > LEVELS_MAX {
             let place = self.xfs.superblock.group_place(self.tree.group);
@@ -171,7 +171,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.descend(u64::from(root), levels - 1, whole, visit).map(|_| ())
     }
 
-    /// Walks a tree whose root lies in an inode.
+    /// Walks a tree whose root is in an inode.
     pub(super) fn run_from(mut self, root: Inner<'_>, visit: &mut Visit<'_>) -> Result<(), GuestError> {
         self.each_child(root, Span { low: 0, high: None }, visit).map(|_| ())
     }
@@ -180,7 +180,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.xfs.reader.damage(place, self.tree.form.name, problem)
     }
 
-    /// Visits the subtree of a block; `level` is what the block must say.
+    /// Visits the subtree of a block; `level` is the expected level of the block.
     fn descend(
         &mut self,
         pointer: u64,
@@ -207,7 +207,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
     }
 
-    /// Reads a block of the tree, and checks its header; returns its linear number, too.
+    /// Reads a block of the tree, and checks its header. Also returns its linear number.
     fn read(&mut self, pointer: u64, level: u32) -> Result<(u64, Vec<u8>), GuestError> {
         let (superblock, form) = (&self.xfs.superblock, self.tree.form);
         let linear = match form.links {
@@ -312,7 +312,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         Some(((form.key_order)(key)?, pointer))
     }
 
-    /// Returns whether something may follow what is `before` it.
+    /// Returns whether `order` may follow `before`.
     fn is_after(&self, order: u64, before: Option<u64>, span: Span) -> bool {
         let rises = before.is_none_or(|before| order > before || (self.tree.form.has_equals && order == before));
         let ends = span.high.is_none_or(|high| order < high || (self.tree.form.has_equals && order == high));

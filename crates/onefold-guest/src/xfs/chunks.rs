@@ -1,4 +1,4 @@
-//! Chunks of 64 inodes, as the tree of each group lists them.
+//! Chunks of 64 inodes, as listed in the tree of each group.
 //!
 //! From "XFS Filesystem Structure", chapter "Inode Numbers". A record of the tree:
 //!
@@ -20,7 +20,7 @@ use crate::error::GuestError;
 
 /// Inodes of a chunk.
 pub(super) const CHUNK_INODES: u32 = 64;
-/// Inodes that a bit of the holes stands for.
+/// Number of inodes for each bit of the holes.
 const HOLE_INODES: u32 = 4;
 const STRUCTURE: &str = "chunk of inodes";
 
@@ -31,7 +31,7 @@ pub(super) struct Chunk {
     group: u32,
     /// The number of its first inode in the group.
     first: u32,
-    /// Inodes that have no room.
+    /// Inodes without space on the disk.
     holes: u16,
     /// Inodes that are not in use.
     free: u64,
@@ -43,7 +43,7 @@ impl Chunk {
         Some(Chunk { group, first: record.be32(0)?, holes, free: record.be64(8)? })
     }
 
-    /// Returns the runs of inodes that have room, as places in the chunk.
+    /// Returns the runs of inodes with space on the disk, as indices in the chunk.
     fn runs(self) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
         for bit in (0..CHUNK_INODES / HOLE_INODES).filter(|bit| self.holes >> bit & 1 == 0) {
@@ -57,7 +57,7 @@ impl Chunk {
     }
 }
 
-/// What a pass over the inodes meets.
+/// Step of a pass over the inodes.
 pub(super) enum InodeStep<'b> {
     /// A block of a tree of inodes, by its linear number.
     Tree(u64),
@@ -77,11 +77,11 @@ pub(super) type InodeVisit<'v> = dyn FnMut(InodeStep<'_>) -> Result<ControlFlow<
 
 impl Xfs<'_> {
     /// Calls `visit` with every inode in use, in the order of the disk, until it breaks. Damaged groups, parts of trees
-    /// and inodes are noted and left out.
+    /// and inodes are recorded and skipped.
     pub(super) fn each_inode(&self, visit: &mut InodeVisit<'_>) -> Result<(), GuestError> {
         for group in 0..self.superblock.groups {
             if self.superblock.group_place(group) >= self.reader.size_bytes() {
-                // The file system is longer than its volume. No claimed group behind the end has an inode.
+                // The file system is longer than its volume. Groups that it claims behind the end have no inodes.
                 let place = self.reader.size_bytes();
                 self.note_file(self.reader.damage(place, STRUCTURE, "its group lies behind the volume"));
                 break;
@@ -107,8 +107,8 @@ impl Xfs<'_> {
         Ok(())
     }
 
-    /// Visits the inodes of a record of the tree. The chunk begins at inode `next` of the group or behind, which it
-    /// moves.
+    /// Visits the inodes of a record of the tree. The chunk begins at inode `next` of the group or later; `next` is
+    /// updated.
     fn each_inode_of(
         &self,
         group: u32,
@@ -159,7 +159,7 @@ impl Xfs<'_> {
         let records = self.reader.bytes(place, (run.end - run.start) as usize * superblock.inode_bytes, STRUCTURE)?;
         for (within, record) in run.clone().zip(records.chunks_exact(superblock.inode_bytes)) {
             let Some(number) = number(within).filter(|_| chunk.free >> within & 1 == 0) else { continue };
-            // The tree says that it is in use.
+            // It is in use according to the tree.
             let inode = self.inode(number, record).map_err(|error| match error {
                 GuestError::NotFound => self.reader.damage(place, STRUCTURE, "an inode in use is empty").into(),
                 other => other,

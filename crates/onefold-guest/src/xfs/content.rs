@@ -1,4 +1,4 @@
-//! The content of files, and where it lies.
+//! The content of files, and its places.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::filesystem::{Extent, ExtentKind, FileKind};
 
-/// The bit of a reference count's first block that is set for blocks set aside for copy-on-write.
+/// The bit of a reference count's first block that marks blocks set aside for copy-on-write.
 const STAGING: u32 = 1 << 31;
 
 /// Called with each extent, until it breaks.
@@ -50,7 +50,7 @@ impl Xfs<'_> {
         }
     }
 
-    /// Visits a written part of a map in pieces: those that other files have as well, and the others.
+    /// Visits a written part of a map in pieces: those that other files also have, and the others.
     fn extents_by_sharing(&self, mapping: Mapping, visit: &mut ExtentVisit<'_>) -> Result<ControlFlow<()>, GuestError> {
         let group = u32::try_from(mapping.block >> self.superblock.group_log).unwrap_or(u32::MAX);
         let first = u32::try_from(mapping.block & ((1 << self.superblock.group_log) - 1)).unwrap_or(u32::MAX);
@@ -82,7 +82,7 @@ impl Xfs<'_> {
         Ok(flow)
     }
 
-    /// Fills `into` with content from byte `offset`; returns how many bytes there were before the end.
+    /// Fills `into` with content from byte `offset`. Returns how many bytes there were before the end.
     pub(super) fn read_content(&self, inode: &Inode<'_>, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
         if !matches!(inode.kind, FileKind::Regular | FileKind::Directory | FileKind::SymbolicLink) {
             return Ok(0);
@@ -115,7 +115,7 @@ impl Xfs<'_> {
         Ok(length)
     }
 
-    /// Reads what a part of a map has of the bytes from `offset` on.
+    /// Reads the bytes from `offset` on that a part of a map contains.
     fn read_part(
         &self,
         mapping: Mapping,
@@ -138,8 +138,8 @@ impl Xfs<'_> {
     }
 }
 
-/// Returns the first block of a run of shared blocks in its group, and the block after its last; `None` for blocks set
-/// aside.
+/// Returns the first block of a run of shared blocks in its group, and the block after the last one; `None` for blocks
+/// set aside.
 fn shared_run(record: Bytes<'_>) -> Option<(u32, u32)> {
     let (start, count, references) = (record.be32(0)?, record.be32(4)?, record.be32(8)?);
     (start & STAGING == 0 && references > 1).then_some((start, start.saturating_add(count)))

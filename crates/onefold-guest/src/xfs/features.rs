@@ -49,17 +49,17 @@ pub(super) struct Features {
     pub(super) version: u16,
     /// Further features of version 4.
     pub(super) more: u32,
-    /// Features of version 5 that a writer must know.
+    /// Features of version 5 that a system must know for writing.
     pub(super) read_only: u32,
-    /// Features of version 5 that a reader must know.
+    /// Features of version 5 that a system must know for reading.
     pub(super) incompatible: u32,
 }
 
 impl Features {
-    /// Checks that a reader here knows all of them.
+    /// Checks that this reader supports all of them.
     ///
     /// # Errors
-    /// [`GuestError::Unsupported`] with the name of what is not known.
+    /// [`GuestError::Unsupported`] with the name of the unknown feature.
     pub(super) fn check(self) -> Result<(), GuestError> {
         let refuse = |what| Err(GuestError::Unsupported(what));
         match self.version & version::NUMBER {
@@ -98,7 +98,7 @@ impl Features {
         self.is_v5() && self.incompatible & bit != 0
     }
 
-    /// Returns whether directories note the kinds of files.
+    /// Returns whether directories record the kinds of files.
     pub(super) fn has_file_types(self) -> bool {
         if self.is_v5() { self.has_incompatible(incompatible::FILE_TYPES) } else { self.has_more(more::FILE_TYPES) }
     }
@@ -108,7 +108,7 @@ impl Features {
         self.has_incompatible(incompatible::SPARSE_INODES)
     }
 
-    /// Returns whether metadata has a UUID of its own.
+    /// Returns whether metadata has a separate UUID.
     pub(super) fn has_metadata_uuid(self) -> bool {
         self.has_incompatible(incompatible::METADATA_UUID)
     }
@@ -118,7 +118,7 @@ impl Features {
         self.has_incompatible(incompatible::LARGE_EXTENT_COUNTS)
     }
 
-    /// Returns whether the file system asks for its checker.
+    /// Returns whether the file system requests its checker.
     pub(super) fn needs_repair(self) -> bool {
         self.has_incompatible(incompatible::NEEDS_REPAIR)
     }
@@ -143,7 +143,7 @@ impl Features {
         self.has_read_only(read_only::REFERENCE_COUNTS)
     }
 
-    /// Returns the names that `xfs_info` and `mkfs.xfs` give the features.
+    /// Returns the names of the features in `xfs_info` and `mkfs.xfs`.
     pub(super) fn names(self) -> Vec<String> {
         let all = [
             ("crc", self.is_v5()),

@@ -1,7 +1,7 @@
-//! Allocation groups: their headers, and the trees that hang on them.
+//! Allocation groups: their headers, and the trees with roots in these.
 //!
 //! From "XFS Filesystem Structure", chapter "Allocation Groups". A group begins with four sectors: a copy of the
-//! superblock, the header of free space (AGF), the header of inodes (AGI), and blocks kept for trees (AGFL).
+//! superblock, the header of free space (AGF), the header of inodes (AGI), and blocks reserved for trees (AGFL).
 //!
 //! | bytes of the AGF | field                                              |
 //! |------------------|----------------------------------------------------|
@@ -33,11 +33,11 @@ const FREE_SPACE_MAGIC: u32 = 0x5841_4746;
 const INODES_MAGIC: u32 = 0x5841_4749;
 /// `XAFL`
 const RESERVE_MAGIC: u32 = 0x5841_464c;
-/// The sectors at which a group's headers are.
+/// The sectors of a group's headers.
 const FREE_SPACE_SECTOR: u64 = 1;
 const INODES_SECTOR: u64 = 2;
 const RESERVE_SECTOR: u64 = 3;
-/// Sectors of all headers of a group.
+/// Number of sectors for all headers of a group.
 pub(super) const HEADER_SECTORS: usize = 4;
 
 const FREE_SPACE_SEAL: Seal = Seal { checksum: 216, uuid: 64, place: None, owner: OwnerField::None };
@@ -60,13 +60,13 @@ pub(super) struct FreeSpace {
     pub(super) by_place: Root,
     /// Free runs by their length.
     pub(super) by_length: Root,
-    /// The owners of blocks, where the file system notes them.
+    /// The owners of blocks, if the file system records them.
     pub(super) owners: Option<Root>,
-    /// Blocks with a reference count, where files may share blocks.
+    /// Blocks with a reference count, if files may share blocks.
     pub(super) reference_counts: Option<Root>,
     /// The sum of all free runs, in blocks.
     pub(super) blocks_free: u32,
-    /// The first and last index of the ring of blocks kept for trees, and their number.
+    /// The first and last index of the ring of blocks reserved for trees, and their number.
     pub(super) reserve: [u32; 3],
 }
 
@@ -75,7 +75,7 @@ pub(super) struct FreeSpace {
 pub(super) struct InodeTrees {
     /// All chunks of inodes.
     pub(super) all: Root,
-    /// Chunks with free inodes, where the file system has this tree.
+    /// Chunks with free inodes, if the file system has this tree.
     pub(super) free: Option<Root>,
 }
 
@@ -132,8 +132,8 @@ pub(super) const REFERENCE_COUNTS: TreeForm = TreeForm {
     ..FREE_BY_PLACE
 };
 
-/// The owners of blocks. Only its blocks are of interest here; an inner block has the lowest and the highest key of
-/// each child, and several owners may share a block.
+/// The owners of blocks. Only its blocks are used here. An inner block has the lowest and the highest key of each
+/// child, and several owners may share a block.
 pub(super) const OWNERS: TreeForm = TreeForm {
     name: "tree of owners",
     magic: [0x524d_4233, 0x524d_4233],
@@ -160,7 +160,7 @@ impl Xfs<'_> {
             return Err(damage("it is something else").into());
         }
         self.check_seal(Found { bytes, place, structure }, seal, 0)?;
-        // The reserve of blocks has its number at another place, and no length.
+        // The reserve of blocks has its number at a different place, and no length.
         if magic != RESERVE_MAGIC
             && (bytes.be32(4), bytes.be32(8), bytes.be32(12))
                 != (Some(1), Some(group), Some(self.superblock.blocks_of(group)))
@@ -202,7 +202,7 @@ impl Xfs<'_> {
         decode().ok_or_else(|| self.reader.damage(self.superblock.group_place(group), structure, "it is short").into())
     }
 
-    /// Returns the blocks of a group that are kept for trees, as places in the group.
+    /// Returns the blocks of a group that are reserved for trees, as places in the group.
     pub(super) fn reserve(&self, group: u32, free_space: &FreeSpace) -> Result<Vec<u32>, GuestError> {
         let structure = "list of reserved blocks";
         let superblock = &self.superblock;
@@ -236,7 +236,7 @@ impl Xfs<'_> {
     }
 }
 
-/// Returns the damage of a step as an error, for walks that need the whole tree.
+/// Converts the damage of a step to an error, for walks that need the whole tree.
 pub(super) fn must_be_whole(step: Step<'_>) -> Result<Step<'_>, Damage> {
     match step {
         Step::Damage(damage) => Err(damage),

@@ -1,6 +1,7 @@
-//! What the blocks of a directory's index and of attributes have in common: both are trees over hashes of names.
+//! Common structure of the blocks of a directory's index and of attributes: both are trees over hashes of names.
 //!
-//! From "XFS Filesystem Structure", chapters "Directories" and "Extended Attributes". All of their blocks begin alike:
+//! From "XFS Filesystem Structure", chapters "Directories" and "Extended Attributes". All of their blocks begin in the
+//! same way:
 //!
 //! | version 5 | version 4 | field                                                                    |
 //! |-----------|-----------|--------------------------------------------------------------------------|
@@ -14,15 +15,15 @@
 
 use super::seal::{OwnerField, Seal};
 
-/// Where version 5 has what a block says about itself.
+/// Places of the self-describing fields of a block in version 5.
 pub(super) const SEAL: Seal = Seal { checksum: 12, uuid: 32, place: Some(16), owner: OwnerField::Long(48) };
 /// The magic numbers of inner blocks in versions 4 and 5.
 pub(super) const INNER_MAGIC: [u16; 2] = [0xfebe, 0x3ebe];
-/// Byte of the magic number.
+/// Place of the magic number.
 pub(super) const MAGIC_AT: usize = 8;
-/// Byte of the number of entries in versions 4 and 5; the level follows.
+/// Place of the number of entries in versions 4 and 5; the level follows.
 pub(super) const COUNT_AT: [usize; 2] = [12, 56];
 /// The first entry of an inner block in versions 4 and 5.
 pub(super) const INNER_ENTRIES_AT: [usize; 2] = [16, 64];
-/// The deepest tree of a sound file system has fewer levels of inner blocks.
+/// Limit for the number of levels of inner blocks. The deepest tree of an intact file system has fewer.
 pub(super) const LEVELS_MAX: u16 = 5;

@@ -1,6 +1,6 @@
-//! Inodes: what a file is, and the two forks that map its content and its attributes.
+//! Inodes: metadata of a file, and the two forks that map its content and its attributes.
 //!
-//! From "XFS Filesystem Structure", chapter "On-disk Inode". What is used here:
+//! From "XFS Filesystem Structure", chapter "On-disk Inode". Fields that are used here:
 //!
 //! | bytes    | field                  | notes                                                     |
 //! |----------|------------------------|-----------------------------------------------------------|
@@ -38,7 +38,7 @@ const FLAG_LARGE_EXTENT_COUNTS: u64 = 0x10;
 const BIG_TIME_EPOCH_SECONDS: i64 = i32::MIN as i64;
 const SECOND_NANOSECONDS: u64 = 1_000_000_000;
 
-/// How a fork keeps what it maps.
+/// Form in which a fork stores its content or map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForkForm {
     /// The number of a device.
@@ -54,21 +54,21 @@ pub(super) enum ForkForm {
 /// A fork of an inode: its part of the inode's bytes, and how to read it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fork<'b> {
-    /// How the fork keeps what it maps.
+    /// The form.
     pub(super) form: ForkForm,
     /// Its bytes in the inode.
     pub(super) bytes: Bytes<'b>,
     /// Its first byte in the volume.
     pub(super) place: u64,
-    /// The number of its extents, where it has a list of them.
+    /// The number of its extents, if it has a list of them.
     pub(super) extents: u64,
-    /// Where damage of its map is reported: the inode.
+    /// Place for damage of its map: the inode.
     pub(super) inode_place: u64,
-    /// The owner that its blocks note.
+    /// The owner that its blocks record.
     pub(super) owner: u64,
 }
 
-/// An inode in use, as it was read.
+/// A decoded inode that is in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inode<'b> {
     /// Its number.
@@ -81,7 +81,7 @@ pub(super) struct Inode<'b> {
     pub(super) size_bytes: u64,
     /// The content.
     pub(super) data: Fork<'b>,
-    /// Extended attributes, where it has any.
+    /// Extended attributes, if it has any.
     pub(super) attributes: Option<Fork<'b>>,
     bytes: Bytes<'b>,
     flags: u64,
@@ -91,7 +91,7 @@ impl Xfs<'_> {
     /// Reads the bytes of an inode.
     ///
     /// # Errors
-    /// [`GuestError::NotFound`] where there can be none of this number; and those of the disk.
+    /// [`GuestError::NotFound`] if there can be no inode with this number; and those of the disk.
     pub(super) fn inode_record(&self, number: FileNumber) -> Result<Vec<u8>, GuestError> {
         let place = self.superblock.inode_place(number).ok_or(GuestError::NotFound)?;
         self.reader.bytes(place, self.superblock.inode_bytes, STRUCTURE)
@@ -100,7 +100,7 @@ impl Xfs<'_> {
     /// Decodes and checks an inode.
     ///
     /// # Errors
-    /// [`GuestError::NotFound`] where it is not in use, [`GuestError::Damaged`] where it contradicts itself.
+    /// [`GuestError::NotFound`] if it is not in use, [`GuestError::Damaged`] if it contradicts itself.
     pub(super) fn inode<'b>(&self, number: FileNumber, record: &'b [u8]) -> Result<Inode<'b>, GuestError> {
         let place = self.superblock.inode_place(number).ok_or(GuestError::NotFound)?;
         let found = Found { bytes: Bytes(record), place, structure: STRUCTURE };
@@ -124,7 +124,7 @@ impl Xfs<'_> {
     }
 }
 
-/// Returns the kind of file that a mode means.
+/// Returns the kind of file for a mode.
 fn kind_of(mode: u16) -> Option<FileKind> {
     Some(match mode >> 12 {
         0o1 => FileKind::Fifo,
@@ -149,7 +149,7 @@ fn form_of(form: u8) -> Option<ForkForm> {
 }
 
 impl<'b> Inode<'b> {
-    /// Decodes an inode: `None` if bytes are missing, a problem where it contradicts itself.
+    /// Decodes an inode: `None` if bytes are missing, a problem if it contradicts itself.
     fn decode(
         number: FileNumber,
         place: u64,
@@ -198,12 +198,12 @@ impl<'b> Inode<'b> {
         Some(Ok(Inode { number, place, kind, size_bytes, data, attributes, bytes, flags }))
     }
 
-    /// Returns whether blocks of it may be shared.
+    /// Returns whether its blocks may be shared.
     pub(super) fn may_share(&self) -> bool {
         self.flags & FLAG_REFLINK != 0
     }
 
-    /// Returns what is known of the file; `None` if the record is too short.
+    /// Returns the metadata of the file; `None` if the record is too short.
     pub(super) fn stat(&self, block_log: u32) -> Option<FileStat> {
         let bytes = self.bytes;
         let links = if bytes.u8(4)? == 1 { u32::from(bytes.be16(6)?) } else { bytes.be32(16)? };

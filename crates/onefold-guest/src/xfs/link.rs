@@ -1,7 +1,7 @@
 //! Symbolic links.
 //!
-//! From "XFS Filesystem Structure", chapter "Symbolic Links". A short target lies in the inode. A longer one lies in
-//! blocks of its own. In version 5 each run of these has a header, whose checksum covers the run:
+//! From "XFS Filesystem Structure", chapter "Symbolic Links". A short target is in the inode, a longer one in separate
+//! blocks. In version 5 each run of these blocks has a header, whose checksum covers the run:
 //!
 //! | bytes  | field                                   |
 //! |--------|-----------------------------------------|
@@ -24,7 +24,7 @@ use crate::filesystem::FileKind;
 const MAGIC: u32 = 0x5853_4c4d;
 const HEADER_BYTES: usize = 56;
 const SEAL: Seal = Seal { checksum: 12, uuid: 16, place: Some(40), owner: OwnerField::Long(32) };
-/// The longest target that XFS makes.
+/// Maximum length of a target in XFS.
 const TARGET_BYTES_MAX: usize = 1024;
 const STRUCTURE: &str = "target of a symbolic link";
 
@@ -51,7 +51,7 @@ impl Xfs<'_> {
     fn remote_target(&self, inode: &Inode<'_>, length: usize) -> Result<Vec<u8>, GuestError> {
         let superblock = &self.superblock;
         let mut target: Vec<u8> = Vec::with_capacity(length);
-        // As many as if each had a header.
+        // The number of blocks that would be needed if each had a header.
         let mut blocks_left = length.div_ceil(superblock.block_bytes - HEADER_BYTES);
         self.each_mapping(&inode.data, 0, &mut |mapping| {
             let count = blocks_left.min(mapping.count as usize);
@@ -69,7 +69,7 @@ impl Xfs<'_> {
         Ok(target)
     }
 
-    /// Returns what a run of blocks has of a target, from byte `at` of it; `rest` bytes are missing.
+    /// Returns the part of a target in a run of blocks, from byte `at` of the target; `rest` bytes are missing.
     fn part_of_target<'b>(&self, found: Found<'b>, owner: u64, at: usize, rest: usize) -> Result<&'b [u8], GuestError> {
         let damage = |problem| GuestError::from(self.damage_of(found, problem));
         if !self.superblock.features.is_v5() {

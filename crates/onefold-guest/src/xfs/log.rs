@@ -1,10 +1,10 @@
-//! The log: whether it holds changes that are not in place yet.
+//! The log: determines whether it contains changes that are not yet in place.
 //!
 //! From "XFS Filesystem Structure", chapter "Journaling Log". The log is a ring of sectors of 512 bytes. The first word
-//! of each is the number of the round in which it was written, its *cycle*, except that a record's header has it in the
-//! second word. The *head* is the first sector of an older cycle, or the start of the last record where that record was
-//! not written to its end. Unmounting writes a last record, of one operation, and nothing is to be recovered if that
-//! record ends at the head. A header:
+//! of each is the number of the round in which it was written, its *cycle*. A record's header has the cycle in the
+//! second word instead. The *head* is the first sector of an older cycle, or the start of the last record if that
+//! record was not written completely. An unmount writes a last record with one operation. If that record ends at the
+//! head, there is nothing to recover. A header:
 //!
 //! | bytes    | field                    | notes                                              |
 //! |----------|--------------------------|----------------------------------------------------|
@@ -20,9 +20,9 @@
 //!
 //! An operation begins with 12 bytes; byte 9 has its flags.
 //!
-//! Why the answer "clean" can be trusted: a new record begins exactly where the unmount record ends. As long as that
-//! sector has an older cycle, no later record counts, and no change of one was written in place: the kernel writes a
-//! change in place only after its record and all earlier ones.
+//! The answer "clean" is reliable for this reason: a new record begins exactly where the unmount record ends. As long
+//! as that sector has an older cycle, no later record counts, and no change of a later record was written in place: the
+//! kernel writes a change in place only after its record and all earlier ones.
 
 use super::Xfs;
 use super::seal::has_right_checksum;
@@ -39,7 +39,7 @@ const HEADER_BYTES: [usize; 2] = [328, 324];
 const CYCLES_BYTES: u32 = 32 << 10;
 /// The part of each further sector of a header that the checksum covers.
 const MORE_HEADER_BYTES: usize = 260;
-/// The longest record: a buffer, and eight sectors of header.
+/// Maximum length of a record: a buffer, and eight sectors of header.
 const RECORD_BYTES_MAX: usize = 256 << 10;
 const RECORD_SECTORS_MAX: u64 = 520;
 const OPERATION_BYTES: usize = 12;
@@ -83,7 +83,7 @@ struct Record {
 }
 
 impl Record {
-    /// Returns the sector after its last, which may lie behind the end of the ring.
+    /// Returns the sector after the last one, which may be behind the end of the ring.
     fn end(self) -> u64 {
         self.start + self.headers + self.length_bytes.div_ceil(SECTOR_BYTES) as u64
     }
@@ -104,7 +104,7 @@ impl Ring<'_, '_> {
         Ok((!is_clean).then_some(Doubt::DirtyLog))
     }
 
-    /// Returns whether two numbers mean the same sector of the ring.
+    /// Returns whether two numbers refer to the same sector of the ring.
     fn is_same(&self, one: u64, other: u64) -> bool {
         one % self.sectors == other % self.sectors
     }
@@ -119,7 +119,7 @@ impl Ring<'_, '_> {
         Ok(Bytes(&sector).be32(at).unwrap_or(0))
     }
 
-    /// Returns the first sector of an older cycle, from 1 to the length of the ring; `None` if nothing was ever
+    /// Returns the first sector of an older cycle, from 1 to the length of the ring; `None` if the log was never
     /// written.
     fn head(&self) -> Result<Option<u64>, GuestError> {
         let (first, last) = (self.cycle(0)?, self.cycle(self.sectors - 1)?);
@@ -140,7 +140,7 @@ impl Ring<'_, '_> {
         Ok(Some(older))
     }
 
-    /// Returns the last record that begins before the head, if it is near enough for an unmount record.
+    /// Returns the last record that begins before the head, if it is close enough for an unmount record.
     fn last_record(&self, head: u64) -> Result<Option<Record>, GuestError> {
         for back in 1..=RECORD_SECTORS_MAX.min(self.sectors) {
             let start = (head + self.sectors - back) % self.sectors;
@@ -155,7 +155,7 @@ impl Ring<'_, '_> {
         Ok(None)
     }
 
-    /// Returns whether a record is a sound unmount record.
+    /// Returns whether a record is an intact unmount record.
     fn is_unmount(&self, record: Record) -> Result<bool, GuestError> {
         let header = self.sector(record.start)?;
         let header = Bytes(&header);
@@ -173,7 +173,7 @@ impl Ring<'_, '_> {
         Ok(is_unmount && (number(CHECKSUM_AT) == 0 || self.has_right_checksum(record)?))
     }
 
-    /// Returns whether the checksum of a record is right. The caller has bounded its length.
+    /// Returns whether the checksum of a record is right. The caller must have bounded its length.
     fn has_right_checksum(&self, record: Record) -> Result<bool, GuestError> {
         let mut bytes = Vec::new();
         for number in record.start..record.end() {

@@ -1,8 +1,8 @@
-//! The map of a fork: from blocks of the file to blocks of the file system.
+//! The map of a fork: converts blocks of the file to blocks of the file system.
 //!
 //! From "XFS Filesystem Structure", chapter "Data Extents". An extent is packed into 128 bits, from the highest: one
 //! bit for "not written yet", 54 for the first block in the file, 52 for the first block in the file system, 21 for the
-//! number of blocks. The root of a tree lies in the inode: level and number of keys (two bytes each), keys, pointers.
+//! number of blocks. The root of a tree is in the inode: level and number of keys (two bytes each), keys, pointers.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -38,7 +38,7 @@ pub(super) struct Mapping {
     pub(super) block: u64,
     /// The number of blocks.
     pub(super) count: u32,
-    /// Whether the content is zeros, whatever the blocks hold.
+    /// Whether the content is zeros, whatever the blocks contain.
     pub(super) is_unwritten: bool,
 }
 
@@ -53,13 +53,13 @@ impl Mapping {
         })
     }
 
-    /// Returns the block of the file after its last.
+    /// Returns the block of the file after the last one.
     pub(super) fn end(&self) -> u64 {
         self.offset + u64::from(self.count)
     }
 }
 
-/// What a walk over a map meets.
+/// Step of a walk through a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MapStep {
     /// A block of the map itself, by its linear number.
@@ -68,11 +68,11 @@ pub(super) enum MapStep {
     Mapping(Mapping),
 }
 
-/// Blocks of maps that a pass remembers: about 75 MiB of them.
+/// Maximum number of map blocks that a pass remembers: about 75 MiB.
 pub(super) const MAP_BLOCKS_MAX: usize = 4 << 20;
 
-/// The blocks of maps that a pass over all files met. Those of version 4 note no owner, and any number of files may
-/// lead to one tree, which a reader would walk again and again.
+/// The blocks of maps that a pass over all files has visited. Those of version 4 record no owner. Any number of files
+/// may lead to one tree, and a reader would walk it again and again.
 #[derive(Debug)]
 pub(super) struct MapBlocks {
     blocks: HashSet<u64>,
@@ -86,17 +86,17 @@ impl Default for MapBlocks {
 }
 
 impl MapBlocks {
-    /// Returns no blocks; at most `blocks_max` will be remembered.
+    /// Returns an empty set for at most `blocks_max` blocks.
     pub(super) fn of_at_most(blocks_max: usize) -> MapBlocks {
         MapBlocks { blocks: HashSet::new(), blocks_max }
     }
 
-    /// Returns whether no further block can be remembered.
+    /// Returns whether there is no room for another block.
     pub(super) fn is_full(&self) -> bool {
         self.blocks.len() >= self.blocks_max
     }
 
-    /// Adds a block by its linear number. Fails with what is wrong.
+    /// Adds a block by its linear number. Fails with the reason.
     fn add(&mut self, block: u64) -> Result<(), &'static str> {
         if self.is_full() {
             return Err("there are too many blocks of maps");
@@ -110,10 +110,10 @@ pub(super) type MapVisit<'v> = dyn FnMut(MapStep) -> Result<ControlFlow<()>, Gue
 
 impl Xfs<'_> {
     /// Calls `visit` with each part of a map that ends behind block `from` of the file, in order, and with each block
-    /// of the map that is read on the way. A fork that holds its content itself has none.
+    /// of the map that is read on the way. A fork with inline content has none.
     ///
     /// # Errors
-    /// [`GuestError::Damaged`] at the first part that is damaged, those of the disk, and those of `visit`.
+    /// [`GuestError::Damaged`] at the first damaged part, those of the disk, and those of `visit`.
     pub(super) fn each_step(&self, fork: &Fork<'_>, from: u64, visit: &mut MapVisit<'_>) -> Result<(), GuestError> {
         let mut end = 0;
         match fork.form {
@@ -139,7 +139,7 @@ impl Xfs<'_> {
         let (Some(level), Some(count)) = (fork.bytes.be16(0), fork.bytes.be16(2)) else {
             return Err(damage("it is too short"));
         };
-        // Keys and pointers share the room of the root in fixed parts.
+        // Keys and pointers each have a fixed part of the space of the root.
         let room = fork.bytes.len().saturating_sub(ROOT_HEADER_BYTES) / 16 * 16;
         let (Some(bytes), 1..=LEVELS_MAX) = (fork.bytes.part(ROOT_HEADER_BYTES, room), u32::from(level)) else {
             return Err(damage("its number of levels is impossible"));
@@ -154,7 +154,7 @@ impl Xfs<'_> {
         })
     }
 
-    /// Visits an extent that must begin at block `end` of the file or later, which it moves; leaves it out where it
+    /// Visits an extent that must begin at block `end` of the file or later, and updates `end`. Skips the extent if it
     /// ends before block `from`.
     fn visit_record(
         &self,
@@ -169,7 +169,7 @@ impl Xfs<'_> {
         if *end <= from { Ok(ControlFlow::Continue(())) } else { visit(MapStep::Mapping(mapping)) }
     }
 
-    /// Decodes and checks a part of a map that follows one that ends at block `end` of the file.
+    /// Decodes and checks a part of a map. The previous part ends at block `end` of the file.
     fn mapping(&self, fork: &Fork<'_>, record: Bytes<'_>, end: u64) -> Result<Mapping, GuestError> {
         let damage = |problem| self.reader.damage(fork.inode_place, STRUCTURE, problem);
         let mapping = Mapping::decode(record).ok_or_else(|| damage("it is too short"))?;
@@ -196,10 +196,10 @@ impl Xfs<'_> {
         })
     }
 
-    /// Records that a pass over all files met a block of a map.
+    /// Records that a pass over all files has reached a block of a map.
     ///
     /// # Errors
-    /// Where another file led to it before.
+    /// When another file has led to it before.
     pub(super) fn meet(&self, met: &mut MapBlocks, block: u64) -> Result<(), GuestError> {
         if self.superblock.features.is_v5() {
             return Ok(());
@@ -208,10 +208,10 @@ impl Xfs<'_> {
         met.add(block).map_err(damage)
     }
 
-    /// Records that a pass over all files met the blocks of a map, as far as it can be read.
+    /// Records that a pass over all files has reached the blocks of a map, as far as the map can be read.
     ///
     /// # Errors
-    /// Where another file led to one of the blocks before, and those of the disk.
+    /// When another file has led to one of the blocks before, and those of the disk.
     pub(super) fn meet_all(&self, met: &mut MapBlocks, fork: &Fork<'_>) -> Result<(), GuestError> {
         if self.superblock.features.is_v5() || fork.form != ForkForm::Tree {
             return Ok(());
@@ -229,7 +229,7 @@ impl Xfs<'_> {
         }
     }
 
-    /// Returns the part of a map that has block `wanted` of the file.
+    /// Returns the part of a map that contains block `wanted` of the file.
     pub(super) fn mapping_of(&self, fork: &Fork<'_>, wanted: u64) -> Result<Option<Mapping>, GuestError> {
         let mut found = None;
         self.each_mapping(fork, wanted, &mut |mapping| {

@@ -1,12 +1,13 @@
 //! XFS, versions 4 and 5: read-only, without log replay.
 //!
 //! From "XFS Filesystem Structure" (the documentation of its on-disk format); each module has the table of its
-//! structures. From below: `superblock` with `features` and `geometry`; `seal`, which checks what metadata of version 5
-//! says about itself; `btree`, then `group` for the headers of allocation groups; `inode` and `map` for files; on these
-//! `chunks`, `content`, `directory`, `link`, `attributes`, `log` and `allocation`.
+//! structures. From the bottom up: `superblock` with `features` and `geometry`; `seal`, which verifies the
+//! self-describing fields of version 5 metadata; `btree`, then `group` for the headers of allocation groups; `inode`
+//! and `map` for files. On these are based `chunks`, `content`, `directory`, `link`, `attributes`, `log` and
+//! `allocation`.
 //!
-//! A file system with a realtime device, an external log, zones or a feature that is not known is refused by name. A
-//! log that holds changes makes the file system unsure.
+//! A file system with a realtime device, an external log, zones or an unknown feature is refused by name. A log that
+//! contains changes makes the file system unsure.
 
 mod allocation;
 mod attributes;
@@ -51,18 +52,18 @@ pub struct Xfs<'a> {
     facts: FileSystemFacts,
     state: State,
     damage: DamageLog,
-    /// Of version 4, whose blocks of directories note no owner.
+    /// Only for version 4, whose directory blocks record no owner.
     directory_owners: Mutex<DirectoryOwners>,
-    /// Whether an inode, a part of a tree of them, or the map of a file was skipped because it is damaged.
+    /// Whether an inode, a part of a tree of inodes, or the map of a file was skipped because of damage.
     is_file_lost: AtomicBool,
 }
 
-/// Opens the XFS file system of a volume; `None` if there is none. The copy in another group stands in for a damaged
+/// Opens the XFS file system of a volume; `None` if there is none. The copy in another group replaces a damaged
 /// superblock, which makes the file system unsure.
 ///
 /// # Errors
-/// [`GuestError::Unsupported`] with the name of what is not read, [`GuestError::Damaged`] where the superblock or the
-/// root directory is damaged, and those of the disk.
+/// [`GuestError::Unsupported`] with the name of the unsupported feature, [`GuestError::Damaged`] if the superblock or
+/// the root directory is damaged, and those of the disk.
 pub fn open(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestError> {
     match Superblock::read(&reader) {
         Ok(superblock) => superblock.map(|superblock| with_superblock(reader, superblock)).transpose(),
@@ -71,8 +72,9 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestError> {
     }
 }
 
-/// Opens an XFS file system by the superblock of another group, whatever there is in place of the first one; `None`
-/// where that is not found. A format that was made over an XFS may have left the copies: all others come before it.
+/// Opens an XFS file system by the superblock of another group, whatever is in place of the first one; `None` if no
+/// copy is found. Another format that was made over an XFS may have left the copies in place, so all other kinds are
+/// tried first.
 ///
 /// # Errors
 /// Those of the disk.
@@ -117,7 +119,7 @@ fn with_superblock(reader: VolumeReader<'_>, superblock: Superblock) -> Result<X
 fn facts_of(superblock: &Superblock) -> FileSystemFacts {
     let counters = superblock.counters;
     let per_block_log = superblock.block_log - superblock.inode_log;
-    // Where inodes have no share of their own, all free blocks may become inodes.
+    // If there is no limit for inodes, all free blocks may become inodes.
     let possible = counters.inodes.saturating_add(counters.blocks_free.min(superblock.blocks) << per_block_log);
     let chunk_blocks = u64::from(CHUNK_INODES >> per_block_log).max(1);
     let share = superblock.blocks * u64::from(counters.inodes_percent_max) / 100 / chunk_blocks * chunk_blocks;
@@ -135,7 +137,7 @@ fn facts_of(superblock: &Superblock) -> FileSystemFacts {
     }
 }
 
-/// Returns a UUID as tools print it.
+/// Returns a UUID in the form of tools.
 fn uuid_text(uuid: [u8; 16]) -> String {
     let digits: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
@@ -156,7 +158,7 @@ impl Xfs<'_> {
         Ok(doubts)
     }
 
-    /// Records damage and returns `None`, as [`DamageLog::skip`] does, and remembers that a part of a file is missing.
+    /// Records damage and returns `None`, like [`DamageLog::skip`], and remembers that a part of a file is missing.
     fn skip_file<T>(&self, outcome: Result<T, GuestError>) -> Result<Option<T>, GuestError> {
         let found = self.damage.skip(outcome)?;
         if found.is_none() {
@@ -247,7 +249,7 @@ impl FileSystem for Xfs<'_> {
             if self.superblock.internal.contains(&inode.number) {
                 return Ok(ControlFlow::Continue(()));
             }
-            // Someone reads the map of each visited file.
+            // The map of each visited file is read.
             if self.damage.skip(self.meet_all(&mut met, &inode.data))?.is_none() {
                 return Ok(ControlFlow::Continue(()));
             }

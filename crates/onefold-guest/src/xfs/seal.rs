@@ -1,20 +1,20 @@
-//! What metadata of version 5 says about itself: a checksum, its file system, its place and its owner. A block that is
-//! old, torn, moved or of another file is seen as such. Version 4 has nothing of it.
+//! Self-describing fields of version 5 metadata: a checksum, its file system, its place and its owner. They reveal a
+//! block that is old, torn, moved or from another file. Version 4 has none of them.
 
 use super::Xfs;
 use crate::bytes::Bytes;
 use crate::error::{Damage, GuestError};
 
-/// Where a kind of structure keeps these fields.
+/// Places of these fields in a kind of structure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seal {
-    /// Byte of the checksum: four bytes, little-endian, taken as zeros while it is computed.
+    /// Place of the checksum: four bytes, little-endian, which count as zeros in its computation.
     pub(super) checksum: usize,
-    /// Byte of the file system's UUID.
+    /// Place of the file system's UUID.
     pub(super) uuid: usize,
-    /// Byte of the structure's place, in sectors of 512 bytes.
+    /// Place of the structure's own place, in sectors of 512 bytes.
     pub(super) place: Option<usize>,
-    /// Where the owner's number is.
+    /// Place of the owner's number.
     pub(super) owner: OwnerField,
 }
 
@@ -29,7 +29,7 @@ pub(super) enum OwnerField {
     Long(usize),
 }
 
-/// A structure as it was read.
+/// A structure that was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'b> {
     /// Its bytes: all that the checksum covers.
@@ -55,10 +55,10 @@ impl Xfs<'_> {
         self.reader.damage(found.place, found.structure, problem)
     }
 
-    /// Checks what a structure of version 5 says about itself.
+    /// Checks the self-describing fields of a structure of version 5.
     ///
     /// # Errors
-    /// [`GuestError::Damaged`] where something does not match.
+    /// [`GuestError::Damaged`] if a field does not match.
     pub(super) fn check_seal(&self, found: Found<'_>, seal: &Seal, owner: u64) -> Result<(), GuestError> {
         if !self.superblock.features.is_v5() {
             return Ok(());

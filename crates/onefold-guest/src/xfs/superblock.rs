@@ -1,6 +1,6 @@
 //! The superblock: geometry, features and counters of the whole file system.
 //!
-//! From "XFS Filesystem Structure", chapter "Superblocks". Numbers are big-endian, checksums little-endian. Those that
+//! From "XFS Filesystem Structure", chapter "Superblocks". Numbers are big-endian, checksums little-endian. Fields that
 //! are used here:
 //!
 //! | bytes    | field                | notes                                                       |
@@ -40,21 +40,21 @@ use crate::volume::VolumeReader;
 
 /// `XFSB`
 const MAGIC: u32 = 0x5846_5342;
-/// What every device can read, and what the decoded part takes.
+/// Minimum sector length, which also contains the decoded part.
 const SECTOR_BYTES_MIN: usize = 512;
 const SECTOR_BYTES_MAX: usize = 32 << 10;
 const BLOCK_BYTES_MAX: usize = 64 << 10;
-/// The smallest group that `mkfs.xfs` ever made has more.
+/// Limit for the number of blocks of a group. The smallest group that `mkfs.xfs` has ever made has more.
 const GROUP_BLOCKS_MIN: u32 = 5;
-/// The shortest group of `mkfs.xfs` where there are several.
+/// Minimum length of a group in `mkfs.xfs` if there are several.
 const GROUP_BYTES_MIN: u64 = 16 << 20;
 const CHECKSUM_AT: usize = 224;
-/// Numbers of groups that `mkfs.xfs` makes, and lengths of blocks, the usual ones first.
+/// Numbers of groups in `mkfs.xfs`, and lengths of blocks, the usual ones first.
 const USUAL_GROUPS: [u64; 10] = [4, 2, 3, 8, 16, 32, 5, 6, 7, 64];
 const USUAL_BLOCK_BYTES: [u64; 4] = [4096, 1024, 2048, 65536];
 const STRUCTURE: &str = "superblock";
 
-/// What the superblock says. All of its numbers fit together.
+/// The superblock after a consistency check.
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
     /// Bytes of a block, 512 to 65,536.
@@ -69,11 +69,11 @@ pub(super) struct Superblock {
     pub(super) inode_bytes: usize,
     /// Its binary logarithm.
     pub(super) inode_log: u32,
-    /// Blocks of each group but the last.
+    /// Blocks of each group except the last.
     pub(super) group_blocks: u32,
     /// The number of groups.
     pub(super) groups: u32,
-    /// The low bits of a block number that are a block's place in its group.
+    /// Number of low bits of a block number that contain the block's place in its group.
     pub(super) group_log: u32,
     /// Binary logarithm of the blocks of a directory block.
     pub(super) directory_block_log: u32,
@@ -83,11 +83,11 @@ pub(super) struct Superblock {
     pub(super) log_blocks: u32,
     /// The root directory.
     pub(super) root: FileNumber,
-    /// Inodes of the file system itself: bitmap and summary of a realtime device, and quotas. They have no names.
+    /// Internal inodes of the file system: bitmap and summary of a realtime device, and quotas. They have no names.
     pub(super) internal: [FileNumber; 5],
     /// The UUID that users see.
     pub(super) uuid: [u8; 16],
-    /// The UUID that metadata of version 5 has.
+    /// The UUID in metadata of version 5.
     pub(super) metadata_uuid: [u8; 16],
     /// The label.
     pub(super) label: Vec<u8>,
@@ -95,25 +95,25 @@ pub(super) struct Superblock {
     pub(super) features: Features,
     /// The counters.
     pub(super) counters: Counters,
-    /// Whether `mkfs.xfs` did not end.
+    /// Whether `mkfs.xfs` did not finish.
     pub(super) is_in_progress: bool,
 }
 
-/// The counters of a superblock, which are right after a clean unmount.
+/// The counters of a superblock. They are right after a clean unmount.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counters {
-    /// Inodes that have room on the disk.
+    /// Inodes with space on the disk.
     pub(super) inodes: u64,
-    /// Inodes among them that are free.
+    /// Number of free inodes among them.
     pub(super) inodes_free: u64,
-    /// Free blocks, with the reserve of each group.
+    /// Free blocks, including the reserve of each group.
     pub(super) blocks_free: u64,
-    /// The part of the blocks that inodes may take, in per cent; 0 is no limit.
+    /// The percentage of the blocks that inodes may take; 0 means no limit.
     pub(super) inodes_percent_max: u8,
 }
 
 impl Superblock {
-    /// Reads the superblock at the beginning of a volume; `None` if there is none.
+    /// Reads the superblock at the start of a volume; `None` if there is none.
     pub(super) fn read(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, GuestError> {
         if reader.size_bytes() < SECTOR_BYTES_MIN as u64 {
             return Ok(None);
@@ -125,7 +125,7 @@ impl Superblock {
         Superblock::read_at(reader, 0).map(Some)
     }
 
-    /// Reads the superblock at byte `at` of a volume, where there is the magic of one.
+    /// Reads the superblock at byte `at` of a volume. Its magic number must be there.
     fn read_at(reader: &VolumeReader<'_>, at: u64) -> Result<Superblock, GuestError> {
         let damage = |problem| GuestError::from(reader.damage(at, STRUCTURE, problem));
         let first = reader.bytes(at, SECTOR_BYTES_MIN, STRUCTURE)?;
@@ -141,11 +141,11 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Returns the copy of the superblock that another group begins with; `None` if none is found. Copies have the
-    /// counters of `mkfs.xfs`, and only those of the middle and the last group know the root directory.
+    /// Returns the copy of the superblock at the start of another group; `None` if none is found. Copies have the
+    /// counters of `mkfs.xfs`, and only those of the middle and the last group contain the root directory.
     ///
-    /// The second group is looked for where the damaged superblock says that it is, and where `mkfs.xfs` puts it in a
-    /// volume of this length.
+    /// The second group is searched where the damaged superblock places it, and where `mkfs.xfs` places it in a volume
+    /// of this length.
     pub(super) fn read_copy(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, GuestError> {
         let size_bytes = reader.size_bytes();
         if size_bytes < SECTOR_BYTES_MIN as u64 {
@@ -169,15 +169,15 @@ impl Superblock {
         Ok(None)
     }
 
-    /// Returns the copy of the superblock at byte `at` of a volume; `None` if there is none that is whole.
+    /// Returns the copy of the superblock at byte `at` of a volume; `None` if there is no intact one.
     fn copy_at(reader: &VolumeReader<'_>, at: u64) -> Result<Option<Superblock>, GuestError> {
         let is_there = at > 0 && at.checked_add(SECTOR_BYTES_MAX as u64).is_some_and(|end| end <= reader.size_bytes());
         if !is_there || Bytes(&reader.bytes(at, SECTOR_BYTES_MIN, STRUCTURE)?).be32(0) != Some(MAGIC) {
             return Ok(None);
         }
         match Superblock::read_at(reader, at) {
-            // `mkfs.xfs` marks copies as not finished, and leaves them like this. They do not tell that the inodes of a
-            // realtime device are the two behind the root directory.
+            // `mkfs.xfs` marks copies as incomplete, and never changes that. They do not say that the inodes of a
+            // realtime device are the two after the root directory.
             Ok(mut copy) => {
                 copy.is_in_progress = false;
                 let root = copy.root.0;
@@ -252,7 +252,7 @@ impl Superblock {
             && (self.groups == 1 || group_blocks * self.block_bytes as u64 >= GROUP_BYTES_MIN)
             && self.blocks > (groups - 1) * group_blocks
             && self.blocks <= groups * group_blocks
-            // Every offset in bytes can then be computed.
+            // This ensures that every offset in bytes can be computed.
             && self.blocks.checked_mul(self.block_bytes as u64).is_some_and(|bytes| i64::try_from(bytes).is_ok())
             && self.log_blocks > 0
     }
@@ -263,13 +263,13 @@ impl Superblock {
     }
 }
 
-/// Returns the inodes of the file system itself. Those that do not exist are 0 or all ones, which no inode is.
+/// Returns the internal inodes of the file system. Missing ones are 0 or all ones, which no inode has.
 fn internal_inodes(bytes: Bytes<'_>) -> Option<[FileNumber; 5]> {
     let inode = |at| bytes.be64(at).map(FileNumber);
     Some([inode(64)?, inode(72)?, inode(160)?, inode(168)?, inode(232)?])
 }
 
-/// Refuses file systems of which a part lies on another device.
+/// Refuses file systems with a part on another device.
 fn refuse_other_devices(bytes: Bytes<'_>) -> Result<(), GuestError> {
     if bytes.be64(16) != Some(0) {
         return Err(GuestError::Unsupported("XFS with a realtime device"));

@@ -1,14 +1,14 @@
 //! The allocation map.
 //!
-//! Free is what both trees of free space list, less every block that a file, a tree or a header takes, as far as these
-//! can be read. A group whose trees of free space are damaged, or differ from each other, or whose header has another
-//! sum, has no free block. Version 4 has no checksums: where a part of a file or of a tree is lost, nothing is free.
-//! Blocks kept for trees and blocks set aside for copy-on-write are in no list of free runs, and count as allocated.
-//! The map is built only of a file system without doubts.
+//! A block is free if both trees of free space list it and no file, tree or header takes it, as far as these can be
+//! read. A group has no free block if its trees of free space are damaged or differ from each other, or if its header
+//! has another sum. Version 4 has no checksums: if a part of a file or of a tree is lost, nothing is free. Blocks
+//! reserved for trees and blocks set aside for copy-on-write are in no list of free runs, and count as allocated. The
+//! map is only built for a file system without doubts.
 //!
-//! Memory is bounded by a budget. A group whose free runs are too many counts as allocated as a whole. Once there are
-//! too many runs in use, further metadata counts as data, and a group is in doubt where a further block in use is free
-//! as well.
+//! A budget bounds the memory. If a group has too many free runs, the whole group counts as allocated. If there are too
+//! many runs in use, further metadata counts as data, and a group becomes doubtful if a further block in use is also
+//! free.
 
 mod runs;
 
@@ -34,14 +34,14 @@ const TREE: AllocationClass = AllocationClass::Table(TableKind::Tree);
 const DIRECTORY: AllocationClass = AllocationClass::Table(TableKind::Directory);
 const JOURNAL: AllocationClass = AllocationClass::Table(TableKind::Journal);
 
-/// Most free runs that are kept, and most runs in use: about 100 MiB of each.
+/// Maximum number of free runs, and of runs in use: about 100 MiB of each.
 const RUNS_MAX: usize = 4 << 20;
-/// The structures of a map that draw equal parts of its memory: free runs, runs in use, blocks of maps; and two for the
-/// map itself, which is as long as both lists of runs.
+/// Number of structures of a map that draw equal parts of its memory: free runs, runs in use, blocks of maps; and two
+/// for the map itself, which is as long as both lists of runs.
 const PARTS: usize = 5;
-/// Bytes of memory of a block of a map in its set, while that grows.
+/// Bytes of memory for one block of a map in its set, while the set grows.
 const MAP_BLOCK_BYTES: usize = 27;
-/// Bytes of memory of all of them.
+/// Maximum memory for all of them, in bytes.
 const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<Run>();
 
 impl Xfs<'_> {
@@ -62,7 +62,7 @@ impl Xfs<'_> {
         let mut runs = Runs::new(u64::from(superblock.group_blocks), run_rows.max);
         for group in 0..superblock.groups {
             let header = self.free_runs(&mut runs, group)?;
-            // All that it claims lies in the group itself.
+            // All blocks that it claims are in the group itself.
             self.claim_group(&mut runs, group, header.as_ref())?;
         }
         if let Some(start) = superblock.linear_run(superblock.log_start, superblock.log_blocks) {
@@ -78,7 +78,7 @@ impl Xfs<'_> {
         if runs.is_short {
             budget.note_full(run_rows);
         }
-        // Without checksums, both trees may call blocks free that a file has behind the damage.
+        // Without checksums, both trees may mark blocks as free that belong to a file behind the damage.
         if !superblock.features.is_v5() && self.is_file_lost.load(Ordering::Relaxed) {
             let problem = "nothing counts as free: a part of a file or of a tree is lost";
             self.damage.note(self.reader.damage(0, "free space", problem));
@@ -93,8 +93,8 @@ impl Xfs<'_> {
         Ok(map)
     }
 
-    /// Reads the free runs of a group; returns its header if all of that is sound. The group is in doubt where it is
-    /// not, and where its runs do not fit into memory.
+    /// Reads the free runs of a group. Returns its header if all of this is intact. Otherwise the group is doubtful; so
+    /// it is if its runs do not fit into memory.
     fn free_runs(&self, runs: &mut Runs, group: u32) -> Result<Option<FreeSpace>, GuestError> {
         let before = runs.base.len();
         let outcome = self.free_space(group).and_then(|header| Ok((self.free_runs_of(group, &header, runs)?, header)));
@@ -115,7 +115,7 @@ impl Xfs<'_> {
     fn free_runs_of(&self, group: u32, header: &FreeSpace, runs: &mut Runs) -> Result<bool, GuestError> {
         let superblock = &self.superblock;
         let damage = |problem| self.reader.damage(superblock.group_place(group), "free space of a group", problem);
-        // The sum of the hashes depends on no order. The key is a new one each time, so that no image can be made for
+        // The sum of the hashes does not depend on the order. The key is new each time, so no image can be prepared for
         // it.
         let hasher = RandomState::new();
         let sums = |form: &'static TreeForm, root: Root, each: &mut dyn FnMut(u64, u32) -> Result<(), &'static str>| {
@@ -158,7 +158,7 @@ impl Xfs<'_> {
         Ok(is_kept)
     }
 
-    /// Records that blocks are in use. One that is free as well is damage.
+    /// Records that blocks are in use. A block that is also free is damage.
     fn claim(&self, runs: &mut Runs, start: u64, count: u64, class: AllocationClass) {
         if runs.claim(start, count, class) {
             let place = start << self.superblock.block_log;
@@ -166,7 +166,8 @@ impl Xfs<'_> {
         }
     }
 
-    /// Claims the headers and trees of a group; of one in doubt, which has no header, only the trees of inodes.
+    /// Claims the headers and trees of a group. A doubtful group has no header, so only the trees of inodes are
+    /// claimed.
     fn claim_group(&self, runs: &mut Runs, group: u32, header: Option<&FreeSpace>) -> Result<(), GuestError> {
         let superblock = &self.superblock;
         if let Some(header) = header {
@@ -182,7 +183,7 @@ impl Xfs<'_> {
                 }
             }
         }
-        // Its other tree is claimed with the inodes.
+        // Its other tree is claimed together with the inodes.
         let free = self.skip_file(self.inode_trees(group))?.and_then(|trees| trees.free);
         self.claim_tree(runs, &group::FREE_INODES, group, free)
     }
@@ -205,7 +206,7 @@ impl Xfs<'_> {
         })
     }
 
-    /// Claims the inodes, and everything that files reach.
+    /// Claims the inodes, and all blocks that files reach.
     fn claim_files(&self, runs: &mut Runs, met: &mut MapBlocks) -> Result<(), GuestError> {
         self.each_inode(&mut |step| {
             match step {
@@ -235,7 +236,7 @@ impl Xfs<'_> {
     ) -> Result<(), GuestError> {
         self.each_step(fork, 0, &mut |step| {
             match step {
-                // What follows does not fit into memory, and nothing is free.
+                // The rest does not fit into memory, so nothing is free.
                 MapStep::Block(_) if met.is_full() => return Ok(ControlFlow::Break(())),
                 MapStep::Block(linear) => {
                     self.meet(met, linear)?;

@@ -1,4 +1,4 @@
-//! The runs of a map that is being built: what is free, and over it what is in use.
+//! The runs of a map under construction: free runs, overlaid by runs in use.
 
 use std::collections::BTreeSet;
 
@@ -12,31 +12,31 @@ pub(super) struct Run {
     pub(super) class: AllocationClass,
 }
 
-/// A map that is being built.
+/// A map under construction.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// Free runs and groups in doubt, in order.
+    /// Free runs and doubtful groups, in order.
     pub(super) base: Vec<Run>,
-    /// Runs in use that lie over the base. What neither has is data.
+    /// Runs in use that overlay the base. Blocks in neither list are data.
     used: Vec<Run>,
-    /// Most of either.
+    /// Maximum number of runs in each list.
     pub(super) runs_max: usize,
     /// Blocks of a group.
     group_blocks: u64,
-    /// Groups that are in doubt because they have more runs in use than are kept.
+    /// Groups that are doubtful because they have too many runs in use.
     doubtful: BTreeSet<u64>,
-    /// Whether there were more runs than are kept.
+    /// Whether there were too many runs.
     pub(super) is_short: bool,
 }
 
 impl Runs {
-    /// Returns no runs, of a file system with such groups; at most `runs_max` of each kind will be kept.
+    /// Returns an empty map for groups of this size, with at most `runs_max` runs of each kind.
     pub(super) fn new(group_blocks: u64, runs_max: usize) -> Runs {
         let doubtful = BTreeSet::new();
         Runs { base: Vec::new(), used: Vec::new(), runs_max, group_blocks, doubtful, is_short: false }
     }
 
-    /// Records that blocks are in use; returns whether one of them is in a free run.
+    /// Records that blocks are in use. Returns whether one of them is in a free run.
     pub(super) fn claim(&mut self, start: u64, count: u64, class: AllocationClass) -> bool {
         let end = start.saturating_add(count);
         let from = self.base.partition_point(|run| run.end <= start);
@@ -44,7 +44,7 @@ impl Runs {
         let is_free = self.base.iter().skip(from).take_while(|run| run.start < end).find(free).is_some();
         let is_full = self.used.len() >= self.runs_max;
         match self.used.last_mut() {
-            // Data needs no run of its own, unless it hides a free one.
+            // Data needs no run, unless it hides a free one.
             _ if class == AllocationClass::Data && !is_free => {}
             Some(last) if last.end == start && last.class == class => last.end = end,
             _ if is_full => {
@@ -58,14 +58,14 @@ impl Runs {
         is_free
     }
 
-    /// Puts all free blocks in doubt.
+    /// Makes all free blocks doubtful.
     pub(super) fn doubt_all(&mut self) {
         for run in self.base.iter_mut().filter(|run| run.class == AllocationClass::Free) {
             run.class = AllocationClass::Doubtful;
         }
     }
 
-    /// Puts whole groups in doubt.
+    /// Makes whole groups doubtful.
     fn doubt_groups(&mut self) {
         if self.doubtful.is_empty() {
             return;
@@ -105,7 +105,7 @@ impl Runs {
     }
 }
 
-/// Adds a run to those before it, and joins it with the last where they are alike.
+/// Appends a run, and merges it with the last one if they have the same class and are adjacent.
 pub(super) fn push(runs: &mut Vec<Run>, run: Run) {
     match runs.last_mut() {
         _ if run.start >= run.end => {}

@@ -1,5 +1,5 @@
-//! Access control lists. XFS keeps them under names of its own, and the kernel shows them in the form that all file
-//! systems have. `tar` needs that form.
+//! Access control lists. XFS stores them under its own names, and the kernel shows them in the form of all file
+//! systems. `tar` needs that form.
 //!
 //! | on the disk, big-endian         | as shown, little-endian           |
 //! |---------------------------------|-----------------------------------|
@@ -14,7 +14,7 @@ const ENTRY_BYTES: usize = 12;
 /// Tags of entries that have an id: a named user and a named group.
 const TAGS_WITH_ID: [u16; 2] = [0x02, 0x08];
 
-/// Returns the list that an attribute of the name space `trusted` stands for, if it is one, as the kernel shows it.
+/// Converts an attribute of the name space `trusted` to a list in the form of the kernel, if it is a list.
 pub(super) fn convert(name: &[u8], value: &[u8]) -> Option<Result<ExtendedAttribute, &'static str>> {
     let shown: &[u8] = match name {
         b"SGI_ACL_FILE" => b"system.posix_acl_access",

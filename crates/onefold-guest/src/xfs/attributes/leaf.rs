@@ -1,6 +1,6 @@
 //! Attributes in blocks: one leaf, or a tree whose leaves are linked.
 //!
-//! Blocks begin as `hashed` tells. A leaf goes on:
+//! Blocks begin with the header in `hashed`. A leaf continues:
 //!
 //! | version 5 | version 4 | field                                                             |
 //! |-----------|-----------|-------------------------------------------------------------------|
@@ -8,10 +8,11 @@
 //! | 58..76    | 14..32    | bytes in use, their start, holes, largest free parts              |
 //! | 80..      | 32..      | for each: hash (4), place of name and value (2), flags (1), zero  |
 //!
-//! At the place of an attribute: length of its value (2), of its name (1), name, value. One whose value lies in blocks
+//! At the place of an attribute: length of its value (2), of its name (1), name, value. If the value is in separate
+//! blocks: first block of the value in the fork (4), length of the value (4), of the name (1), name.
 //! of its own has: first block of the value in the fork (4), length of the value (4), of the name (1), name.
 //!
-//! Hostile leaves: no more blocks are followed than the fork has, nor more than 32,768.
+//! Hostile leaves: the number of blocks that are followed is limited to those of the fork, and to 32,768.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +27,8 @@ use crate::xfs::seal::Found;
 /// The magic numbers of leaves, and their first entries, in versions 4 and 5.
 const LEAF_MAGIC: [u16; 2] = [0xfbee, 0x3bee];
 const LEAF_ENTRIES_AT: [usize; 2] = [32, 80];
-/// The most leaves of one file that are followed. Each has two attributes or more of 256 bytes, in the smallest blocks.
+/// Maximum number of leaves of one file that are followed. Each has at least two attributes of 256 bytes, in the
+/// smallest blocks.
 const LEAVES_MAX: u64 = 1 << 15;
 
 /// A block of the attribute fork.
@@ -36,9 +38,9 @@ struct AttributeBlock {
     is_leaf: bool,
 }
 
-/// Where the value of an attribute is.
+/// Place of an attribute's value.
 enum Value<'b> {
-    /// Beside its name.
+    /// Next to its name.
     Here(&'b [u8]),
     /// In the fork, from this block on.
     Remote { block: u32, length: usize },
@@ -52,7 +54,7 @@ struct LeafAttribute<'b> {
 }
 
 impl Xfs<'_> {
-    /// Adds the attributes of a fork that has blocks.
+    /// Adds the attributes of a fork with blocks.
     pub(super) fn leaf_attributes(&self, fork: &Fork<'_>, attributes: &mut Attributes) -> Result<(), GuestError> {
         let mut blocks_left = 0_u64;
         self.each_mapping(fork, 0, &mut |mapping| {
@@ -63,7 +65,7 @@ impl Xfs<'_> {
         if blocks_max == 0 {
             return Ok(());
         }
-        // Values of their own blocks cannot be longer than all blocks.
+        // Values in separate blocks cannot be longer than all blocks.
         let mut value_bytes_left = blocks_max << self.superblock.block_log;
         let mut leaf = self.first_leaf(fork)?;
         for _ in 0..blocks_max {
@@ -112,7 +114,7 @@ impl Xfs<'_> {
         Ok(AttributeBlock { bytes, place, is_leaf })
     }
 
-    /// Reads block `offset` of the attribute fork; returns where it is, too.
+    /// Reads block `offset` of the attribute fork. Also returns its place.
     pub(super) fn attribute_bytes(&self, fork: &Fork<'_>, offset: u64) -> Result<(u64, Vec<u8>), GuestError> {
         let mapping = self.mapping_of(fork, offset)?;
         let place =

@@ -1,7 +1,7 @@
-//! Extended attributes: inline in the inode, one block, or a tree of blocks, with large values in blocks of their own.
+//! Extended attributes: inline in the inode, one block, or a tree of blocks, with large values in separate blocks.
 //!
-//! From "XFS Filesystem Structure", chapter "Extended Attributes". Flags of an attribute say where its name belongs
-//! (`user.`, `trusted.`, `security.`), and whether the kernel shows it at all.
+//! From "XFS Filesystem Structure", chapter "Extended Attributes". Flags of an attribute determine the name space
+//! (`user.`, `trusted.`, `security.`), and whether the kernel shows the attribute.
 
 mod acl;
 mod leaf;
@@ -14,9 +14,9 @@ use crate::error::{Damage, GuestError};
 use crate::filesystem::ExtendedAttribute;
 
 const STRUCTURE: &str = "extended attributes";
-/// The longest value of an attribute.
+/// Maximum length of the value of an attribute.
 const VALUE_BYTES_MAX: usize = 64 << 10;
-/// The most that the attributes of one file may take together.
+/// Maximum total length of the attributes of one file.
 const BYTES_MAX: usize = 16 << 20;
 
 /// Flags of an attribute.
@@ -36,7 +36,7 @@ struct Attributes {
 }
 
 impl Attributes {
-    /// Returns whether an attribute with these flags is shown: not one that is being made, nor a pointer to a parent.
+    /// Returns whether an attribute with these flags is shown. Incomplete attributes and pointers to a parent are not.
     fn shows(flags: u8) -> bool {
         flags & (flag::INCOMPLETE | flag::PARENT) == 0
     }
@@ -44,7 +44,7 @@ impl Attributes {
     /// Adds an attribute by its flags.
     ///
     /// # Errors
-    /// A problem where its name is none, or all of them are too long together.
+    /// A problem if its name is invalid, or if all attributes together are too long.
     fn add(&mut self, flags: u8, name: &[u8], value: &[u8]) -> Result<(), &'static str> {
         if !Attributes::shows(flags) {
             return Ok(());

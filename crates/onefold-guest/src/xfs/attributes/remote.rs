@@ -1,4 +1,4 @@
-//! Values of attributes that lie in blocks of their own. In version 5, each of these blocks begins with a header:
+//! Values of attributes in separate blocks. In version 5, each of these blocks begins with a header:
 //!
 //! | bytes  | field                                     |
 //! |--------|-------------------------------------------|
@@ -21,7 +21,7 @@ const HEADER_BYTES: usize = 56;
 const SEAL: Seal = Seal { checksum: 12, uuid: 16, place: Some(40), owner: OwnerField::Long(32) };
 
 impl Xfs<'_> {
-    /// Reads a value of `length` bytes, which the caller bounds, from a block of the attribute fork on.
+    /// Reads a value of `length` bytes, starting at a block of the attribute fork. The caller bounds the length.
     pub(super) fn remote_value(&self, fork: &Fork<'_>, block: u32, length: usize) -> Result<Vec<u8>, GuestError> {
         let mut value: Vec<u8> = Vec::with_capacity(length);
         let mut offset = u64::from(block);
@@ -34,7 +34,7 @@ impl Xfs<'_> {
         Ok(value)
     }
 
-    /// Returns what a block has of a value of `length` bytes, from byte `at` of it.
+    /// Returns the part of a value of `length` bytes in a block, from byte `at` of the value.
     fn part_of_value<'b>(
         &self,
         found: Found<'b>,

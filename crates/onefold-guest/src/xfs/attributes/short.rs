@@ -1,4 +1,4 @@
-//! Attributes in the inode: bytes of all of them (2), their number (1), a zero byte; then for each the length of its
+//! Attributes in the inode: length of all of them (2), their number (1), a zero byte; then for each the length of its
 //! name (1), of its value (1), flags (1), name, value.
 
 use super::Attributes;

@@ -30,13 +30,13 @@ const SEAL: Seal = Seal { checksum: 4, uuid: 24, place: Some(8), owner: OwnerFie
 const HEADER_BYTES: [usize; 2] = [16, 64];
 const FREE_TAG: u16 = 0xffff;
 
-/// A sound block of entries.
+/// An intact block of entries.
 pub(super) struct EntryBlock<'b> {
-    /// Its bytes, and where they are.
+    /// Its bytes, and their place.
     pub(super) found: Found<'b>,
     /// The byte after its last entry.
     pub(super) end: usize,
-    /// The byte at which its own index begins, and the number of names in it, where it is the whole directory.
+    /// The start of its own index, and the number of names in it, if the block is the whole directory.
     pub(super) index: Option<(usize, usize)>,
 }
 
@@ -96,7 +96,7 @@ impl Xfs<'_> {
         Ok(EntryBlock { found, end: start, index: Some((start, count)) })
     }
 
-    /// Returns what begins at byte `at` of a block, and its length, which is not 0.
+    /// Returns the part at byte `at` of a block, and its length, which is not 0.
     pub(super) fn part<'b>(&self, block: &EntryBlock<'b>, at: usize) -> Result<(Part<'b>, usize), GuestError> {
         let bytes = block.found.bytes;
         let decode = || {

@@ -1,12 +1,12 @@
-//! The index of a directory: from the hash of a name to its entry.
+//! The index of a directory: maps the hash of a name to its entry.
 //!
 //! A small directory has one leaf at the start of the index. A larger one has a tree there, whose leaves are linked.
 //!
-//! Blocks begin as `hashed` tells. A leaf has, where an inner block has its level, the number of unused entries; its
-//! entries are a hash (4) and the place of a name in units of 8 bytes (4).
+//! Blocks begin with the header in `hashed`. A leaf has the number of unused entries in place of the level of an inner
+//! block. Its entries are a hash (4) and the place of a name in units of 8 bytes (4).
 //!
-//! Hostile indexes: the level falls with each step down. The number of leaves that are followed is bounded, and so is
-//! that of entries that are compared.
+//! Hostile indexes: the level decreases with each step down. The numbers of leaves that are followed and of entries
+//! that are compared are limited.
 
 use super::data::{EntryBlock, Part};
 use super::name::Wanted;
@@ -22,25 +22,25 @@ use crate::xfs::seal::Found;
 /// The magic numbers of the only leaf, and of leaves of a tree, in versions 4 and 5.
 const ONLY_LEAF_MAGIC: [u16; 2] = [0xd2f1, 0x3df1];
 const LEAF_MAGIC: [u16; 2] = [0xd2ff, 0x3dff];
-/// Leaves that are followed for one hash, and entries with it that are compared. Few names have equal hashes by chance.
-/// The hash has no key and is linear, so a user can choose any number of such names. With more of them all entries are
-/// searched.
+/// Maximum number of leaves that are followed for one hash, and of entries with this hash that are compared. Few names
+/// have equal hashes by chance. But the hash has no key and is linear, so a user can choose any number of such names.
+/// If there are more, all entries are searched.
 const LEAVES_MAX: u32 = 16;
 const EQUAL_HASHES_MAX: u32 = 64;
 
-/// A search under way.
+/// A running search.
 struct Search<'n> {
     wanted: &'n Wanted<'n>,
     hash: u32,
-    /// Entries that were compared.
+    /// Number of entries that were compared.
     compared: u32,
-    /// A file whose name differs in its case only.
+    /// A file whose name differs only in case.
     similar: Option<FileNumber>,
     /// The block of the last entry.
     last: Option<LastBlock>,
 }
 
-/// A block of entries that was checked. Entries with one hash often lie in the same block.
+/// A block of entries that was checked. Entries with the same hash are often in the same block.
 struct LastBlock {
     number: u64,
     block: DirectoryBlock,
@@ -48,7 +48,7 @@ struct LastBlock {
     end: usize,
 }
 
-/// What the index says of a name.
+/// Result of a look-up in the index.
 pub(super) enum Answer {
     Found(FileNumber),
     Missing,
@@ -67,15 +67,15 @@ impl Search<'_> {
 struct IndexBlock {
     bytes: Vec<u8>,
     place: u64,
-    /// Whether it is an inner block, and its level then.
+    /// The level of an inner block; `None` for a leaf.
     level: Option<u16>,
-    /// Hashes and what they lead to.
+    /// Start of the hashes and their targets.
     entries: usize,
     count: usize,
 }
 
 impl IndexBlock {
-    /// Returns the hash at an index, and what it leads to.
+    /// Returns the hash at an index, and its target.
     fn entry(&self, index: usize) -> Option<(u32, u32)> {
         let at = self.entries + index * 8;
         Some((Bytes(&self.bytes).be32(at)?, Bytes(&self.bytes).be32(at + 4)?))
@@ -93,10 +93,10 @@ impl IndexBlock {
 }
 
 impl Xfs<'_> {
-    /// Looks a name up by the index.
+    /// Looks up a name by the index.
     ///
     /// # Errors
-    /// Where the index is damaged on the way, and those of the disk.
+    /// When the index is damaged on the way, and those of the disk.
     pub(super) fn look_up_by_hash(&self, inode: &Inode<'_>, wanted: &Wanted<'_>) -> Result<Answer, GuestError> {
         let Some(first) = self.directory_block(&inode.data, 0)? else {
             return Err(self.reader.damage(inode.place, STRUCTURE, "it has no first block").into());
@@ -131,7 +131,7 @@ impl Xfs<'_> {
                 return Err(damage("a block of its index has another level"));
             }
             above = level;
-            // Behind the last hash there is no name.
+            // There is no name behind the last hash.
             let index = block.first_at_least(hash).min(block.count.saturating_sub(1));
             let (_, child) = block.entry(index).ok_or_else(|| damage("a block of its index is empty"))?;
             block = self.index_block(inode, u64::from(child))?;
@@ -164,7 +164,7 @@ impl Xfs<'_> {
         Ok(IndexBlock { bytes: block.bytes, place: block.place, level, entries, count })
     }
 
-    /// Searches a leaf for the name; `None` if the next leaf may have it.
+    /// Searches a leaf for the name; `None` if the next leaf may contain it.
     fn search_leaf(
         &self,
         inode: &Inode<'_>,
@@ -176,7 +176,7 @@ impl Xfs<'_> {
             if other != search.hash {
                 return Ok(Some(search.end()));
             }
-            // An unused entry leads nowhere.
+            // An unused entry has no target.
             if address == 0 {
                 continue;
             }
@@ -191,8 +191,8 @@ impl Xfs<'_> {
         Ok(None)
     }
 
-    /// Returns the file of the entry at a byte of the directory, if it has this very name. One whose name differs in
-    /// its case is noted in the search.
+    /// Returns the file of the entry at a byte of the directory, if it has exactly this name. If its name differs only
+    /// in case, the search records it.
     fn entry_at(
         &self,
         inode: &Inode<'_>,

@@ -1,8 +1,8 @@
 //! Directories: inline in the inode, one block, or blocks with an index.
 //!
 //! From "XFS Filesystem Structure", chapter "Directories". The content of a directory is a space of three parts:
-//! entries from byte 0, an index by the hashes of names from byte 2^35, and a list of free room from byte 2^36. Its
-//! blocks may be several blocks of the file system long.
+//! entries from byte 0, an index by the hashes of names from byte 2^35, and a list of free space from byte 2^36. One of
+//! its blocks may consist of several blocks of the file system.
 
 mod data;
 mod index;
@@ -23,7 +23,7 @@ use crate::filesystem::{DirectoryEntry, FileKind, FileNumber, SEARCHED_BYTES_MAX
 const STRUCTURE: &str = "directory";
 /// The byte of a directory's content at which the index begins.
 const INDEX_START: u64 = 1 << 35;
-/// Damaged blocks after which the rest of a directory is left out.
+/// Number of damaged blocks after which the rest of a directory is skipped.
 const DAMAGED_BLOCKS_MAX: u32 = 1000;
 
 /// Called with each entry, until it breaks.
@@ -33,12 +33,12 @@ type EntryVisit<'v> = dyn FnMut(DirectoryEntry) -> ControlFlow<()> + 'v;
 struct DirectoryBlock {
     /// All of its bytes.
     bytes: Vec<u8>,
-    /// Where it begins in the volume.
+    /// Its start in the volume.
     place: u64,
 }
 
 impl Xfs<'_> {
-    /// Visits the entries of a directory, until `visit` breaks. Damaged parts are noted and left out.
+    /// Visits the entries of a directory, until `visit` breaks. Damaged parts are recorded and skipped.
     pub(super) fn entries(&self, inode: &Inode<'_>, visit: &mut EntryVisit<'_>) -> Result<(), GuestError> {
         self.entries_before(inode, u64::MAX, visit)
     }
@@ -57,8 +57,8 @@ impl Xfs<'_> {
         Ok(())
     }
 
-    /// Visits the entries of a directory's blocks before byte `end`. The length of a sound directory is the end of its
-    /// last block of entries. Blocks behind it are not read, and no block is read twice.
+    /// Visits the entries of a directory's blocks before byte `end`. The length of an intact directory is the end of
+    /// its last block of entries. Blocks behind it are not read, and no block is read twice.
     fn entries_of_blocks(&self, inode: &Inode<'_>, end: u64, visit: &mut EntryVisit<'_>) -> Result<(), GuestError> {
         let (block_log, block_bytes) = (self.superblock.block_log, self.directory_block_bytes());
         let damage = |problem| self.reader.damage(inode.place, STRUCTURE, problem);
@@ -116,12 +116,12 @@ impl Xfs<'_> {
         Ok(())
     }
 
-    /// Makes a directory the owner of a block, unless fewer than [`UNOWNED_BLOCKS`] came `before` it: blocks that were
-    /// read in version 4, and damaged ones in version 5. There a sound block notes its owner itself, and counts as
-    /// damaged for every other directory.
+    /// Makes a directory the owner of a block, unless fewer than [`UNOWNED_BLOCKS`] came `before` it. In version 4
+    /// these are the blocks that were read, in version 5 the damaged ones. There an intact block records its owner
+    /// itself, and counts as damaged for every other directory.
     ///
     /// # Errors
-    /// Where another directory has the block.
+    /// When another directory has the block.
     fn claim_block(&self, inode: &Inode<'_>, linear: u64, before: u64) -> Result<(), Damage> {
         if before < UNOWNED_BLOCKS {
             return Ok(());
@@ -130,7 +130,7 @@ impl Xfs<'_> {
         claimed.map_err(|problem| self.reader.damage(linear << self.superblock.block_log, STRUCTURE, problem))
     }
 
-    /// Returns the file of a name in a directory.
+    /// Returns the file with a name in a directory.
     pub(super) fn entry(&self, inode: &Inode<'_>, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
         if inode.kind != FileKind::Directory {
             return Err(GuestError::NotADirectory);
@@ -160,12 +160,12 @@ impl Xfs<'_> {
         Ok(exact.or(similar))
     }
 
-    /// Returns the bytes of a directory's blocks.
+    /// Returns the length of a directory's blocks.
     fn directory_block_bytes(&self) -> u64 {
         (self.superblock.block_bytes as u64) << self.superblock.directory_block_log
     }
 
-    /// Reads block `number` of a directory; `None` if it has none there.
+    /// Reads block `number` of a directory; `None` if the directory does not have it.
     fn directory_block(&self, fork: &Fork<'_>, number: u64) -> Result<Option<DirectoryBlock>, GuestError> {
         let superblock = &self.superblock;
         let first = number << superblock.directory_block_log;
@@ -200,7 +200,7 @@ impl Xfs<'_> {
     }
 }
 
-/// An entry as it is on the disk.
+/// An entry in its stored form.
 #[derive(Clone, Copy, Debug)]
 struct RawEntry<'b> {
     name: &'b [u8],
@@ -208,7 +208,7 @@ struct RawEntry<'b> {
     kind: Option<u8>,
 }
 
-/// Returns the kind of file that an entry notes.
+/// Returns the kind of file that an entry records.
 fn kind_of(kind: u8) -> Option<FileKind> {
     Some(match kind {
         1 => FileKind::Regular,

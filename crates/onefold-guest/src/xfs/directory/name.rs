@@ -1,10 +1,11 @@
-//! Names that are looked up, and their hashes.
+//! Names to look up, and their hashes.
 //!
-//! A file system may ignore the case of letters (`ascii-ci`). Its letters are those of ISO 8859-1, whatever names are.
+//! A file system may ignore the case of letters (`ascii-ci`). It treats names as ISO 8859-1, whatever their encoding
+//! is.
 
 use crate::xfs::Xfs;
 
-/// A name that is looked up.
+/// A name to look up.
 pub(super) struct Wanted<'n> {
     /// The name.
     pub(super) name: &'n [u8],
@@ -12,7 +13,7 @@ pub(super) struct Wanted<'n> {
 }
 
 impl Xfs<'_> {
-    /// Returns a name to be looked up by the rules of this file system.
+    /// Returns a name in the form for look-ups by the rules of this file system.
     pub(super) fn wanted<'n>(&self, name: &'n [u8]) -> Wanted<'n> {
         Wanted { name, is_caseless: self.superblock.features.is_case_insensitive() }
     }
@@ -25,14 +26,14 @@ impl Wanted<'_> {
         self.name.iter().fold(0_u32, |hash, byte| u32::from(hashed(*byte)) ^ hash.rotate_left(7))
     }
 
-    /// Returns whether a name in a directory is this one.
+    /// Returns whether a name in a directory matches.
     pub(super) fn is_met_by(&self, name: &[u8]) -> bool {
         let lowered = |name: &[u8]| name.iter().map(|byte| lower(*byte)).collect::<Vec<u8>>();
         name == self.name || (self.is_caseless && lowered(name) == lowered(self.name))
     }
 }
 
-/// Returns the small letter of a byte of ISO 8859-1.
+/// Returns the lower-case letter of a byte of ISO 8859-1.
 fn lower(byte: u8) -> u8 {
     if matches!(byte, b'A'..=b'Z' | 0xc0..=0xd6 | 0xd8..=0xde) { byte + 0x20 } else { byte }
 }
@@ -47,7 +48,7 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_the_format() {
-        // `xfs_db -c "hash NAME"` prints these.
+        // The output of `xfs_db -c "hash NAME"`.
         for (name, hash) in [("a", 0x61_u32), ("hello", 0x8cbb_3669), ("a-longer-name.txt", 0x68d_19d0)] {
             assert_eq!(hash_of(name.as_bytes(), false), hash, "{name}");
         }

@@ -1,4 +1,4 @@
-//! Directories that lie in their inode.
+//! Directories inside their inode.
 //!
 //! | bytes  | field                | notes                                        |
 //! |--------|----------------------|----------------------------------------------|
@@ -32,7 +32,7 @@ impl Xfs<'_> {
         let number_bytes = if wide > 0 { 8 } else { 4 };
         let has_kinds = self.superblock.features.has_file_types();
         let mut at = 2 + number_bytes;
-        // The first byte counts all entries, also where some of their numbers are wide.
+        // The first byte counts all entries, even if some of their numbers are wide.
         for _ in 0..count {
             let (entry, length) = short_entry(bytes, at, number_bytes, has_kinds).ok_or_else(short)?;
             at += length;
@@ -45,7 +45,7 @@ impl Xfs<'_> {
     }
 }
 
-/// Returns an entry, and how long it is.
+/// Returns an entry and its length.
 fn short_entry(bytes: Bytes<'_>, at: usize, number_bytes: usize, has_kinds: bool) -> Option<(RawEntry<'_>, usize)> {
     let name_bytes = usize::from(bytes.u8(at)?);
     let name = bytes.part(at + 3, name_bytes)?.0;
