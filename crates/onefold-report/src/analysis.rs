@@ -34,7 +34,7 @@ pub struct Analysis {
     pub ways: Ways,
     /// Effort of the analysis itself.
     pub effort: Effort,
-    /// What the bytes belong to, if requested.
+    /// Owners of the bytes, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesAnalysis>,
 }

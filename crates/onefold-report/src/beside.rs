@@ -9,7 +9,7 @@ use crate::record::Lists;
 use crate::scan::Scanned;
 use crate::scan_error::ScanError;
 
-/// What the blocks of an image belong to, and the owner of each.
+/// Survey of an image, and the owner of each of its blocks.
 pub(crate) type Surveyed = Result<(ImageSurvey, Option<BlockOwners>), ScanError>;
 
 /// A survey that runs while the blocks of the image are read.

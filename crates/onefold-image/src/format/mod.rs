@@ -30,7 +30,7 @@ pub enum FormatError {
     Other {
         /// The structure.
         structure: &'static str,
-        /// What differs.
+        /// Difference to the expected object.
         what: &'static str,
     },
     /// A digest does not match.
@@ -56,7 +56,7 @@ pub enum FormatError {
     Value {
         /// The structure.
         structure: &'static str,
-        /// What is wrong.
+        /// Why the value is invalid.
         what: &'static str,
     },
 }

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-/// What the bytes of a set of images belong to.
+/// Owners of the bytes of a set of images.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FilesAnalysis {
     /// All images together: each number is the sum over the images. The total has every part that any image has.
@@ -21,7 +21,7 @@ pub struct FilesAnalysis {
     pub misaligned: Vec<MisalignedBytes>,
 }
 
-/// What the bytes of an image belong to.
+/// Owners of the bytes of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ImageFiles {
     /// The name of the image.

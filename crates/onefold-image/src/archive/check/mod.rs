@@ -56,7 +56,7 @@ pub struct CheckReport {
 pub struct Damage {
     /// The object, or `unit NAME`.
     pub object: String,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub what: String,
     /// Images that cannot be read completely because of this damage.
     pub images: Vec<ImageVersion>,

@@ -1,4 +1,4 @@
-//! What entries may say, and how writers react to the entries of others.
+//! Rules for the content of entries, and how writers react to the entries of others.
 
 use onefold_disk::Disk;
 
