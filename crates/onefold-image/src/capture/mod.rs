@@ -84,9 +84,11 @@ const BATCHES_WAITING_MIN: usize = 4;
 const BATCHES_WAITING_MAX: usize = 48;
 /// Additional memory of a thread: the buffer of a read with gaps, and the tables of the compressor.
 const THREAD_BYTES: usize = 2 << 20;
-/// Memory of a pack that is being filled.
+/// Maximum length of a pack. With little memory packs are shorter.
 const PACK_BYTES: usize = 32 << 20;
-const _: () = assert!(PACK_BYTES as u64 == pack::PACK_BYTES && PACK_BYTES < MEMORY_BYTES_MIN);
+const _: () = assert!(PACK_BYTES as u64 == pack::PACK_BYTES);
+/// A pack takes at most this fraction of all memory. One is filled while another one is put.
+const PACK_SHARE: usize = 8;
 /// Number of runs of the map that are planned between two calls of the progress callback.
 const RUNS_BETWEEN: u32 = 4096;
 /// Maximum number of attempts to store units again after packs that the image relies on were removed.
@@ -116,6 +118,7 @@ pub fn capture(
     let cached = CachedDisk::new(source.disk, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
     let recent = Recent::new(memory.recent_bytes);
+    writer.limit_packs(memory.pack_bytes as u64);
     let mut added = Added::default();
     for _ in 0..ATTEMPTS {
         let (found, plan) = plan(archive, &guest, source, options, &memory, progress)?;
@@ -240,6 +243,8 @@ struct Memory {
     plan_bytes: usize,
     /// Names of new units.
     recent_bytes: usize,
+    /// Length of a pack. Two packs are in memory.
+    pack_bytes: usize,
     /// Size of the work in progress in the threads.
     width: Width,
 }
@@ -247,8 +252,8 @@ struct Memory {
 impl Memory {
     fn of(options: &CaptureOptions<'_>) -> Memory {
         let bytes = options.memory_bytes.max(MEMORY_BYTES_MIN);
-        // The writer fills one pack in memory.
-        let left = bytes - PACK_BYTES;
+        let pack_bytes = (bytes / PACK_SHARE).min(PACK_BYTES);
+        let left = bytes - 2 * pack_bytes;
         let threads = options.threads.clamp(1, THREADS_MAX).min(left / 4 / (4 * BATCH_BYTES_MIN + THREAD_BYTES)).max(1);
         // A thread holds the plain bytes of a batch and their stored form. A waiting batch holds only the stored form.
         let of_batches = (left / 4).saturating_sub(threads * THREAD_BYTES);
@@ -261,6 +266,7 @@ impl Memory {
             files_bytes: bytes / 8,
             plan_bytes: bytes / 8,
             recent_bytes: left / 16,
+            pack_bytes,
             width: Width { threads, batches, batch_bytes: batch_bytes as u64 },
         }
     }

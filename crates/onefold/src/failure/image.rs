@@ -86,9 +86,7 @@ impl Failure {
             CaptureError::Plan(PlanError::Disk(disk)) => Failure::of_disk(disk).wrap(failure.error),
             CaptureError::Plan(_) => failure.hint("set TMPDIR to a directory with more room"),
             CaptureError::Changed | CaptureError::Restless => failure.hint("run the command again"),
-            CaptureError::Stopped => {
-                failure.hint("no image was added; what is stored already is not stored twice by the next run")
-            }
+            CaptureError::Stopped => failure.hint("no image was added; no other run uses what this one stored"),
             CaptureError::Chunk(_)
             | CaptureError::TooLarge { .. }
             | CaptureError::State(_)
@@ -123,7 +121,8 @@ impl Failure {
 /// Tells how a command ends on an archive's error, and what the user may do next.
 fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
     match error {
-        ArchiveError::Store(error) | ArchiveError::Doubtful(error) => explain_store(error),
+        ArchiveError::Store(error) => explain_store(error),
+        ArchiveError::Doubtful(_) => (Exit::Failed, Some("`onefold image list` shows whether the change was made")),
         ArchiveError::Newer { .. } => (Exit::Failed, Some(NEWER)),
         ArchiveError::Damaged { .. }
         | ArchiveError::Ledger { .. }
@@ -136,7 +135,7 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
             (Exit::Failed, Some("`onefold image list` shows what is there"))
         }
         ArchiveError::Retired(_) | ArchiveError::GivenUp { .. } => {
-            (Exit::Failed, Some("run the command again: what is stored already is not stored twice"))
+            (Exit::Failed, Some("run the command again; no other run uses what this one stored"))
         }
         ArchiveError::TooLarge { .. } => (Exit::Failed, Some("begin another archive")),
         ArchiveError::Unstorable(_) | ArchiveError::System { .. } => (Exit::Failed, None),
@@ -150,7 +149,9 @@ fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
             ErrorKind::PermissionDenied => (Exit::Failed, Some("run the command as the user who owns the archive")),
             ErrorKind::StorageFull => (
                 Exit::Failed,
-                Some("make room on the archive's file system, then run the command again: what is stored stays"),
+                Some(
+                    "make room for the whole image on the archive's file system: no other run uses what this one stored",
+                ),
             ),
             _ => (Exit::Failed, Some("the kernel's log (`dmesg`) may tell more about the disk")),
         },

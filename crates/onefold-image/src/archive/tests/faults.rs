@@ -10,6 +10,9 @@ use super::*;
 use crate::store::faulty::{FaultyStore, Late};
 use crate::store::power_cut::{Recorded, every_cut, store_of};
 
+/// Two or three units fill a pack, so that a thread puts it while the next one is filled.
+const PACK_BYTES: u64 = 700;
+
 /// Images whose capture was acknowledged, with their expected contents.
 type Acknowledged = Vec<Image>;
 
@@ -32,7 +35,8 @@ fn try_capture(
     random: &SeededRandom,
     common: &[Vec<u8>],
 ) -> Result<Image, ArchiveError> {
-    let archive = Archive::open(store)?;
+    let mut archive = Archive::open(store)?;
+    archive.limits.pack_bytes = PACK_BYTES;
     let clock = ManualClock::starting_at(9);
     let mut chosen: Vec<Vec<u8>> = common.iter().filter(|_| random.below(5) == 0).cloned().collect();
     chosen.extend(units(random, 1));
@@ -219,7 +223,8 @@ struct Happened {
     collected: AtomicUsize,
 }
 
-/// One round: captures fail or are killed at any call, while other captures, removals and collections run.
+/// One round: captures fail or are killed at any call, while other captures, removals and collections run. The seed does
+/// not repeat a round exactly, because a thread puts packs.
 fn simulate(seed: u64, happened: &Arc<Happened>) {
     let random = Arc::new(SeededRandom::new(seed));
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
@@ -340,14 +345,16 @@ fn power_cuts_at_any_call_of_the_file_system_keep_acknowledged_images() {
     let random = SeededRandom::new(7);
     let files = Recorded::default();
     let store: Arc<dyn Store> = Arc::new(store_of(files.clone(), 1));
-    let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    let mut archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    archive.limits.pack_bytes = PACK_BYTES;
     let created = files.changes();
-    let common = units(&random, 3);
+    let common = units(&random, 5);
     let mut acknowledged: Vec<(usize, Image)> = Vec::new();
-    for (count, name) in [(2, "web"), (3, "web"), (1, "mail")] {
+    for (count, name) in [(3, "web"), (5, "web"), (1, "mail")] {
         let (image, _) = capture(&archive, &random, name, &common[..count]);
         acknowledged.push((files.changes(), (image, common[..count].to_vec())));
     }
+    assert!(archive.images().iter().any(|record| record.packs > 1), "a pack was put while another one was filled");
     let mut opened = 0;
     every_cut(&files, 2, |changes, disk| {
         if changes < created {

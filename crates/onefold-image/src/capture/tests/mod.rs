@@ -186,13 +186,15 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
                 level: LEVEL,
                 folder: Path::new(""),
             };
-            let Memory { cache_bytes, maps_bytes, files_bytes, plan_bytes, recent_bytes, width } = Memory::of(&options);
+            let Memory { cache_bytes, maps_bytes, files_bytes, plan_bytes, recent_bytes, pack_bytes, width } =
+                Memory::of(&options);
             let bytes = memory_bytes.max(MEMORY_BYTES_MIN);
             assert!(cache_bytes + maps_bytes + files_bytes + plan_bytes <= bytes);
             let batch_bytes = usize::try_from(width.batch_bytes).unwrap();
             // The rows of the plan stay in memory.
             let under_way = width.threads * (THREAD_BYTES + 2 * batch_bytes) + width.batches * batch_bytes;
-            assert!(PACK_BYTES + recent_bytes + under_way + plan_bytes <= bytes, "{width:?} in {bytes}");
+            assert!(2 * pack_bytes + recent_bytes + under_way + plan_bytes <= bytes, "{width:?} in {bytes}");
+            assert!((8 << 20..=PACK_BYTES).contains(&pack_bytes), "{pack_bytes} in {bytes}");
             assert!(width.threads >= threads.clamp(1, 3) && width.batches > width.threads, "{width:?} in {bytes}");
         }
     }
