@@ -25,8 +25,26 @@ pub(super) struct Width {
 /// Maximum number of runs in a batch, which bounds its memory and its reads.
 const BATCH_RUNS_MAX: usize = 4096;
 
-/// Message of a thread: the number of a batch, and its result.
-type Sent<E> = (u64, Result<Outcome, E>);
+/// What a thread sends.
+enum Sent<E> {
+    /// The number of a batch, and what became of it.
+    Outcome(u64, Result<Outcome, E>),
+    /// There was no further batch for its permit.
+    End,
+    /// It panics: its batch never comes.
+    Panic,
+}
+
+/// Tells the caller's thread that this one panics, should it do so.
+struct Alarm<'s, E>(&'s Sender<Sent<E>>);
+
+impl<E> Drop for Alarm<'_, E> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let _ = self.0.send(Sent::Panic);
+        }
+    }
+}
 
 /// The units that no thread has taken yet.
 struct Source<P> {
@@ -84,6 +102,7 @@ fn each_batch<P, W, E>(
     W: FnMut(Vec<Planned>) -> Result<Outcome, E>,
     E: From<PlanError>,
 {
+    let _alarm = Alarm(send);
     while permits.lock().recv().is_ok() {
         let (number, batch) = {
             let mut source = source.lock();
@@ -92,12 +111,15 @@ fn each_batch<P, W, E>(
             (number, source.batch(width.batch_bytes))
         };
         let outcome = match batch {
-            Ok(batch) if batch.is_empty() => return,
+            Ok(batch) if batch.is_empty() => {
+                let _ = send.send(Sent::End);
+                return;
+            }
             Ok(batch) => work(batch),
             Err(error) => Err(error.into()),
         };
         let has_failed = outcome.is_err();
-        if send.send((number, outcome)).is_err() || has_failed {
+        if send.send(Sent::Outcome(number, outcome)).is_err() || has_failed {
             return;
         }
     }
@@ -139,8 +161,17 @@ fn collect_in_order<E>(
     let mut next = 0;
     // Moves the sender into this function, so that it is dropped on return.
     let permit = permit;
-    while let Ok((number, outcome)) = outcomes.recv() {
-        early.insert(number, outcome?);
+    while let Ok(sent) = outcomes.recv() {
+        match sent {
+            Sent::Outcome(number, outcome) => early.insert(number, outcome?),
+            // Another thread may wait for its permit, to find the end as well.
+            Sent::End => {
+                let _ = permit.send(());
+                continue;
+            }
+            // The scope of the threads passes the panic on.
+            Sent::Panic => return Ok(()),
+        };
         while let Some(outcome) = early.remove(&next) {
             collect(outcome)?;
             next += 1;
@@ -225,6 +256,37 @@ mod tests {
         };
         assert!(run(plan(u64::MAX / 8), WIDTH, vec![work; 3], &mut collect).is_err());
         assert_eq!(count, 50);
+    }
+
+    /// Runs a pipeline whose threads may wait for ever. Returns whether it panicked.
+    fn ends(
+        width: Width,
+        work: impl FnMut(Vec<Planned>) -> Result<Outcome, PlanError> + Clone + Send + 'static,
+    ) -> bool {
+        let (send, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let run = || run(plan(50), width, vec![work; 3], &mut |_| Ok(()));
+            let _ = send.send(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+        });
+        ended.recv_timeout(Duration::from_secs(60)).expect("it ends")
+    }
+
+    #[test]
+    fn fewer_batches_than_threads_come_to_an_end() {
+        for batches in 1..4 {
+            assert!(!ends(Width { batches, ..WIDTH }, |batch| Ok(as_zeros(&batch))), "{batches}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_all() {
+        let work = |batch: Vec<Planned>| {
+            assert!(first_sector(&batch) != 80, "it panics in this test");
+            Ok(as_zeros(&batch))
+        };
+        for batches in [1, 5] {
+            assert!(ends(Width { batches, ..WIDTH }, work), "{batches}");
+        }
     }
 
     #[test]
