@@ -76,8 +76,9 @@ pub(crate) fn each_taken(
     let volumes = guest.volumes().iter().map(|volume| pieces(&volume.volume.ranges)).collect();
     let found = Found::new(0, guest.volumes().len());
     let size_bytes = guest.disk().size_bytes();
-    let mut sweep = Sweep { scope, size_bytes, next: 0, volumes, found, visit };
+    let mut sweep = Sweep { scope, size_bytes, reached_bytes: 0, next: 0, volumes, found, visit };
     guest.each_run(&mut |run| sweep.add(run))?;
+    sweep.take_gap(size_bytes)?;
     Ok(sweep.found)
 }
 
@@ -100,7 +101,9 @@ fn pieces(ranges: &[DiskRange]) -> Pieces {
 struct Sweep<'v> {
     scope: Scope,
     size_bytes: u64,
-    /// The first sector that is neither known to be free nor visited.
+    /// The end of all runs so far.
+    reached_bytes: u64,
+    /// The first sector that is neither free nor visited.
     next: u64,
     volumes: Vec<Pieces>,
     found: Found,
@@ -109,6 +112,20 @@ struct Sweep<'v> {
 
 impl Sweep<'_> {
     fn add(&mut self, run: DiskRun) -> Result<(), GuestError> {
+        self.take_gap(run.range.start_bytes)?;
+        self.reached_bytes = self.reached_bytes.max(run.range.end_bytes());
+        self.take(run)
+    }
+
+    /// Takes what no run has, up to a byte of the disk: nobody says that it is free.
+    fn take_gap(&mut self, end_bytes: u64) -> Result<(), GuestError> {
+        let start_bytes = self.reached_bytes;
+        let Some(length_bytes) = end_bytes.checked_sub(start_bytes).filter(|bytes| *bytes > 0) else { return Ok(()) };
+        self.reached_bytes = end_bytes;
+        self.take(DiskRun { range: DiskRange { start_bytes, length_bytes }, use_: DiskUse::Gap })
+    }
+
+    fn take(&mut self, run: DiskRun) -> Result<(), GuestError> {
         let end_bytes = run.range.end_bytes();
         let is_free = self.scope == Scope::Allocated && run.use_.is_free();
         // The last sector of a disk may be truncated. If two runs share a sector, the run that is not free gets all of
@@ -274,7 +291,7 @@ mod tests {
             taken.push(run);
             Ok(())
         };
-        let mut sweep = Sweep { scope, size_bytes, next: 0, volumes, found, visit: &mut visit };
+        let mut sweep = Sweep { scope, size_bytes, reached_bytes: 0, next: 0, volumes, found, visit: &mut visit };
         let mut start_bytes = 0;
         for &(end, use_) in runs {
             let range = DiskRange { start_bytes, length_bytes: end - start_bytes };
@@ -308,6 +325,29 @@ mod tests {
         assert_eq!(found.free_bytes, 0);
         let (taken, found) = sweep(Scope::Allocated, &[&[(0, 1)]], &[(1024, free), (1030, data)]);
         assert_eq!((places(&taken), found.free_bytes), (vec![sectors(2, 3)], 1024));
+    }
+
+    #[test]
+    fn what_no_run_has_is_taken_whatever_comes_next() {
+        let free = DiskUse::Volume(0, FREE);
+        let mut taken = Vec::new();
+        let mut visit = |run: TakenRun| {
+            taken.push(run);
+            Ok(())
+        };
+        let (volumes, found) = (vec![Vec::new()], Found::new(0, 1));
+        let size_bytes = 20 * SECTOR_BYTES;
+        let scope = Scope::Allocated;
+        let mut sweep = Sweep { scope, size_bytes, reached_bytes: 0, next: 0, volumes, found, visit: &mut visit };
+        for (start, end) in [(1024, 2048), (5 * 512 + 100, 5120), (6 * 1024, 8 * 1024)] {
+            let range = DiskRange { start_bytes: start, length_bytes: end - start };
+            sweep.add(DiskRun { range, use_: free }).unwrap();
+        }
+        sweep.take_gap(size_bytes).unwrap();
+        let free_bytes = sweep.found.free_bytes;
+        assert_eq!(places(&taken), [sectors(0, 2), sectors(4, 6), sectors(10, 12), sectors(16, 20)]);
+        assert!(taken.iter().all(|run| run.volume.is_none()));
+        assert_eq!(free_bytes, 10 * SECTOR_BYTES);
     }
 
     #[test]
