@@ -1,6 +1,7 @@
 //! Equal files of guests: what is kept of images, and when a watch shares them.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxMachine, ProcessCpu};
-use onefold_share::files::{FilesOptions, Reading, Tier, share_files};
+use onefold_share::files::{FilesOptions, FilesReport, Reading, Tier, share_files};
 use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{PassOptions, SpaceOptions};
 use onefold_share::run::Seams;
@@ -154,10 +155,16 @@ fn has_shared_files(heard: &[Heard]) -> bool {
 
 /// Shares equal files once, as `share files` does.
 fn share_once(ground: &Ground, memory_bytes: usize) {
+    let report = share_with(ground, &|pass| PassOptions { memory_bytes, ..pass });
+    assert_eq!(report.failed, []);
+}
+
+/// Shares equal files once with options of the test.
+fn share_with(ground: &Ground, with: &dyn for<'p> Fn(PassOptions<'p>) -> PassOptions<'p>) -> FilesReport {
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &|| Wish::GoOn);
     let options = FilesOptions {
-        pass: PassOptions { memory_bytes, ..PassOptions::new(Path::new("/var/tmp"), &pace, &SystemClock) },
+        pass: with(PassOptions::new(Path::new("/var/tmp"), &pace, &SystemClock)),
         tiers: &Tier::ALL,
         reading: Reading::default(),
         random: &SystemRandom,
@@ -167,8 +174,7 @@ fn share_once(ground: &Ground, memory_bytes: usize) {
         is_full: false,
         examining: &|_, _| ControlFlow::Continue(()),
     };
-    let report = share_files(&state, &options).unwrap();
-    assert_eq!(report.failed, []);
+    share_files(&state, &options).unwrap()
 }
 
 /// Returns the records of images. What a run has concluded lies beside them.
@@ -200,6 +206,75 @@ fn nothing_is_kept_of_an_image_whose_packages_are_not_told_apart() {
         assert_eq!(records(ground).len(), 0);
         share_once(ground, 1 << 20);
         assert_eq!(records(ground).len(), 1);
+    });
+}
+
+/// Makes a folder with a system: a package that all systems have, one of its own, and files of no package.
+fn system(ground: &Ground, number: u64) -> PathBuf {
+    let tree = ground.place.path().join(format!("tree-{number}"));
+    let info = tree.join("var/lib/dpkg/info");
+    std::fs::create_dir_all(&info).unwrap();
+    std::fs::create_dir_all(tree.join("usr/bin")).unwrap();
+    let mut status = String::new();
+    // The own one comes first, so that packages get their numbers in the order of the images.
+    for (package, seed) in [(format!("a-own-{number}"), 100 + number), ("common".to_owned(), 1)] {
+        status += &format!("Package: {package}\nStatus: install ok installed\nArchitecture: all\nVersion: 1\n\n");
+        let (mut list, mut digests) = (String::new(), String::new());
+        for file in 0..20 {
+            let path = format!("usr/bin/{package}-{file}");
+            std::fs::write(tree.join(&path), random_blocks(1000 * seed + file, 1 + usize::try_from(file % 3).unwrap()))
+                .unwrap();
+            list += &format!("/{path}\n");
+            digests += &format!("{:032x}  {path}\n", 1000 * seed + file);
+        }
+        std::fs::write(info.join(format!("{package}.list")), list).unwrap();
+        std::fs::write(info.join(format!("{package}.md5sums")), digests).unwrap();
+    }
+    std::fs::write(tree.join("var/lib/dpkg/status"), status).unwrap();
+    std::fs::create_dir(tree.join("data")).unwrap();
+    for (name, seed) in [("of-all", 7), ("of-one", 1_000_000 + number)] {
+        std::fs::write(tree.join("data").join(name), random_blocks(seed, 5)).unwrap();
+    }
+    tree
+}
+
+/// What threads find is taken in the order of the images: nobody can tell that there were any.
+#[test]
+fn threads_find_and_keep_what_one_thread_does() {
+    on(XFS, |ground| {
+        for number in 0..6 {
+            let tree = system(ground, number);
+            if guest_with(ground, &format!("image-{number}"), Some(&tree)).is_none() {
+                return;
+            }
+        }
+        // One that no guest is in, between others.
+        ground.file("image-2-not", &random_blocks(9, 300));
+        std::thread::sleep(SETTLED);
+        let found = |threads| {
+            let report = share_with(ground, &|pass| PassOptions { threads, is_dry_run: true, ..pass });
+            let FilesReport { examined, tiers, packages, given_up, failed, strangers, passed, .. } = report;
+            assert!(examined.images == 7 && packages.iter().any(|(name, _)| name.contains("common")), "{examined:?}");
+            format!("{examined:?} {tiers:?} {packages:?} {given_up:?} {failed:?} {strangers:?} {:?}", passed.shared)
+        };
+        let kept = |threads| {
+            // What is shared would have another time.
+            let report = share_with(ground, &|pass| PassOptions { threads, min_run_bytes: u64::MAX, ..pass });
+            assert_eq!(report.passed.shared.now, 0);
+            assert!(!report.is_unchanged && report.examined.unchanged_images == 0, "{report:?}");
+            let kept: BTreeMap<PathBuf, Vec<u8>> =
+                records(ground).into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+            assert!(kept.len() >= 6, "{}", kept.len());
+            // The next run is to examine all images again.
+            std::fs::remove_dir_all(ground.root.join(FOLDER).join("guests")).unwrap();
+            kept
+        };
+        // A dry run keeps nothing, and leaves all to share.
+        assert_eq!(found(0), found(2));
+        let (without, with) = (kept(0), kept(2));
+        let differing = without.iter().filter(|(path, record)| with.get(*path) != Some(*record));
+        assert_eq!(differing.map(|(path, _)| path).collect::<Vec<_>>(), Vec::<&PathBuf>::new());
+        assert_eq!(without.len(), with.len());
     });
 }
 
