@@ -99,7 +99,8 @@ impl Archive {
                 return Err(ArchiveError::NotEmpty { name: name.to_string() });
             }
         }
-        Archive::with(store, descriptor)
+        // Nothing may fail from here on: the archive is made.
+        Ok(Archive::unread(store, descriptor))
     }
 
     /// Opens an archive: reads the descriptor, or its copy, and the ledger up to the first entry that is missing. If
@@ -119,16 +120,16 @@ impl Archive {
             }
             (Err(error), Err(_)) => return Err(error),
         };
-        Archive::with(store, descriptor)
-    }
-
-    fn with(store: Arc<dyn Store>, descriptor: Descriptor) -> Result<Archive, ArchiveError> {
-        let (state, index) = (RwLock::default(), RwLock::default());
-        let tables = Tables::default();
-        let mut archive = Archive { store, descriptor, state, index, tables, hole: None, limits: LIMITS };
+        let mut archive = Archive::unread(store, descriptor);
         archive.refresh()?;
         archive.hole = ledger::hole(&*archive.store, &archive.state.read())?;
         Ok(archive)
+    }
+
+    /// Returns an archive whose ledger has not been read.
+    fn unread(store: Arc<dyn Store>, descriptor: Descriptor) -> Archive {
+        let (state, index) = (RwLock::default(), RwLock::default());
+        Archive { store, descriptor, state, index, tables: Tables::default(), hole: None, limits: LIMITS }
     }
 
     /// Returns the descriptor of the archive.

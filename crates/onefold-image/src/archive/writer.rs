@@ -317,8 +317,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Looks up each unit of the image anew, and returns those that no pack has any more, and the headers of chunks that
-    /// no pack returns.
+    /// Looks up each unit of the image anew. Returns those that no pack has any more, and the headers of chunks that no
+    /// pack returns.
     fn look_again(&mut self, manifest: &Manifest) -> Result<Vec<UnitName>, ArchiveError> {
         self.relied.clear();
         let mut missing = Vec::new();

@@ -214,6 +214,24 @@ fn a_change_that_was_made_is_no_failure_whatever_the_next_read_says() {
     assert_eq!(archive.images().len(), 1);
 }
 
+#[test]
+fn an_archive_that_was_not_made_for_certain_is_not_there() {
+    let random = SeededRandom::new(10);
+    let mut failed = 0;
+    for call in 1.. {
+        let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let faulty = FaultyStore::new(Arc::clone(&memory), Arc::default(), call, 0);
+        faulty.kill_after(call);
+        match Archive::create(Arc::new(faulty), UNITS, &random) {
+            Ok(_) => break,
+            Err(ArchiveError::Doubtful(_)) => {}
+            Err(_) => assert!(matches!(Archive::open(memory), Err(ArchiveError::NoArchive)), "killed in call {call}"),
+        }
+        failed += 1;
+    }
+    assert!(failed > 8, "{failed}");
+}
+
 /// What happened in a round.
 #[derive(Debug, Default)]
 struct Happened {
