@@ -37,18 +37,17 @@ impl RawStream {
         Ok(RawStream(()))
     }
 
-    /// Writes all bytes of `disk`. A reader that has had enough ends the work.
+    /// Writes all bytes of `disk`.
+    ///
+    /// # Errors
+    /// When the disk or the output fails. A reader that goes before it has all bytes is such a failure: it has half an
+    /// image, and a shell tells no other way.
     pub(crate) fn write(self, disk: &dyn Disk, meter: &Meter) -> Outcome<()> {
         let mut out = io::stdout().lock();
         let written =
             write_all(disk, &mut out, &|progress| meter.show_bytes(progress.done_bytes, progress.total_bytes));
         meter.finish();
-        match written {
-            Err(StreamError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Err(StreamError::Output(error)) => Err(Failure::of_io("cannot write to standard output", &error)),
-            Err(StreamError::Disk(error)) => Err(error.into()),
-            Ok(()) => Ok(()),
-        }
+        written.map_err(StreamError::failure)
     }
 }
 
@@ -57,6 +56,23 @@ impl RawStream {
 enum StreamError {
     Output(io::Error),
     Disk(DiskError),
+}
+
+impl StreamError {
+    fn failure(self) -> Failure {
+        match self {
+            StreamError::Output(error) => {
+                let failure = Failure::of_io("cannot write to standard output", &error);
+                match error.kind() {
+                    io::ErrorKind::BrokenPipe => {
+                        failure.because_of("its reader has ended before it had the whole image")
+                    }
+                    _ => failure,
+                }
+            }
+            StreamError::Disk(error) => error.into(),
+        }
+    }
 }
 
 /// Writes all bytes of `disk` in order. Holes are not read.
@@ -94,6 +110,7 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
+    use crate::failure::Exit;
 
     /// A disk of threes in the given ranges, and of zeros elsewhere.
     struct Threes(Vec<Range<u64>>, u64);
@@ -126,6 +143,16 @@ mod tests {
         assert_eq!(out.len(), 5_000_001);
         let is_data = |at: usize| disk.0.iter().any(|data| data.contains(&(at as u64)));
         assert!(out.iter().enumerate().all(|(at, byte)| *byte == if is_data(at) { 3 } else { 0 }));
+    }
+
+    #[test]
+    fn a_reader_that_goes_early_is_a_failure() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        drop(reader);
+        let cut = write_all(&Threes(vec![0..5], 5), &mut writer, &|_| ControlFlow::Continue(())).unwrap_err();
+        let failure = cut.failure();
+        assert_eq!(failure.exit, Exit::Failed);
+        assert!(failure.causes.iter().any(|cause| cause.contains("the whole image")), "{failure}");
     }
 
     #[test]
