@@ -57,7 +57,7 @@ impl Index {
     ) -> Result<(), ArchiveError> {
         self.forget(state);
         for part in &state.live_parts() {
-            if part.packs.iter().all(|pack| self.numbers.contains_key(pack)) {
+            if part.packs.iter().all(|pack| self.numbers.contains_key(pack) || !state.is_live(*pack)) {
                 continue;
             }
             let segment = match read_segment(store, archive, part) {

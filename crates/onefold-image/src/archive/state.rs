@@ -98,13 +98,10 @@ impl State {
         self.live.contains_key(&pack)
     }
 
-    /// Returns the parts of the index without the packs that hold nothing any more.
+    /// Returns the parts of the index that have at least one live pack, with all packs that their segments list.
     pub(super) fn live_parts(&self) -> Vec<Part> {
-        let live = |part: &Part| Part {
-            segment: part.segment,
-            packs: part.packs.iter().copied().filter(|pack| self.is_live(*pack)).collect(),
-        };
-        self.parts.values().map(live).filter(|part| !part.packs.is_empty()).collect()
+        let is_live = |part: &&Part| part.packs.iter().any(|pack| self.is_live(*pack));
+        self.parts.values().filter(is_live).cloned().collect()
     }
 
     /// Returns all packs that hold units, in the order of the entries that brought them along.

@@ -257,7 +257,7 @@ impl Archive {
                 Ok(table) if entry_at(&table, place.offset).is_some_and(|entry| entry.name == unit) => {
                     damaged.get_or_insert(place.pack);
                 }
-                Err(error) if is_unread(&error) => return Ok(error),
+                Err(error) if is_unread(&error) || matches!(error, ArchiveError::Newer { .. }) => return Ok(error),
                 Ok(_) | Err(_) => {}
             }
         }

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 
+use onefold_guest::guest::OrderError;
 use onefold_image::archive::ArchiveError;
 use onefold_image::capture::{CaptureError, PlanError};
 use onefold_image::install::{InstallError, TargetError};
@@ -84,10 +85,15 @@ impl Failure {
             CaptureError::Guest(guest) => Failure::of_guest(failure.error, guest),
             CaptureError::Archive(archive) => Failure::of_archive(failure.error, archive),
             CaptureError::Plan(PlanError::Disk(disk)) => Failure::of_disk(disk).wrap(failure.error),
-            CaptureError::Plan(_) => failure.hint("set TMPDIR to a directory with more room"),
+            CaptureError::Plan(PlanError::Order(OrderError::Guest(guest))) => Failure::of_guest(failure.error, guest),
+            CaptureError::Plan(PlanError::Temporary(_) | PlanError::Order(OrderError::Temporary(_))) => {
+                failure.hint("set TMPDIR to a directory with more room")
+            }
             CaptureError::Changed | CaptureError::Restless => failure.hint("run the command again"),
-            CaptureError::Stopped => failure.hint("no image was added; no other run uses what this one stored"),
-            CaptureError::Chunk(_)
+            CaptureError::Stopped => Failure { exit: Exit::Interrupted, ..failure }
+                .hint("no image was added; no other run uses what this one stored"),
+            CaptureError::Plan(PlanError::Order(OrderError::TooFar(_)))
+            | CaptureError::Chunk(_)
             | CaptureError::TooLarge { .. }
             | CaptureError::State(_)
             | CaptureError::Compress(_) => failure,
@@ -160,6 +166,8 @@ fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
 
 #[cfg(test)]
 mod tests {
+    use onefold_disk::DiskError;
+    use onefold_guest::error::GuestError;
     use onefold_image::format::FormatError;
 
     use super::*;
@@ -201,6 +209,24 @@ mod tests {
         let cause = Box::new(InstallError::ReadBack { offset: 5 });
         let unwiped = told(InstallError::Unwiped { cause, source: ErrorKind::Other.into() });
         assert!(unwiped.contains("at byte 5") && unwiped.contains("may boot"), "{unwiped}");
+    }
+
+    #[test]
+    fn only_temporary_files_want_more_room() {
+        let full = || std::io::Error::from(ErrorKind::StorageFull);
+        let hints = [
+            (PlanError::Temporary(full()), true),
+            (PlanError::Order(OrderError::Temporary(full())), true),
+            (PlanError::Order(OrderError::TooFar(1)), false),
+            (PlanError::Order(OrderError::Guest(GuestError::NotFound)), false),
+            (PlanError::Disk(DiskError::Other("bad sector".into())), false),
+        ];
+        for (error, expected) in hints {
+            let failure = Failure::of_capture("cannot capture", &CaptureError::Plan(error));
+            let has_hint = failure.hint.as_ref().is_some_and(|hint| hint.contains("TMPDIR"));
+            assert_eq!((failure.exit, has_hint), (Exit::Failed, expected), "{failure}");
+        }
+        assert_eq!(Failure::of_capture("cannot capture", &CaptureError::Stopped).exit, Exit::Interrupted);
     }
 
     #[test]

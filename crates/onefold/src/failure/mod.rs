@@ -50,6 +50,12 @@ impl Exit {
             Exit::Interrupted => EXIT_INTERRUPTED,
         }
     }
+
+    /// Returns how a command ends of whose parts two have ended so: damage outweighs other failures, and an interrupt
+    /// outweighs all.
+    pub(crate) fn worse(self, other: Exit) -> Exit {
+        std::cmp::max_by_key(self, other, |exit| exit.code())
+    }
 }
 
 impl From<Exit> for ExitCode {

@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &LsArgs, talk: Talk) -> Outcome<Report> {
             // This user may not read that file. The others are listed all the same.
             Err(failure) => {
                 print_failure(&failure, false);
-                exit = failure.exit;
+                exit = exit.worse(failure.exit);
                 rows.push(PoolLsRow { entry, stat: None });
             }
         }

@@ -233,7 +233,8 @@ impl Check<'_> {
                     let places = segment.entries.iter();
                     let places = places.map(|entry| (segment.packs[entry.pack as usize], entry.offset, entry.prefix));
                     let places: HashSet<(ObjectId, u32, u64)> = places.collect();
-                    for pack in &part.packs {
+                    let live = part.packs.iter().filter(|pack| self.state.is_live(**pack));
+                    for pack in &live.copied().collect::<Vec<ObjectId>>() {
                         let table = match self.archive.table(*pack) {
                             Ok(table) => table,
                             Err(error) => {
