@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ChainError, DiskError};
 use crate::folders::{ImageFolders, ImageMember};
-use crate::image_file::{FileIdentity, ImageFile};
+use crate::image_file::{FileIdentity, ImageFile, NamedFile};
 
 /// Maximum number of files in a chain, including the image itself.
 const CHAIN_LENGTH_MAX: usize = 64;
@@ -18,12 +18,17 @@ const CHAIN_LENGTH_MAX: usize = 64;
 pub(crate) struct ImageChain {
     folders: ImageFolders,
     members: Vec<FileIdentity>,
+    named: Vec<NamedFile>,
 }
 
 impl ImageChain {
     /// Begins the chain with the image itself; `further` are folders that it may refer to besides its own.
     pub(crate) fn start(image: &ImageFile, further: &[PathBuf]) -> Result<ImageChain, DiskError> {
-        Ok(ImageChain { folders: ImageFolders::of(image, further)?, members: vec![image.identity()] })
+        Ok(ImageChain {
+            folders: ImageFolders::of(image, further)?,
+            members: vec![image.identity()],
+            named: Vec::new(),
+        })
     }
 
     /// Returns the folder that names in the image itself are relative to.
@@ -52,11 +57,18 @@ impl ImageChain {
     ///
     /// # Errors
     /// If the name is not allowed, or the file cannot be opened.
-    pub(crate) fn open(&self, name: &str, folder: &Path) -> Result<ImageMember, ChainError> {
+    pub(crate) fn open(&mut self, name: &str, folder: &Path) -> Result<ImageMember, ChainError> {
         if names_protocol(name) {
             return Err(ChainError::Protocol(name.to_owned()));
         }
-        self.folders.open(Path::new(name), folder)
+        let member = self.folders.open(Path::new(name), folder)?;
+        self.named.push(NamedFile { path: member.file.path.clone(), metadata: member.file.metadata().clone() });
+        Ok(member)
+    }
+
+    /// Returns all files that were opened besides the image itself.
+    pub(crate) fn into_named(self) -> Vec<NamedFile> {
+        self.named
     }
 }
 
@@ -89,7 +101,7 @@ mod tests {
         std::fs::write(&image, "").unwrap();
         std::fs::write(folder.path().join("file:base.raw"), "").unwrap();
         let image = ImageFile::named(&image).unwrap();
-        let chain = ImageChain::start(&image, &[]).unwrap();
+        let mut chain = ImageChain::start(&image, &[]).unwrap();
         let opened = chain.open("file:base.raw", &chain.image_folder());
         assert!(matches!(opened, Err(ChainError::Protocol(_))), "{opened:?}");
         assert!(chain.open("./file:base.raw", &chain.image_folder()).is_ok());

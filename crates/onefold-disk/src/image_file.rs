@@ -21,6 +21,15 @@ pub struct ImageFile {
     metadata: Metadata,
 }
 
+/// A file that an image names, as it was when it was opened.
+#[derive(Clone, Debug)]
+pub struct NamedFile {
+    /// Where it was found.
+    pub path: PathBuf,
+    /// Its metadata at that time.
+    pub metadata: Metadata,
+}
+
 /// Identity of a file, whichever name leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {

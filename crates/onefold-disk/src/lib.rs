@@ -33,7 +33,7 @@ pub use disk::{Disk, FilePlacement, SIZE_BYTES_MAX, Sink};
 pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, LongWork, RoomError};
 pub use format::ImageFormat;
 pub use image::{OpenImage, format_of, open, open_alone};
-pub use image_file::{FileIdentity, ImageFile};
+pub use image_file::{FileIdentity, ImageFile, NamedFile};
 pub use progress::{OnProgress, Progress};
 pub use qcow2::Qcow2Sink;
 pub use raw::{FileDisk, FileSink};

@@ -26,12 +26,10 @@ pub(crate) struct Qcow2Disk {
 }
 
 impl Qcow2Disk {
-    /// Opens the image in `image` and the chain of files below it; `further` are folders that it may refer to.
-    pub(crate) fn open(image: ImageFile, further: &[PathBuf]) -> Result<Qcow2Disk, DiskError> {
+    /// Opens the image in `image` and the files below it, which `chain` follows.
+    pub(crate) fn open(image: ImageFile, chain: &mut ImageChain) -> Result<Qcow2Disk, DiskError> {
         let path = image.path.clone();
-        let mut chain = ImageChain::start(&image, further)?;
-        let (access, is_one_file) =
-            open_layers(image, &mut chain).map_err(|why| cannot(ImageAction::Open, &path, why))?;
+        let (access, is_one_file) = open_layers(image, chain).map_err(|why| cannot(ImageAction::Open, &path, why))?;
         // A false length would keep the search for data busy forever.
         if access.size() > SIZE_BYTES_MAX {
             return Err(cannot(ImageAction::Open, &path, ImageError::TooLarge));

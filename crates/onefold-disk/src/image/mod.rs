@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use crate::chain::ImageChain;
 use crate::disk::Disk;
 use crate::error::{DiskError, FileAction};
 use crate::format::{ImageFormat, detect};
-use crate::image_file::ImageFile;
+use crate::image_file::{ImageFile, NamedFile};
 use crate::progress::OnProgress;
 use crate::qcow2::Qcow2Disk;
 use crate::qemu::convert;
@@ -24,6 +25,8 @@ pub struct OpenImage {
     /// Whether the disk lies in the image's file alone: without a backing file, a data file or conversion. Otherwise
     /// [`Disk::in_file`] returns no offsets.
     pub is_one_file: bool,
+    /// The other files that the disk lies in: backing files, data files, extents.
+    pub others: Vec<NamedFile>,
 }
 
 impl std::fmt::Debug for OpenImage {
@@ -55,18 +58,20 @@ pub fn open(
             }
         },
     };
-    let (disk, is_one_file): (Box<dyn Disk>, bool) = match format {
-        ImageFormat::Raw => (Box::new(FileDisk::new(file.file, &file.path)?), true),
+    let (disk, is_one_file, others): (Box<dyn Disk>, bool, Vec<NamedFile>) = match format {
+        ImageFormat::Raw => (Box::new(FileDisk::new(file.file, &file.path)?), true, Vec::new()),
         ImageFormat::Qcow2 => {
-            let disk = Qcow2Disk::open(file, further)?;
+            let mut chain = ImageChain::start(&file, further)?;
+            let disk = Qcow2Disk::open(file, &mut chain)?;
             let is_one_file = disk.is_one_file();
-            (Box::new(disk), is_one_file)
+            (Box::new(disk), is_one_file, chain.into_named())
         }
         ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhdx | ImageFormat::Vpc => {
-            (Box::new(convert(file, format, further, progress)?), false)
+            let mut chain = ImageChain::start(&file, further)?;
+            (Box::new(convert(file, format, &mut chain, progress)?), false, chain.into_named())
         }
     };
-    Ok(OpenImage { disk, format, is_one_file })
+    Ok(OpenImage { disk, format, is_one_file, others })
 }
 
 /// Opens a qcow2 image that consists of this one file, which is open for reading. Follows no name to another file.

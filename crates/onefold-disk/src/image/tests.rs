@@ -160,7 +160,12 @@ fn a_chain_of_backing_files_reads_as_its_top() {
     expected[1 << 20..(1 << 20) + (64 << 10)].fill(7);
     assert!(content(image.disk.as_ref()) == expected);
     assert!(!image.is_one_file);
-    assert!(open_any(&folder.path("base.raw")).unwrap().is_one_file);
+    let others: Vec<PathBuf> = image.others.iter().map(|other| other.path.clone()).collect();
+    let real = |name: &str| fs::canonicalize(folder.path(name)).unwrap();
+    assert_eq!(others, [real("middle.qcow2"), real("base.raw")]);
+    assert_eq!(image.others[1].metadata.len(), folder.raw().len() as u64);
+    let base = open_any(&folder.path("base.raw")).unwrap();
+    assert!(base.is_one_file && base.others.is_empty());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
@@ -54,17 +54,16 @@ pub(super) fn tree(layers: &[Layer]) -> Value {
 pub(super) fn open_layers(
     image: ImageFile,
     subject: ImageLabel<'_>,
-    further: &[PathBuf],
+    chain: &mut ImageChain,
     progress: OnProgress<'_>,
 ) -> Result<(Vec<Layer>, u64), DiskError> {
-    let mut chain = ImageChain::start(&image, further)?;
     let mut next = ImageMember { folder: chain.image_folder(), file: image };
     let mut layers = Vec::new();
     let mut size_bytes = None;
     loop {
         let ImageMember { file, folder } = next;
         let (layer, named) = match subject.format {
-            ImageFormat::Vmdk => open_vmdk(file, &folder, &chain, subject, progress)?,
+            ImageFormat::Vmdk => open_vmdk(file, &folder, chain, subject, progress)?,
             format => (open_single(file, format).map_err(|why| subject.cannot_read(why))?, None),
         };
         let node = format!("json:{}", layer.node(&Value::Null));
@@ -97,7 +96,7 @@ fn open_single(file: ImageFile, format: ImageFormat) -> Result<Layer, ImageError
 fn open_vmdk(
     file: ImageFile,
     folder: &Path,
-    chain: &ImageChain,
+    chain: &mut ImageChain,
     subject: ImageLabel<'_>,
     progress: OnProgress<'_>,
 ) -> Result<(Layer, Option<String>), DiskError> {

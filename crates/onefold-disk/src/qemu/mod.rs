@@ -12,12 +12,13 @@ mod layers;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ChildStdout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use crate::chain::ImageChain;
 use crate::disk::{Disk, SIZE_BYTES_MAX};
 use crate::error::{DiskError, ImageAction, ImageError, LongWork};
 use crate::format::ImageFormat;
@@ -66,20 +67,20 @@ impl Disk for ConvertedDisk {
 }
 
 /// Converts an image into a temporary sparse raw file, which has no name and is deleted when the disk is dropped.
-/// `further` are folders that the image may refer to besides its own.
+/// `chain` opens the files that the image refers to.
 ///
 /// The file has the disk's full length from the start, and the conversion can neither lengthen it nor fill the file
 /// system.
 pub(crate) fn convert(
     image: ImageFile,
     format: ImageFormat,
-    further: &[PathBuf],
+    chain: &mut ImageChain,
     progress: OnProgress<'_>,
 ) -> Result<ConvertedDisk, DiskError> {
     let path = image.path.clone();
     let subject = ImageLabel { format, path: &path };
     tell(progress, 0, 0)?;
-    let (layers, size_bytes) = open_layers(image, subject, further, progress)?;
+    let (layers, size_bytes) = open_layers(image, subject, chain, progress)?;
     if size_bytes > SIZE_BYTES_MAX {
         return Err(subject.cannot_read(ImageError::TooLarge));
     }
