@@ -144,6 +144,11 @@ impl Archive {
         &*self.store
     }
 
+    /// Limits the memory for cached tables of packs to about so many bytes, at most 64 MiB.
+    pub fn limit_tables(&self, bytes_max: usize) {
+        self.tables.limit(bytes_max);
+    }
+
     /// Reads the entries that were appended to the ledger since the last read.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ use crate::format::pack::{TAIL_BYTES, TableEntry, Tail, decode_tail};
 use crate::store::{ByteRange, Store};
 use crate::{ArchiveId, ObjectId};
 
-/// Maximum memory for tables, in bytes. The cache may exceed it by one table.
-const MEMORY_BYTES: usize = 64 << 20;
+/// Maximum memory for tables, in bytes, unless less is given. The cache may exceed it by one table.
+pub(super) const MEMORY_BYTES: usize = 64 << 20;
 
 /// The table of a pack, sorted by offset.
 pub(super) type Table = Arc<Vec<TableEntry>>;
@@ -24,15 +24,29 @@ pub(super) struct Tables {
     kept: Mutex<Kept>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
     tables: HashMap<ObjectId, (Table, u64)>,
     bytes: usize,
+    bytes_max: usize,
     /// Counts uses.
     clock: u64,
 }
 
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept { tables: HashMap::new(), bytes: 0, bytes_max: MEMORY_BYTES, clock: 0 }
+    }
+}
+
 impl Tables {
+    /// Sets the memory for tables.
+    pub(super) fn limit(&self, bytes_max: usize) {
+        let mut kept = self.kept.lock();
+        kept.bytes_max = bytes_max.min(MEMORY_BYTES);
+        kept.make_room();
+    }
+
     /// Returns the table of a pack.
     pub(super) fn table(&self, store: &dyn Store, archive: ArchiveId, pack: ObjectId) -> Result<Table, ArchiveError> {
         if let Some(table) = self.kept.lock().get(pack) {
@@ -52,8 +66,8 @@ impl Kept {
         Some(Arc::clone(table))
     }
 
-    fn insert(&mut self, pack: ObjectId, table: &Table) {
-        while self.bytes > MEMORY_BYTES {
+    fn make_room(&mut self) {
+        while self.bytes > self.bytes_max {
             let Some(oldest) = self.tables.iter().min_by_key(|(_, (_, used))| *used).map(|(pack, _)| *pack) else {
                 break;
             };
@@ -61,6 +75,10 @@ impl Kept {
                 self.bytes -= memory_bytes(&table);
             }
         }
+    }
+
+    fn insert(&mut self, pack: ObjectId, table: &Table) {
+        self.make_room();
         self.clock += 1;
         self.bytes += memory_bytes(table);
         if let Some((before, _)) = self.tables.insert(pack, (Arc::clone(table), self.clock)) {
@@ -100,4 +118,27 @@ pub(super) fn is_unread(error: &ArchiveError) -> bool {
 /// Returns the entry at an offset of a table.
 pub(super) fn entry_at(table: &[TableEntry], offset: u32) -> Option<&TableEntry> {
     table.binary_search_by_key(&offset, |entry| entry.offset).ok().map(|at| &table[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{UnitName, WriterId};
+
+    #[test]
+    fn tables_stay_within_their_memory_but_for_the_last_one() {
+        let entry = TableEntry { name: UnitName([0; 32]), offset: 0, stored_bytes: 1, plain_bytes: 1 };
+        let table: Table = Arc::new(vec![entry; 1000]);
+        let bytes = memory_bytes(&table);
+        let tables = Tables::default();
+        let pack = |number: u8| ObjectId { writer: WriterId([1; 16]), random: [number; 8] };
+        (0..9).for_each(|number| tables.kept.lock().insert(pack(number), &table));
+        assert_eq!(tables.kept.lock().bytes, 9 * bytes);
+        tables.limit(3 * bytes);
+        assert_eq!(tables.kept.lock().bytes, 3 * bytes);
+        (10..20).for_each(|number| tables.kept.lock().insert(pack(number), &table));
+        let mut kept = tables.kept.lock();
+        assert_eq!((kept.bytes, kept.tables.len()), (4 * bytes, 4));
+        assert!(kept.get(pack(19)).is_some() && kept.get(pack(15)).is_none());
+    }
 }

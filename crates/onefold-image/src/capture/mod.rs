@@ -35,6 +35,7 @@ use self::pipeline::Width;
 use self::plan::{Plan, Planner};
 use self::policy::{Found, each_taken};
 use self::recent::Recent;
+use self::source::PolledDisk;
 use self::units::{Kept, SharedUnits, ThreadUnits};
 use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
 use crate::format::descriptor::UnitKind;
@@ -89,7 +90,7 @@ const PACK_BYTES: usize = 32 << 20;
 const _: () = assert!(PACK_BYTES as u64 == pack::PACK_BYTES);
 /// A pack takes at most this fraction of all memory. One is filled while another one is put.
 const PACK_SHARE: usize = 8;
-/// Number of runs of the map that are planned between two calls of the progress callback.
+/// Number of runs of the map, or extents of files, that are planned between two calls of the progress callback.
 const RUNS_BETWEEN: u32 = 4096;
 /// Maximum number of attempts to store units again after packs that the image relies on were removed.
 const ATTEMPTS: u32 = 10;
@@ -108,6 +109,22 @@ pub fn capture(
     options: &CaptureOptions<'_>,
     progress: OnProgress<'_>,
 ) -> Result<Captured, CaptureError> {
+    let polled = PolledDisk::new(source.disk, progress);
+    match capture_polled(archive, writer, source, &polled, options, progress) {
+        Err(_) if polled.is_stopped() => Err(CaptureError::Stopped),
+        captured => captured,
+    }
+}
+
+/// As [`capture`]; the readers of the guest get the disk by `polled`.
+fn capture_polled(
+    archive: &Archive,
+    writer: &mut Writer<'_>,
+    source: Source<'_>,
+    polled: &PolledDisk<'_>,
+    options: &CaptureOptions<'_>,
+    progress: OnProgress<'_>,
+) -> Result<Captured, CaptureError> {
     let size_bytes = source.disk.size_bytes();
     let region_bytes = archive.descriptor().region_bytes;
     let size_max = region_bytes.saturating_mul(REGIONS_MAX);
@@ -115,13 +132,14 @@ pub fn capture(
         return Err(CaptureError::TooLarge { size_bytes, size_max });
     }
     let memory = Memory::of(options);
-    let cached = CachedDisk::new(source.disk, memory.cache_bytes);
+    archive.limit_tables(memory.tables_bytes);
+    let cached = CachedDisk::new(polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
     let recent = Recent::new(memory.recent_bytes);
     writer.limit_packs(memory.pack_bytes as u64);
     let mut added = Added::default();
     for _ in 0..ATTEMPTS {
-        let (found, plan) = plan(archive, &guest, source, options, &memory, progress)?;
+        let (found, plan) = plan(archive, &guest, polled, options, &memory)?;
         let pass = Pass { archive, source, options, memory: &memory, recent: &recent, found: &found, progress };
         let collected = match pass.run(writer, plan, &mut added) {
             Err(CaptureError::Archive(ArchiveError::Retired(_))) => continue,
@@ -156,10 +174,9 @@ pub fn capture(
 fn plan(
     archive: &Archive,
     guest: &Guest<'_>,
-    source: Source<'_>,
+    disk: &PolledDisk<'_>,
     options: &CaptureOptions<'_>,
     memory: &Memory,
-    progress: OnProgress<'_>,
 ) -> Result<(Found, Plan), CaptureError> {
     let units = archive.descriptor().units;
     let files = match units {
@@ -168,15 +185,17 @@ fn plan(
         }
         UnitKind::Fixed { .. } => None,
     };
-    let mut planner = Planner::new(source.disk, units, files.into_iter().flatten(), options.folder, memory.plan_bytes);
+    let polled = |number: u32| if number.is_multiple_of(RUNS_BETWEEN) { disk.poll() } else { Ok(()) };
+    let files = (0_u32..).cycle().zip(files.into_iter().flatten()).map(|(number, extent)| {
+        polled(number).map_err(GuestError::Disk)?;
+        extent
+    });
+    let mut planner = Planner::new(disk, units, files, options.folder, memory.plan_bytes);
     let (mut failed, mut runs) = (None, 0_u32);
-    let total_bytes = source.disk.size_bytes();
-    let mut add = |run| {
+    let mut add = |run| -> Result<(), PlanError> {
         runs = runs.wrapping_add(1);
-        if runs.is_multiple_of(RUNS_BETWEEN) && progress(Progress { done_bytes: 0, total_bytes }).is_break() {
-            return Err(CaptureError::Stopped);
-        }
-        Ok(planner.add(run)?)
+        polled(runs)?;
+        planner.add(run)
     };
     let found = each_taken(guest, options.scope, &mut |run| {
         add(run).map_err(|error| {
@@ -186,7 +205,7 @@ fn plan(
         })
     });
     if let Some(error) = failed {
-        return Err(error);
+        return Err(error.into());
     }
     Ok((found?, planner.finish()?))
 }
@@ -245,6 +264,8 @@ struct Memory {
     recent_bytes: usize,
     /// Length of a pack. Two packs are in memory.
     pack_bytes: usize,
+    /// Tables of packs.
+    tables_bytes: usize,
     /// Size of the work in progress in the threads.
     width: Width,
 }
@@ -253,7 +274,8 @@ impl Memory {
     fn of(options: &CaptureOptions<'_>) -> Memory {
         let bytes = options.memory_bytes.max(MEMORY_BYTES_MIN);
         let pack_bytes = (bytes / PACK_SHARE).min(PACK_BYTES);
-        let left = bytes - 2 * pack_bytes;
+        // The writer has two packs, and the caller's thread compresses headers of chunks.
+        let left = bytes - 2 * pack_bytes - THREAD_BYTES;
         let threads = options.threads.clamp(1, THREADS_MAX).min(left / 4 / (4 * BATCH_BYTES_MIN + THREAD_BYTES)).max(1);
         // A thread holds the plain bytes of a batch and their stored form. A waiting batch holds only the stored form.
         let of_batches = (left / 4).saturating_sub(threads * THREAD_BYTES);
@@ -267,6 +289,7 @@ impl Memory {
             plan_bytes: bytes / 8,
             recent_bytes: left / 16,
             pack_bytes,
+            tables_bytes: left / 16,
             width: Width { threads, batches, batch_bytes: batch_bytes as u64 },
         }
     }

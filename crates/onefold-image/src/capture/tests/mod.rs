@@ -9,6 +9,7 @@ mod retired;
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onefold_block::clock::ManualClock;
 use onefold_block::random::{Random, SeededRandom};
@@ -166,6 +167,13 @@ fn a_capture_that_fails_adds_no_image() {
     assert!(matches!(changed, Err(CaptureError::Changed)), "{changed:?}");
     let stopped = bench.try_capture("web", &disk, false, &|_| ControlFlow::Break(()));
     assert!(matches!(stopped, Err(CaptureError::Stopped)), "{stopped:?}");
+    let calls = AtomicUsize::new(0);
+    let is_first = |_| match calls.fetch_add(1, Ordering::Relaxed) {
+        0 => ControlFlow::Break(()),
+        _ => panic!("the guest is read though the work stops"),
+    };
+    let stopped = bench.try_capture("web", &disk, false, &is_first);
+    assert!(matches!(stopped, Err(CaptureError::Stopped)), "{stopped:?}");
     let failed = bench.try_capture("web", &Failing(disk.clone()), false, &go_on);
     assert!(matches!(failed, Err(CaptureError::Disk(_))), "{failed:?}");
     assert_eq!(bench.archive.images(), []);
@@ -186,14 +194,24 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
                 level: LEVEL,
                 folder: Path::new(""),
             };
-            let Memory { cache_bytes, maps_bytes, files_bytes, plan_bytes, recent_bytes, pack_bytes, width } =
-                Memory::of(&options);
+            let Memory {
+                cache_bytes,
+                maps_bytes,
+                files_bytes,
+                plan_bytes,
+                recent_bytes,
+                pack_bytes,
+                tables_bytes,
+                width,
+            } = Memory::of(&options);
             let bytes = memory_bytes.max(MEMORY_BYTES_MIN);
-            assert!(cache_bytes + maps_bytes + files_bytes + plan_bytes <= bytes);
+            assert!(cache_bytes + maps_bytes + files_bytes + plan_bytes + tables_bytes <= bytes);
             let batch_bytes = usize::try_from(width.batch_bytes).unwrap();
             // The rows of the plan stay in memory.
-            let under_way = width.threads * (THREAD_BYTES + 2 * batch_bytes) + width.batches * batch_bytes;
-            assert!(2 * pack_bytes + recent_bytes + under_way + plan_bytes <= bytes, "{width:?} in {bytes}");
+            let under_way = width.threads * 2 * batch_bytes + width.batches * batch_bytes;
+            let of_threads = (width.threads + 1) * THREAD_BYTES;
+            let of_packs = 2 * pack_bytes + tables_bytes;
+            assert!(of_packs + recent_bytes + under_way + of_threads + plan_bytes <= bytes, "{width:?} in {bytes}");
             assert!((8 << 20..=PACK_BYTES).contains(&pack_bytes), "{pack_bytes} in {bytes}");
             assert!(width.threads >= threads.clamp(1, 3) && width.batches > width.threads, "{width:?} in {bytes}");
         }
