@@ -177,6 +177,10 @@ fn each_image_of_a_folder_is_captured_whatever_becomes_of_the_others() {
     assert_eq!(names, ["a@1", "sub/b@1"]);
     assert_eq!(json["failed"].as_array().unwrap().len(), 1, "{json}");
     assert!(json["failed"][0]["source"].as_str().unwrap().ends_with("cut.qcow2"), "{json}");
+    assert_eq!(json["left"].as_array().unwrap().len(), 0);
+    let empty = folder.path("nothing");
+    fs::create_dir(&empty).unwrap();
+    call(&["image", "capture", text(&archive), "--each", text(&empty)]).failed(FAILED, "there is no image in it");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 # Disks in use are neither captured nor overwritten, except a clone of one where the file system can clone
-# limit: 90 s
+# limit: 150 s
 needs mke2fs mkfs.xfs losetup e2fsck qemu-io swapoff mkswap
 # shellcheck source=../guests.sh
 source "$repo/tests/clients/guests.sh"
@@ -135,4 +135,29 @@ onefold image capture --json --quiet "$mnt/archive" --each "$mnt" >"$dir/again"
 (($(number images <"$dir/captured") == 1 && $(number images <"$dir/again") == 1)) || fail "$(<"$dir/again")"
 [[ $(member images.0.cloned <"$dir/captured") == true ]] || fail "$(<"$dir/captured")"
 onefold image export --quiet "$mnt/archive" web - | cmp - "$dir/export.raw"
+
+# It is one of one moment, however long the image is. A writer counts at both ends, durably: the first number is that
+# of the last, or the next one.
+truncate -s 2200M "$mnt/long.raw"
+stamp() { printf '%08d' "$2" | dd of="$mnt/long.raw" bs=8 count=1 seek="$1" oflag=seek_bytes conv=notrunc,fsync status=none; }
+last=$((2200 * 1024 * 1024 - 8))
+stamp 0 0
+stamp "$last" 0
+(for ((count = 1; ; count++)); do stamp 0 "$count" && stamp "$last" "$count"; done) &
+writer=$!
+for ((version = 1; version <= 5; version++)); do
+    sleep 0.3
+    onefold image capture --json --quiet "$mnt/archive" "$mnt/long.raw" long >"$dir/captured"
+    [[ $(member images.0.cloned <"$dir/captured") == true ]] || fail "$(<"$dir/captured")"
+done
+kill "$writer"
+wait "$writer" 2>/dev/null || true
+for ((version = 1; version <= 5; version++)); do
+    onefold image export --quiet "$mnt/archive" "long@$version" "$dir/long.raw"
+    first=$((10#$(head -c 8 "$dir/long.raw"))) second=$((10#$(tail -c 8 "$dir/long.raw")))
+    note "version $version has the stamps $first and $second"
+    ((first > 0)) || fail "the writer wrote nothing"
+    ((first == second || first == second + 1)) || fail "version $version has two moments: $first and $second"
+    rm "$dir/long.raw"
+done
 unmount_and_check

@@ -17,7 +17,7 @@ use onefold_image::format::manifest::Totals;
 use serde_json::{Value, json};
 
 use super::list::json_of;
-use super::source::{Source, has_changed};
+use super::source::Source;
 use crate::cli::Talk;
 use crate::cli::image::CaptureArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -66,7 +66,8 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
     };
     let work = Work { archive: &*archive::open(&arguments.archive)?, arguments, talk, interrupt: Interrupt::watch() };
     let mut done = Vec::new();
-    for wanted in wanted {
+    let mut wanted = wanted.into_iter();
+    for wanted in wanted.by_ref() {
         match work.capture(&wanted) {
             Ok(captured) => done.push(captured),
             Err(failure) if arguments.each.is_none() => return Err(failure),
@@ -76,7 +77,8 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
             break;
         }
     }
-    Ok(report(&done, &failed))
+    let left: Vec<PathBuf> = wanted.map(|wanted| wanted.found.path).collect();
+    Ok(report(&done, &failed, &left))
 }
 
 /// Returns the one image that the user named.
@@ -125,6 +127,10 @@ fn each(folder: &Path, archive: &Path, failed: &mut Vec<Failed>) -> Outcome<Vec<
             Ok(name) => wanted.push(Wanted { found, name }),
             Err(failure) => failed.push(Failed { path: found.path, failure: failure.wrap(cannot) }),
         }
+    }
+    if wanted.is_empty() && failed.is_empty() {
+        return Err(Failure::new(format!("cannot capture the images in `{}`", folder.shown()))
+            .because_of("there is no image in it or below it"));
     }
     Ok(wanted)
 }
@@ -182,9 +188,11 @@ impl Work<'_> {
                 is_clone: source.is_clone(),
                 seconds: started.elapsed().as_secs_f64(),
             }),
-            Err(CaptureError::Changed) => Err(has_changed(path)),
+            Err(CaptureError::Changed) => Err(source.has_changed(path)),
             // A file that becomes shorter has changed, too.
-            Err(CaptureError::Disk(_) | CaptureError::Guest(_)) if !source.is_unchanged() => Err(has_changed(path)),
+            Err(CaptureError::Disk(_) | CaptureError::Guest(_) | CaptureError::Plan(_)) if !source.is_unchanged() => {
+                Err(source.has_changed(path))
+            }
             Err(error) => Err(Failure::of_capture(cannot(), &error)),
         }
     }
@@ -194,7 +202,8 @@ impl Work<'_> {
     }
 }
 
-fn report(done: &[Done], failed: &[Failed]) -> Report {
+/// `left` are the images that an interrupt left out.
+fn report(done: &[Done], failed: &[Failed], left: &[PathBuf]) -> Report {
     let images: Vec<Value> = done.iter().map(json_of_done).collect();
     let failures: Vec<Value> = failed
         .iter()
@@ -204,7 +213,7 @@ fn report(done: &[Done], failed: &[Failed]) -> Report {
         })
         .collect();
     let mut text = String::new();
-    if !done.is_empty() || failed.is_empty() {
+    if !done.is_empty() {
         text = table(done).to_string();
     }
     for failed in failed {
@@ -213,8 +222,16 @@ fn report(done: &[Done], failed: &[Failed]) -> Report {
         }
         text.push_str(&failed.failure.line());
     }
-    let exit = if failed.is_empty() { Exit::Done } else { Exit::Failed };
-    Report { text, json: json!({ "images": images, "failed": failures }), exit }
+    for path in left {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&format!("not captured, as the command was interrupted: {}", path.shown()));
+    }
+    let exit = failed.iter().fold(Exit::Done, |exit, failed| exit.worse(failed.failure.exit));
+    let exit = if left.is_empty() { exit } else { Exit::Interrupted };
+    let left: Vec<String> = left.iter().map(machine_name).collect();
+    Report { text, json: json!({ "images": images, "failed": failures, "left": left }), exit }
 }
 
 fn json_of_done(done: &Done) -> Value {
@@ -252,6 +269,24 @@ fn row(name: String, [size, free, zero, known, new, stored]: [u64; 6]) -> [Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_worst_of_all_images_is_the_exit_code_and_what_is_left_is_listed() {
+        let failed =
+            |exit| Failed { path: "a".into(), failure: Failure { exit, ..Failure::new("cannot capture `a`") } };
+        let exit = |failed: &[Failed], left: &[PathBuf]| report(&[], failed, left).exit;
+        assert_eq!(exit(&[], &[]), Exit::Done);
+        assert_eq!(exit(&[failed(Exit::Failed), failed(Exit::Damage), failed(Exit::Failed)], &[]), Exit::Damage);
+        assert_eq!(exit(&[failed(Exit::Damage), failed(Exit::Interrupted)], &[]), Exit::Interrupted);
+        assert_eq!(exit(&[failed(Exit::Damage)], &["b".into()]), Exit::Interrupted);
+        let report = report(&[], &[failed(Exit::Failed)], &["b".into(), "c".into()]);
+        assert!(
+            report.text.ends_with("interrupted: b\nnot captured, as the command was interrupted: c"),
+            "{}",
+            report.text
+        );
+        assert_eq!(report.json["left"], json!(["b", "c"]));
+    }
 
     #[test]
     fn images_are_named_after_their_files() {

@@ -7,15 +7,18 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
-use onefold_disk::{Disk, DiskError, FileDisk, ImageError, ImageFile, ImageFormat, format_of};
-use onefold_image::writer_of;
+use onefold_disk::{Disk, DiskError, FileDisk, FileIdentity, ImageError, ImageFile, ImageFormat, NamedFile, format_of};
+use onefold_export::control::{ControlClient, hand_over};
+use onefold_image::capture::FileState;
+use onefold_image::{InUse, writer_of};
 use rustix::fs::{IFlags, Mode, OFlags, ioctl_ficlone, ioctl_getflags, ioctl_setflags, open};
+use rustix::io::Errno;
 
 use crate::cli::image::CaptureArgs;
 use crate::failure::{Failure, Outcome};
 use crate::mounts;
 use crate::progress::Meter;
-use crate::verbs::images::{FileState, FoundImage};
+use crate::verbs::images::FoundImage;
 use crate::verbs::in_use;
 
 /// Both ways out where a source may change while it is captured.
@@ -30,14 +33,23 @@ pub(super) struct Source {
     watch: Option<Watch>,
 }
 
-/// The state of a source when it was opened.
+/// The files of a source that is no clone.
 struct Watch {
+    files: Vec<Watched>,
+    /// Why there is no clone.
+    not_cloned: String,
+}
+
+/// One of the files, as it was when it was opened.
+struct Watched {
     path: PathBuf,
     state: State,
+    /// Keeps others from mounting a device meanwhile.
+    _exclusive: Option<File>,
 }
 
 /// What changes when somebody writes to a source.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum State {
     File(FileState),
     /// Number of sectors that were written to a device since the machine started, if the kernel counts them.
@@ -50,14 +62,18 @@ impl Source {
         let cannot = || format!("cannot open the image `{}`", found.path.shown());
         let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
         let format = arguments.format.map(Into::into).or_else(|| format_of(&file)).unwrap_or(ImageFormat::Raw);
-        if let Some(disk) = open_clone(&file, &found.path, format)? {
-            return Ok(Source { disk, format, watch: None });
-        }
-        refuse_if_used(&file, &found.path)?;
-        let watch = Watch { path: found.path.clone(), state: State::of(file.metadata()) };
+        let not_cloned = match open_clone(&file, &found.path, format)? {
+            Cloned::Made(disk) => return Ok(Source { disk, format, watch: None }),
+            Cloned::None(why) => why,
+        };
+        let explained = |failure: Failure| failure.because_of(not_cloned.clone());
+        let mut files = vec![watched(&file, &found.path).map_err(explained)?];
         let image = onefold_disk::open(file, Some(format), &arguments.backing_from, &meter.on_progress());
         let image = image.map_err(|error| Failure::of_disk(&error))?;
-        Ok(Source { disk: image.disk, format: image.format, watch: Some(watch) })
+        for other in &image.others {
+            files.push(watched_other(other).map_err(explained)?);
+        }
+        Ok(Source { disk: image.disk, format: image.format, watch: Some(Watch { files, not_cloned }) })
     }
 
     /// Returns whether capture reads a clone.
@@ -67,17 +83,22 @@ impl Source {
 
     /// Returns whether the source is what it was when it was opened.
     pub(super) fn is_unchanged(&self) -> bool {
-        self.watch
-            .as_ref()
-            .is_none_or(|watch| fs::metadata(&watch.path).is_ok_and(|metadata| State::of(&metadata) == watch.state))
+        self.watch.as_ref().is_none_or(|watch| watch.files.iter().all(Watched::is_unchanged))
+    }
+
+    /// Returns the failure of a source that has changed while it was captured.
+    pub(super) fn has_changed(&self, path: &Path) -> Failure {
+        let failure = Failure::new(format!("`{}` has changed while it was captured", path.shown()))
+            .because_of("the image would mix two states of the disk; it was not added to the archive");
+        let why = self.watch.as_ref().map(|watch| watch.not_cloned.clone());
+        why.into_iter().fold(failure, Failure::because_of).hint(WAYS_OUT)
     }
 }
 
-/// Returns the failure of a source that has changed while it was captured.
-pub(super) fn has_changed(path: &Path) -> Failure {
-    Failure::new(format!("`{}` has changed while it was captured", path.shown()))
-        .because_of("the image would mix two states of the disk; it was not added to the archive")
-        .hint(WAYS_OUT)
+impl Watched {
+    fn is_unchanged(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|metadata| State::of(&metadata).is_surely(&self.state))
+    }
 }
 
 impl State {
@@ -85,6 +106,15 @@ impl State {
         match metadata.file_type().is_block_device() {
             false => State::File(FileState::of(metadata)),
             true => State::Device(written_sectors(metadata.rdev())),
+        }
+    }
+
+    /// Tells whether this state is certain to be another one: what the kernel does not count is not.
+    fn is_surely(&self, other: &State) -> bool {
+        match (self, other) {
+            (State::File(one), State::File(other)) => one == other,
+            (State::Device(Some(one)), State::Device(Some(other))) => one == other,
+            _ => false,
         }
     }
 }
@@ -96,39 +126,108 @@ fn written_sectors(device: u64) -> Option<u64> {
     stat.split_ascii_whitespace().nth(6)?.parse().ok()
 }
 
+fn refused(path: &Path, cause: impl Into<String>) -> Failure {
+    Failure::new(format!("cannot capture `{}`", path.shown())).because_of(cause).hint(WAYS_OUT)
+}
+
+/// Watches an open file of a source, which nobody may write to.
+fn watched(file: &ImageFile, path: &Path) -> Outcome<Watched> {
+    refuse_if_used(file, path)?;
+    let exclusive = hold(file, path)?;
+    let state = State::of(file.metadata());
+    if matches!(state, State::Device(None)) {
+        return Err(refused(path, "the kernel does not count what is written to the device"));
+    }
+    Ok(Watched { path: path.to_owned(), state, _exclusive: exclusive })
+}
+
+/// Watches a file that the image refers to, since it was opened.
+fn watched_other(other: &NamedFile) -> Outcome<Watched> {
+    let path = &other.path;
+    let file = ImageFile::named(path).map_err(|error| {
+        Failure::of_io(format!("cannot open `{}`, which the image refers to", path.shown()), &error)
+    })?;
+    let watched = watched(&file, path)?;
+    if file.identity() != FileIdentity::of(&other.metadata) {
+        return Err(refused(path, "another file has taken its place"));
+    }
+    // Of a device, nothing is known of the time before.
+    let is_file = other.metadata.is_file();
+    Ok(if is_file { Watched { state: State::of(&other.metadata), ..watched } } else { watched })
+}
+
 /// Fails if a machine or this host may write to a source that cannot be cloned.
 fn refuse_if_used(file: &ImageFile, path: &Path) -> Outcome<()> {
-    let refused =
-        |cause: String| Failure::new(format!("cannot capture `{}`", path.shown())).because_of(cause).hint(WAYS_OUT);
     if in_use::has_writer(file) {
-        return Err(refused("a virtual machine has it open for writing".to_owned()));
+        return Err(refused(path, "a virtual machine has it open for writing"));
     }
     match writer_of(file.metadata()) {
-        Some(writer) => Err(refused(writer.to_string())),
+        Some(writer) => Err(refused(path, writer.to_string())),
         None => Ok(()),
     }
 }
 
-/// Opens a clone of an image that consists of one file; `None` where there is none.
-fn open_clone(file: &ImageFile, path: &Path, format: ImageFormat) -> Outcome<Option<Box<dyn Disk>>> {
-    if !file.metadata().is_file() || !matches!(format, ImageFormat::Raw | ImageFormat::Qcow2) {
+/// Opens a block device so that nobody mounts it or gives it to another device meanwhile. `None` for a file, and for a
+/// device that is mounted, but not for writing.
+fn hold(file: &ImageFile, path: &Path) -> Outcome<Option<File>> {
+    if !file.metadata().file_type().is_block_device() {
         return Ok(None);
     }
+    let own = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    match open(own, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(exclusive) => Ok(Some(exclusive.into())),
+        Err(Errno::BUSY) if is_mounted(file.metadata().rdev()) => Ok(None),
+        Err(Errno::BUSY) => Err(refused(path, InUse::Unknown.to_string())),
+        Err(errno) => Err(Failure::of_io(format!("cannot open `{}` exclusively", path.shown()), &errno.into())),
+    }
+}
+
+/// Tells whether this process sees a mount of a device or of one of its partitions.
+fn is_mounted(device: u64) -> bool {
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let partitions = fs::read_dir(format!("/sys/dev/block/{number}")).into_iter().flatten().flatten();
+    let partitions = partitions.map(|entry| entry.path()).filter(|path| path.join("partition").exists());
+    let mut numbers: Vec<String> = partitions.filter_map(|path| fs::read_to_string(path.join("dev")).ok()).collect();
+    numbers.push(number);
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut mounted = mounts.lines().filter_map(|line| line.split(' ').nth(2));
+    mounted.any(|mounted| numbers.iter().any(|number| number.trim() == mounted))
+}
+
+/// A clone of an image.
+enum Cloned {
+    Made(Box<dyn Disk>),
+    /// There is none, for this reason.
+    None(String),
+}
+
+/// Opens a clone of an image that consists of one file.
+fn open_clone(file: &ImageFile, path: &Path, format: ImageFormat) -> Outcome<Cloned> {
+    let none = |why: &str| Ok(Cloned::None(format!("it is not cloned: {why}")));
+    if !file.metadata().is_file() {
+        return none("it is a device");
+    }
+    if !matches!(format, ImageFormat::Raw | ImageFormat::Qcow2) {
+        return none("only raw and qcow2 images are");
+    }
     // Without the right to write into the folder, or on a file system that cannot clone, the file itself is read.
-    let Ok(clone) = clone_of(file, path) else { return Ok(None) };
+    let clone = match clone_of(file) {
+        Ok(clone) => clone,
+        Err(error) => return none(&error.to_string()),
+    };
     let opened = match format {
         ImageFormat::Qcow2 => onefold_disk::open_alone(clone, path),
         _ => FileDisk::new(clone, path).map(|disk| Box::new(disk) as Box<dyn Disk>),
     };
     match opened {
-        Ok(disk) => Ok(Some(disk)),
-        Err(DiskError::Image { source: ImageError::OtherFiles, .. }) => Ok(None),
+        Ok(disk) => Ok(Cloned::Made(disk)),
+        Err(DiskError::Image { source: ImageError::OtherFiles, .. }) => none("it refers to other files"),
         Err(error) => Err(Failure::of_disk(&error)),
     }
 }
 
 /// Makes an unnamed clone of a file, in the file's folder.
-fn clone_of(file: &ImageFile, path: &Path) -> io::Result<File> {
+fn clone_of(file: &ImageFile) -> io::Result<File> {
     // The kernel's own name of the open file, whichever links led to it.
     let real = fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))?;
     let folder = real.parent().ok_or(io::ErrorKind::NotFound)?;
@@ -144,26 +243,28 @@ fn clone_of(file: &ImageFile, path: &Path) -> io::Result<File> {
     }
     match ioctl_ficlone(&clone, file) {
         Ok(()) => Ok(clone.into()),
-        Err(errno) if is_in_pool(path) => clone_in_pool(file, clone.into(), errno.into()),
-        Err(errno) => Err(errno.into()),
+        Err(errno) => match mount_of_pool(&real) {
+            Some(mountpoint) => clone_in_pool(file, clone.into(), &mountpoint),
+            None => Err(errno.into()),
+        },
     }
 }
 
-/// Tells whether a file lies in a mounted pool. There `copy_file_range` is a clone.
-fn is_in_pool(path: &Path) -> bool {
-    let (Ok(mounts), Ok(path)) = (mounts::mounted(), fs::canonicalize(path)) else { return false };
-    mounts::containing(&mounts, &path).is_some_and(|mount| mount.is_believed())
+/// Returns where the pool is mounted that holds a file; `None` if no pool does.
+fn mount_of_pool(real: &Path) -> Option<PathBuf> {
+    let mounts = mounts::mounted().ok()?;
+    let mount = mounts::containing(&mounts, real)?;
+    mount.is_believed().then(|| mount.mountpoint.clone())
 }
 
-fn clone_in_pool(file: &ImageFile, clone: File, refused: io::Error) -> io::Result<File> {
-    let length = file.length();
-    let (mut from, mut to) = (0, 0);
-    while from < length {
-        let rest = usize::try_from(length - from).unwrap_or(usize::MAX).min(1 << 40);
-        if rustix::fs::copy_file_range(file, Some(&mut from), &clone, Some(&mut to), rest)? == 0 {
-            return Err(refused);
-        }
-    }
+/// Makes `clone` one of a file in a mounted pool. The daemon does so at one moment. `copy_file_range(2)`, which clones
+/// there too, takes at most 1 GiB at once, so that a machine could write between two calls.
+fn clone_in_pool(file: &ImageFile, clone: File, mountpoint: &Path) -> io::Result<File> {
+    let source = File::from(file.as_fd().try_clone_to_owned()?);
+    let cloned = hand_over(&source)
+        .and_then(|()| ControlClient::connect(mountpoint))
+        .and_then(|mut client| client.clone_file(&source, &clone));
+    cloned.map_err(io::Error::other)?;
     Ok(clone)
 }
 
@@ -176,8 +277,36 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let state = |file: &tempfile::NamedTempFile| State::of(&file.as_file().metadata().unwrap());
         let before = state(&file);
-        assert_eq!(before, state(&file));
+        assert!(before.is_surely(&state(&file)));
         file.as_file().set_len(1).unwrap();
-        assert_ne!(before, state(&file));
+        assert!(!before.is_surely(&state(&file)));
+    }
+
+    #[test]
+    fn a_device_that_does_not_count_is_never_surely_unchanged() {
+        assert!(State::Device(Some(5)).is_surely(&State::Device(Some(5))));
+        assert!(!State::Device(Some(5)).is_surely(&State::Device(Some(6))));
+        assert!(!State::Device(None).is_surely(&State::Device(None)));
+    }
+
+    #[test]
+    fn each_file_of_an_image_is_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["top", "base"].map(|name| folder.path().join(name));
+        files.iter().for_each(|path| fs::write(path, [1; 1000]).unwrap());
+        let named = |path: &PathBuf| NamedFile { path: path.clone(), metadata: fs::metadata(path).unwrap() };
+        let watch = Watch {
+            files: files.iter().map(|path| watched_other(&named(path)).unwrap()).collect(),
+            not_cloned: "it is not cloned".to_owned(),
+        };
+        let disk = FileDisk::new(File::open(&files[0]).unwrap(), &files[0]).unwrap();
+        let source = Source { disk: Box::new(disk), format: ImageFormat::Raw, watch: Some(watch) };
+        assert!(source.is_unchanged());
+        let before = named(&files[1]);
+        fs::write(&files[1], [2; 1001]).unwrap();
+        assert!(!source.is_unchanged());
+        assert!(!watched_other(&before).unwrap().is_unchanged(), "it was written before it was looked at");
+        fs::rename(&files[0], &files[1]).unwrap();
+        assert!(watched_other(&before).is_err(), "another file has its name");
     }
 }
