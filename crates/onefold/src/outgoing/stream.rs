@@ -149,7 +149,8 @@ mod tests {
     fn a_reader_that_goes_early_is_a_failure() {
         let (reader, mut writer) = io::pipe().unwrap();
         drop(reader);
-        let cut = write_all(&Threes(vec![0..5], 5), &mut writer, &|_| ControlFlow::Continue(())).unwrap_err();
+        let cut = write_all(&Threes(std::iter::once(0..5).collect(), 5), &mut writer, &|_| ControlFlow::Continue(()))
+            .unwrap_err();
         let failure = cut.failure();
         assert_eq!(failure.exit, Exit::Failed);
         assert!(failure.causes.iter().any(|cause| cause.contains("the whole image")), "{failure}");
