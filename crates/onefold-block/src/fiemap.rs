@@ -96,7 +96,8 @@ fn map(file: impl AsFd, start: u64, length: u64, flags: u32) -> Result<Vec<RawEx
     let capacity = u32::try_from(EXTENTS_MAX).expect("a small constant");
     let extents = [RawExtent::default(); EXTENTS_MAX];
     let mut map = Box::new(ExtentMap { start, length, flags, mapped: 0, capacity, reserved: 0, extents });
-    // SAFETY: the opcode takes a header that says for how many extents there is room behind it: as many as `map` has.
+    // SAFETY: the opcode takes a header that states the number of extents for which there is room behind it. `map` has
+    // room for exactly this number.
     let call = unsafe { Updater::<FS_IOC_FIEMAP, ExtentMap>::new(&mut map) };
     // SAFETY: as above; the kernel writes to `map` only, during the call, and any bytes are valid extents.
     unsafe { ioctl(file, call) }?;

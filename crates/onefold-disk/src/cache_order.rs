@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 /// Stands for no place.
 const NONE: u32 = u32::MAX;
 
-/// Values by their numbers. Looking one up makes it the most recently used one. The values are a list from the newest to
-/// the oldest one, whose links are places in a vector, so that a look-up moves nothing else.
+/// Values by their numbers. Looking one up makes it the most recently used one. The values are a list from the newest
+/// to the oldest one, whose links are places in a vector, so that a look-up moves nothing else.
 #[derive(Debug)]
 pub(crate) struct CacheOrder<T> {
     places: HashMap<u64, u32, NumberHasher>,

@@ -138,7 +138,8 @@ fn loops() -> Result<Vec<LoopDevice>, InUse> {
     onefold_linux::loop_devices().map_err(|_| unclear(BLOCK_DEVICES))
 }
 
-/// Returns the loop devices that lie on one of these. One that does not tell counts as nobody's only if another is found.
+/// Returns the loop devices that lie on one of these. One that does not tell counts as nobody's only if another is
+/// found.
 fn loops_over(loops: &[LoopDevice], backings: &[Backing]) -> Result<Vec<OsString>, InUse> {
     let over = loops.iter().filter(|device| backings.contains(&device.backing));
     let names: Vec<OsString> = over.map(|device| device.name.clone()).collect();
@@ -210,8 +211,8 @@ fn number_of_swap(line: &str) -> Option<(u32, u32)> {
     metadata.file_type().is_block_device().then(|| (major(metadata.rdev()), minor(metadata.rdev())))
 }
 
-/// Tells whether a file is swap space. What cannot be found by the path that the kernel shows is no danger: the kernel lets
-/// nobody write to a swap file.
+/// Returns whether a file is swap space. What cannot be found by the path that the kernel shows is no danger: the kernel
+/// lets nobody write to a swap file.
 fn is_swap_file(swaps: &str, file: &Metadata) -> bool {
     let found = swaps.lines().skip(1).filter_map(metadata_of_swap);
     found.into_iter().any(|swap| (swap.dev(), swap.ino()) == (file.dev(), file.ino()))

@@ -1,4 +1,5 @@
-//! Finds locks, mostly without taking one: asks the kernel about a byte of an open file, or reads its list of all locks.
+//! Finds locks, mostly without taking one: asks the kernel about a byte of an open file, or reads its list of all
+//! locks.
 //!
 //! On a busy machine the list takes long to read: the kernel waits until no processor is setting a lock. The list names
 //! a file by its inode number and by the device of its file system. On Btrfs, `stat` reports another device for a file,
@@ -30,9 +31,9 @@ pub fn is_byte_locked(file: impl AsFd, offset: u64) -> io::Result<bool> {
     Ok(sys::locks::is_byte_locked(file, offset)?)
 }
 
-/// Locks a whole file, open for writing, against every other opening of it: with `flock(2)`, and with a write lock on all of
-/// its bytes, which conflicts with the locks of QEMU. Both end when the file is closed. Returns `false` if somebody else
-/// holds a lock on any byte.
+/// Locks a whole file, open for writing, against every other opening of it: with `flock(2)`, and with a write lock on
+/// all of its bytes, which conflicts with the locks of QEMU. Both end when the file is closed. Returns `false` if
+/// somebody else holds a lock on any byte.
 ///
 /// # Errors
 /// If the file's file system has no locks.

@@ -47,7 +47,7 @@ impl HeldReply {
     }
 }
 
-/// The held replies. There are at most as many as the kernel has direct writes in progress.
+/// The held replies. Each direct write that the kernel has in progress holds at most one.
 #[derive(Debug, Default)]
 pub(super) struct HeldReplies {
     state: Mutex<ReplyState>,

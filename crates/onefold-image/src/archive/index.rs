@@ -135,7 +135,8 @@ impl Index {
         })
     }
 
-    /// Returns where a unit may be, the shortest form first: at most [`PLACES_MAX`] of those whose packs `holds` lets in.
+    /// Returns where a unit may be, the shortest form first: at most [`PLACES_MAX`] of those whose packs `holds` lets
+    /// in.
     pub(super) fn places(&self, name: UnitName, holds: impl Fn(ObjectId) -> bool) -> Vec<Place> {
         let prefix = name.prefix();
         let mut places = Vec::new();

@@ -135,7 +135,8 @@ impl<'a> Writer<'a> {
         self.id
     }
 
-    /// Finishes packs at this length, in bytes, if it is less than the usual one. One pack is put while another is filled.
+    /// Finishes packs at this length, in bytes, if it is less than the usual one. One pack is put while another is
+    /// filled.
     pub(crate) fn limit_packs(&mut self, pack_bytes: u64) {
         self.pack_bytes = self.archive.limits.pack_bytes.min(pack_bytes);
     }

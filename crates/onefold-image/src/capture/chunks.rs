@@ -40,8 +40,8 @@ impl ChunkCutter {
         }
     }
 
-    /// Adds a unit. Most begin behind the one before; what lies behind the end of a file may begin anywhere. Returns the
-    /// chunk that ends before it, if one does.
+    /// Adds a unit. Most begin behind the one before; what lies behind the end of a file may begin anywhere. Returns
+    /// the chunk that ends before it, if one does.
     pub(super) fn add_unit(&mut self, unit: PlacedUnit, stored_bytes: u32) -> Option<ChunkHeader> {
         let stored_bytes = u64::from(stored_bytes) + u64::from(UNIT_HEADER_BYTES);
         let start = unit.runs.first().map_or(0, |run| run.start);

@@ -9,7 +9,8 @@
 //! | digest | BLAKE3 of frame, table and footer                                                                 |
 //!
 //! Needs are version u16 and features u16 of the frame once more, as the table is read from the end of the pack. Its
-//! digest vouches for the table without the units, in all versions. A unit's name vouches for the unit. The CRC finds changed bytes that mean nothing to any unit.
+//! digest vouches for the table without the units, in all versions. A unit's name vouches for the unit. The CRC finds
+//! changed bytes that mean nothing to any unit.
 //!
 //! | header | field        | notes                                        |
 //! |--------|--------------|----------------------------------------------|
@@ -20,8 +21,8 @@
 //! | 8..12  | stored bytes | at most plain bytes; equal if plain          |
 //! | 12..16 | plain bytes  | 1 to 2^20                                    |
 //!
-//! A pack with another codec, seal or dictionary says so in its features: the header alone cannot tell a newer unit from
-//! a damaged one.
+//! A pack with another codec, seal or dictionary says so in its features: the header alone cannot tell a newer unit
+//! from a damaged one.
 
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};

@@ -86,8 +86,8 @@ impl FileTarget {
         Ok(FileTarget::new(file, length_bytes, true))
     }
 
-    /// Opens a file or a block device that exists. Until the target is dropped, a device is held exclusively, and a file is
-    /// locked against other installations, pools and virtual machines.
+    /// Opens a file or a block device that exists. Until the target is dropped, a device is held exclusively, and a
+    /// file is locked against other installations, pools and virtual machines.
     ///
     /// # Errors
     /// When it cannot be opened, is in use, or is not blank and `content` refuses that.
@@ -174,9 +174,9 @@ impl FileTarget {
     }
 }
 
-/// Returns the whole blocks within a range; an empty range at its start if it has none. A device makes no hole in a part of
-/// its blocks. And the kernel makes a hole past its cache of whole blocks: a thread that writes to the same block at that
-/// moment might bring old bytes back.
+/// Returns the whole blocks within a range; an empty range at its start if it has none. A device makes no hole in a
+/// part of its blocks. And the kernel makes a hole past its cache of whole blocks: a thread that writes to the same
+/// block at that moment might bring old bytes back.
 fn whole_blocks(start: u64, end: u64) -> Range<u64> {
     let (first, last) = (start.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
     if first < last { first..last } else { start..start }

@@ -4,9 +4,9 @@
 //! writes them in the order of the disk. While some threads wait for the store or the target, others decompress. A
 //! window of plain bytes bounds the memory of a thread, whatever a header claims.
 //!
-//! Both ends of the disk are wiped first and written last ([`ends`]), so a disk that is half installed never boots. What
-//! lies between them is read back before that, and the ends afterwards: a disk that returns other bytes does not boot,
-//! either.
+//! Both ends of the disk are wiped first and written last ([`ends`]), so a disk that is half installed never boots.
+//! What lies between them is read back before that, and the ends afterwards: a disk that returns other bytes does not
+//! boot, either.
 
 mod ends;
 mod file;

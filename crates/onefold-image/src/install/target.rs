@@ -27,8 +27,8 @@ pub trait Target: Sync {
     /// As [`Target::write`].
     fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()>;
 
-    /// Gives the whole blocks of a range back to what lies below; they read as anything afterwards. Returns how many bytes
-    /// that were: 0 if the target cannot.
+    /// Gives the whole blocks of a range back to what lies below; they read as anything afterwards. Returns how many
+    /// bytes that were: 0 if the target cannot.
     ///
     /// # Errors
     /// When the target fails.

@@ -68,7 +68,7 @@ pub(crate) fn tree_items_since(
         buffer_bytes: TREE_BUFFER_BYTES as u64,
         buffer: [0; TREE_BUFFER_BYTES],
     });
-    // SAFETY: the opcode takes a header that says how many bytes there are behind it: as many as `search` has.
+    // SAFETY: the opcode takes a header that states the number of bytes behind it. `search` has exactly this number.
     let call = unsafe { Updater::<BTRFS_IOC_TREE_SEARCH_V2, TreeSearch>::new(&mut search) };
     // SAFETY: as above; the kernel writes to `search` only, during the call, and any bytes are valid there.
     unsafe { ioctl(file, call) }?;
@@ -145,7 +145,8 @@ const _: () = assert!(offset_of!(SpaceInfos, infos) == SPACE_HEADER_BYTES && siz
 pub(crate) fn space_infos(file: impl AsFd) -> Result<Vec<SpaceInfo>, Errno> {
     let infos = [SpaceInfo::default(); SPACE_INFOS_MAX];
     let mut spaces = SpaceInfos { capacity: SPACE_INFOS_MAX as u64, count: 0, infos };
-    // SAFETY: the opcode takes a header that says for how many kinds there is room behind it: as many as `spaces` has.
+    // SAFETY: the opcode takes a header that states the number of kinds for which there is room behind it. `spaces` has
+    // room for exactly this number.
     let call = unsafe { Updater::<BTRFS_IOC_SPACE_INFO, SpaceInfos>::new(&mut spaces) };
     // SAFETY: as above; the kernel writes to `spaces` only, during the call, and any bytes are valid there.
     unsafe { ioctl(file, call) }?;

@@ -1,4 +1,5 @@
-//! Hosts that fill up under accepted writes: what is accepted on credit, and who is told of a loss.
+//! Hosts that fill up under accepted writes: which writes the pool accepts on credit, and which callers it tells of a
+//! loss.
 
 use std::sync::Arc;
 

@@ -19,9 +19,9 @@ const ENDINGS: [(&str, ImageFormat); 7] = [
     ("vhd", ImageFormat::Vpc),
 ];
 
-/// Returns the format to write into the file `path`: the one `asked` for, otherwise that of the file's ending, otherwise raw.
-/// `content` is the format that the bytes of the disk themselves have: a disk may be a copy of an image file, and
-/// written one to one it has that format again.
+/// Returns the format to write into the file `path`: the one `asked` for, otherwise that of the file's ending,
+/// otherwise raw. `content` is the format that the bytes of the disk themselves have: a disk may be a copy of an image
+/// file, and written one to one it has that format again.
 ///
 /// # Errors
 /// When the file would not be what its ending promises.

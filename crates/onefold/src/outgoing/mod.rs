@@ -43,7 +43,8 @@ pub(crate) fn path_of(output: &Path, own: &OsStr, is_one_of_several: bool) -> Ou
     }
 }
 
-/// Returns the format to write for the content of `disk` into the file `path`: the one `asked` for, or that of its ending.
+/// Returns the format to write for the content of `disk` into the file `path`: the one `asked` for, or that of its
+/// ending.
 ///
 /// # Errors
 /// When the ending and the format contradict each other.

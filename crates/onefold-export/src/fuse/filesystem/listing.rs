@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::names::NameInDirectory;
 use super::{PoolFilesystem, Result};
 
-/// Number of entries looked up at a time for a listing with attributes: about as many as fit in a request of one page.
+/// Number of entries looked up at a time for a listing with attributes. A request of one page holds about this number.
 const BATCH_ENTRIES: usize = 32;
 
 impl PoolFilesystem {

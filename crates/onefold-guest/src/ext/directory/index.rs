@@ -177,7 +177,7 @@ impl Step {
     }
 }
 
-/// Returns the number of entries of a block in the tree; at most as many as fit into it.
+/// Returns the number of entries of a block in the tree; at most the number that fits into the block.
 fn count(block: &[u8], at: usize) -> usize {
     let count = Bytes(block).le16(at + 2).map_or(0, usize::from);
     count.min(block.len().saturating_sub(at) / 8)

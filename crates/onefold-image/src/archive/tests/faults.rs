@@ -241,8 +241,8 @@ struct Happened {
     collected: AtomicUsize,
 }
 
-/// One round: captures fail or are killed at any call, while other captures, removals and collections run. The seed does
-/// not repeat a round exactly, because a thread puts packs.
+/// One round: captures fail or are killed at any call, while other captures, removals and collections run. The seed
+/// does not repeat a round exactly, because a thread puts packs.
 fn simulate(seed: u64, happened: &Arc<Happened>) {
     let random = Arc::new(SeededRandom::new(seed));
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());

@@ -274,7 +274,7 @@ fn captures_at_once_do_not_bring_an_archive_beyond_its_bound() {
     let (image, _) = first.commit(drafts[0].clone()).unwrap();
     assert!(matches!(second.commit(drafts[1].clone()), Err(ArchiveError::TooLarge { units_max: 10 })));
     assert_eq!(contents(&Archive::open(Arc::clone(&store)).unwrap(), &image).unwrap(), content[0]);
-    // Five units more are just as many as fit, and what is known needs no room.
+    // The archive has room for exactly five more units, and known units need no room.
     capture(&archive, &random, "web", &content[1][..4]);
     capture(&archive, &random, "web", &content[1][..4]);
     let mut full = archive.writer(&clock, &random, "host").unwrap();

@@ -64,7 +64,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
             frames: 0,
             is_last_read: false,
         };
-        let header = reader.bytes(HEADER_BYTES)?.try_into().expect("as many as asked for");
+        let header = reader.bytes(HEADER_BYTES)?.try_into().expect("the requested number of bytes");
         let header = RecordHeader::decode(header, kind)?;
         if identity.is_some_and(|identity| *identity != header.identity) {
             return Err(FormatError::Foreign);
@@ -94,7 +94,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
             return Ok(None);
         }
         let header: [u8; FRAME_HEADER_BYTES] =
-            self.bytes(FRAME_HEADER_BYTES)?.try_into().expect("as many as asked for");
+            self.bytes(FRAME_HEADER_BYTES)?.try_into().expect("the requested number of bytes");
         let [a, b, c, d, e, f, g, h] = header;
         let (length, expected) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
         let is_last = length & LAST != 0;

@@ -96,8 +96,8 @@ fn one(source: &Path, name: Option<ImageName>) -> Outcome<Wanted> {
     Ok(Wanted { found, name })
 }
 
-/// Returns the images in a folder, named after their files; objects of the archive are none. What cannot be captured goes
-/// to `failed`.
+/// Returns the images in a folder, named after their files; objects of the archive are none. What cannot be captured
+/// goes to `failed`.
 fn each(folder: &Path, archive: &Path, failed: &mut Vec<Failed>) -> Outcome<Vec<Wanted>> {
     if !folder.is_dir() {
         return Err(Failure::usage(format!("cannot capture the images in `{}`", folder.shown()))

@@ -1,4 +1,5 @@
-//! Disks that are captured: a clone of the file where its file system can clone, else the file or device itself, watched.
+//! Disks that are captured: a clone of the file where its file system can clone, else the file or device itself,
+//! watched.
 
 use std::fs::{self, File};
 use std::io;

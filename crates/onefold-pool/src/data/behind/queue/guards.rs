@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use super::WriteQueue;
 use super::write::{AcceptedWrite, PendingWrite};
 
-/// Writes that a worker has begun. After dropping this, the worker must call [`WriteQueue::take`] again, as no other worker
-/// was woken for writes that arrived meanwhile.
+/// Writes that a worker has begun. After dropping this, the worker must call [`WriteQueue::take`] again, as no other
+/// worker was woken for writes that arrived meanwhile.
 pub(in crate::data::behind) struct Task<'l> {
     pub(super) queue: &'l WriteQueue,
     pub(super) batch: Vec<AcceptedWrite>,

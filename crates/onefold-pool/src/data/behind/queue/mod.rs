@@ -85,7 +85,7 @@ impl QueueState {
         self.waiting.front().is_some_and(|first| !first.is_small() || self.small_at_work < small_max)
     }
 
-    /// Takes the first writes that no thread has begun: those of one file, as many as make a batch.
+    /// Takes the first writes that no thread has begun: those of one file, at most one batch.
     fn take_batch(&mut self) -> Option<Vec<AcceptedWrite>> {
         let first = self.waiting.front()?;
         let (ino, mut blocks, mut count) = (first.ino, 0, 0);

@@ -355,8 +355,8 @@ fn a_map_that_cannot_be_read_is_told_of_where_another_source_shares_already() {
     assert!(!passed.is_complete());
 }
 
-/// A part of the target is shared with another file, and is then the source of a run within the target. It used to count
-/// as shared with that run's target, which lies where the source lay before.
+/// A part of the target is shared with another file, and is then the source of a run within the target. It used to
+/// count as shared with that run's target, which lies where the source lay before.
 #[test]
 fn a_target_that_has_moved_is_a_source_where_it_lies_now() {
     let ground = Ground::new();
