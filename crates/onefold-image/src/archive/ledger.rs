@@ -41,8 +41,9 @@ fn next(store: &dyn Store, position: u64) -> Result<Option<(ObjectName, Vec<u8>)
 /// What is wrong with a ledger that has a hole.
 pub(super) const HOLE: &str = "it is missing, and others follow it";
 
-/// Returns the position of the missing entry if the entries that `state` knows end before it and other entries follow it.
-/// A writer that added to such a ledger would make a second entry with that number. Entries before the hole stay readable.
+/// Returns the position of a missing entry, if the entries that `state` knows end before it and other entries follow.
+/// A writer that added to such a ledger would make a second entry with that number. Entries before the hole stay
+/// readable.
 pub(super) fn hole(store: &dyn Store, state: &State) -> Result<Option<u64>, ArchiveError> {
     let mut after = state.position.checked_sub(1).map(Entry::object_name);
     loop {
