@@ -24,6 +24,8 @@ pub use memory::MemoryStore;
 
 use std::fmt;
 
+use onefold_block::Timestamp;
+
 /// Name of an object within an archive, for example `packs/0011…/2233…`: lower-case letters, digits, `.` and `-`, in
 /// parts that `/` separates.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +66,8 @@ pub struct Listed {
     pub name: ObjectName,
     /// Its length in bytes.
     pub length_bytes: u64,
+    /// When it was stored, by the clock of the store. No safety depends on it.
+    pub modified: Timestamp,
 }
 
 /// Objects by name. The module documentation states the contract.
@@ -99,6 +103,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// When the store fails.
     fn delete(&self, name: &ObjectName) -> Result<(), StoreError>;
+
+    /// Removes what calls left behind that were killed before `before`, and that is no object. Returns its bytes. A
+    /// store that leaves nothing behind returns 0.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn remove_leftovers(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let _ = before;
+        Ok(0)
+    }
 }
 
 /// Maximum number of objects that a listing returns at once.

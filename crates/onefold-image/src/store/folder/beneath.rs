@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use onefold_block::Timestamp;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
@@ -123,7 +124,13 @@ impl Files for Beneath {
     fn find(&self, folder: &str, name: &str) -> io::Result<Found> {
         let stat = rustix::fs::statat(self.folder(folder)?, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Found::File(u64::try_from(stat.st_size).unwrap_or(0)),
+            FileType::RegularFile => Found::File {
+                length_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+                modified: Timestamp {
+                    seconds: stat.st_mtime,
+                    nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+                },
+            },
             FileType::Directory => Found::Folder,
             _ => Found::Other,
         })

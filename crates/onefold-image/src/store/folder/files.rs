@@ -3,13 +3,20 @@
 use std::fmt;
 use std::io;
 
+use onefold_block::Timestamp;
+
 use crate::store::ByteRange;
 
 /// Kind of a name's entry in a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A regular file of this length in bytes.
-    File(u64),
+    /// A regular file.
+    File {
+        /// Its length in bytes.
+        length_bytes: u64,
+        /// When its bytes were last changed.
+        modified: Timestamp,
+    },
     /// A folder.
     Folder,
     /// Something else that is not an object, usually a symbolic link.

@@ -17,14 +17,16 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use onefold_block::Show;
 use onefold_block::random::{Random, SystemRandom};
+use onefold_block::{Show, Timestamp};
 use parking_lot::Mutex;
 
 use self::beneath::Beneath;
 use self::files::{Files, Found};
 use super::{ByteRange, Created, LIST_MAX, Listed, ObjectName, Store, StoreError};
 
+/// The beginning of the names of temporary files.
+const TEMPORARY: &str = ".new-";
 /// Maximum number of folders that are remembered as durable.
 const KNOWN_MAX: usize = 10_000;
 
@@ -92,6 +94,10 @@ impl Store for FolderStore {
     fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
         self.0.delete(name)
     }
+
+    fn remove_leftovers(&self, before: Timestamp) -> Result<u64, StoreError> {
+        self.0.remove_leftovers(before)
+    }
 }
 
 /// Objects as files.
@@ -134,7 +140,7 @@ impl<F: Files> Folder<F> {
         self.ensure_folder(folder)?;
         let mut unique = [0; 16];
         self.random.fill(&mut unique)?;
-        let temporary = format!(".new-{:032x}", u128::from_le_bytes(unique));
+        let temporary = format!("{TEMPORARY}{:032x}", u128::from_le_bytes(unique));
         let path = if folder.is_empty() { temporary.clone() } else { format!("{folder}/{temporary}") };
         let mut file = match self.files.make_file(&path) {
             // Another host removed the folder because it was empty.
@@ -235,6 +241,38 @@ impl<F: Files> Store for Folder<F> {
             _ => Ok(()),
         }
     }
+
+    fn remove_leftovers(&self, before: Timestamp) -> Result<u64, StoreError> {
+        self.remove_temporary("", before).map_err(failed("remove", &"temporary files"))
+    }
+}
+
+impl<F: Files> Folder<F> {
+    /// Removes temporary files that were last written before a moment, in a folder and below. Returns their bytes.
+    fn remove_temporary(&self, folder: &str, before: Timestamp) -> io::Result<u64> {
+        let mut removed_bytes = 0_u64;
+        for name in self.files.names(folder)? {
+            let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            // No object is named like a temporary file, and none lies deeper than the folder of a writer.
+            let is_temporary = name.starts_with(TEMPORARY);
+            let may_be_folder = path.matches('/').count() < 2 && ObjectName::new(&path).is_some();
+            if !is_temporary && !may_be_folder {
+                continue;
+            }
+            match self.files.find(folder, &name) {
+                Ok(Found::File { length_bytes, modified }) if is_temporary && modified < before => {
+                    self.files.unlink(folder, &name)?;
+                    removed_bytes = removed_bytes.saturating_add(length_bytes);
+                }
+                Ok(Found::Folder) if may_be_folder => {
+                    removed_bytes = removed_bytes.saturating_add(self.remove_temporary(&path, before)?);
+                }
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(removed_bytes)
+    }
 }
 
 /// A running listing.
@@ -268,13 +306,15 @@ impl<F: Files> Listing<'_, F> {
             }
             // Only now, as folders may have many objects that are not wanted.
             match self.files.find(folder, split_path(&entry).1) {
-                Ok(Found::File(length_bytes)) if entry.starts_with(self.prefix) && entry.as_str() > self.after => {
-                    self.found.extend(ObjectName::new(&entry).map(|name| Listed { name, length_bytes }));
+                Ok(Found::File { length_bytes, modified })
+                    if entry.starts_with(self.prefix) && entry.as_str() > self.after =>
+                {
+                    self.found.extend(ObjectName::new(&entry).map(|name| Listed { name, length_bytes, modified }));
                 }
                 Ok(Found::Folder) => {
                     entries.insert(entry + "/");
                 }
-                Ok(Found::File(_) | Found::Other) => {}
+                Ok(Found::File { .. } | Found::Other) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }

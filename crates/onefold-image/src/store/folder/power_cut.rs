@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
+use onefold_block::Timestamp;
 use onefold_block::random::SeededRandom;
 use parking_lot::Mutex;
 
@@ -253,7 +254,9 @@ impl Files for Recorded {
     fn find(&self, folder: &str, name: &str) -> io::Result<Found> {
         let mut disk = self.disk.lock();
         match disk.folder(folder)?.now.get(name).copied() {
-            Some(Node::File(file)) => Ok(Found::File(disk.files[file].now.len() as u64)),
+            Some(Node::File(file)) => {
+                Ok(Found::File { length_bytes: disk.files[file].now.len() as u64, modified: Timestamp::default() })
+            }
             Some(Node::Folder) => Ok(Found::Folder),
             None => Err(ErrorKind::NotFound.into()),
         }

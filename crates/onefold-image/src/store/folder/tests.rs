@@ -13,6 +13,11 @@ fn name(text: &str) -> ObjectName {
     ObjectName::new(text).unwrap()
 }
 
+/// Returns names and lengths of the objects whose names begin with `prefix`.
+fn names_and_lengths(store: &dyn Store, prefix: &str) -> Vec<(ObjectName, u64)> {
+    store.list(prefix, None).unwrap().into_iter().map(|listed| (listed.name, listed.length_bytes)).collect()
+}
+
 #[test]
 fn objects_are_put_created_read_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
@@ -36,7 +41,7 @@ fn objects_are_put_created_read_and_deleted() {
         store.delete(&pack).unwrap();
         store.delete(&name("nowhere/at/all")).unwrap();
         assert!(matches!(store.get(&pack, ByteRange::Whole), Err(StoreError::Missing(_))));
-        assert_eq!(store.list("", None).unwrap(), [Listed { name: entry, length_bytes: 5 }]);
+        assert_eq!(names_and_lengths(&*store, ""), [(entry, 5)]);
     }
 }
 
@@ -59,7 +64,11 @@ fn listings_are_in_the_order_of_names_and_continue_behind_one() {
     assert!(all.len() > 50);
     for prefix in ["", "a", "a/", "a-b/", "o", "a/b/o1", "zz"] {
         for after in std::iter::once(None).chain(all.iter().step_by(3).map(|listed| Some(&listed.name))) {
-            assert_eq!(files.list(prefix, after).unwrap(), memory.list(prefix, after).unwrap(), "{prefix} {after:?}");
+            let [found, expected] = stores.map(|store| {
+                let listed = store.list(prefix, after).unwrap();
+                listed.into_iter().map(|listed| (listed.name, listed.length_bytes)).collect::<Vec<_>>()
+            });
+            assert_eq!(found, expected, "{prefix} {after:?}");
         }
     }
 }
@@ -123,8 +132,7 @@ fn leftovers_and_foreign_things_are_no_objects() {
     std::fs::create_dir(folder.path().join("lost+found")).unwrap();
     std::os::unix::fs::symlink(outside.path(), folder.path().join("linked")).unwrap();
     std::os::unix::fs::symlink(outside.path().join("secret"), folder.path().join("secret")).unwrap();
-    let listed = store.list("", None).unwrap();
-    assert_eq!(listed, [Listed { name: name("packs/aa/bb"), length_bytes: 1 }]);
+    assert_eq!(names_and_lengths(&store, ""), [(name("packs/aa/bb"), 1)]);
     for (object, range) in [("secret", ByteRange::Whole), ("packs/aa", ByteRange::Last { length_bytes: 1 })] {
         let got = store.get(&name(object), range);
         assert!(matches!(got, Err(StoreError::Foreign { .. })), "{got:?}");
@@ -279,4 +287,23 @@ fn of_many_creations_one_wins() {
         assert_eq!(winners.len(), 1, "{answers:?}");
         assert_eq!(stores[0].get(&object, ByteRange::Whole).unwrap(), winners[0].to_string().as_bytes());
     }
+}
+
+#[test]
+fn listings_say_when_objects_were_stored_and_old_temporary_files_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(folder.path()).unwrap();
+    store.put(&name("packs/aa/bb"), &[b"x"]).unwrap();
+    let modified = store.list("", None).unwrap()[0].modified;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(modified.seconds.abs_diff(i64::try_from(now).unwrap()) < 100, "{modified:?}");
+    for leftover in [".new-0", "packs/.new-1", "packs/aa/.new-2", "packs/aa/.other"] {
+        std::fs::write(folder.path().join(leftover), "half").unwrap();
+    }
+    std::fs::create_dir(folder.path().join("packs/.new-3")).unwrap();
+    let seconds = |seconds| Timestamp { seconds: modified.seconds + seconds, nanoseconds: 0 };
+    assert_eq!(store.remove_leftovers(seconds(-100)).unwrap(), 0, "a writer may be at work on them");
+    assert_eq!(store.remove_leftovers(seconds(100)).unwrap(), 12);
+    assert_eq!(names_and_lengths(&store, ""), [(name("packs/aa/bb"), 1)]);
+    assert!(folder.path().join("packs/aa/.other").exists() && folder.path().join("packs/.new-3").exists());
 }
