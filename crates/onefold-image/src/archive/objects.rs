@@ -8,7 +8,7 @@ use crate::store::{ByteRange, ObjectName, Store, StoreError};
 use crate::{ObjectId, WriterId};
 
 /// Kinds of objects, each of which has its own folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Folder {
     Packs,
     Manifests,

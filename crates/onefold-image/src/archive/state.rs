@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use onefold_block::Timestamp;
 
+use super::objects::Folder;
 use crate::format::ledger::{Change, Entry};
 use crate::{ImageName, ImageVersion, ObjectId, UnitName, WriterId};
 
@@ -27,6 +28,25 @@ pub struct ImageRecord {
 pub(super) struct Part {
     pub(super) segment: ObjectId,
     pub(super) packs: Vec<ObjectId>,
+    /// Number of the packs that hold units.
+    live: usize,
+}
+
+/// A pack that holds units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    /// Position of the entry that added the pack.
+    brought: u64,
+    /// Position of the part of the index that has its units.
+    part: u64,
+}
+
+/// A writer that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WriterRecord {
+    pub(super) is_given_up: bool,
+    /// The latest time of its entries, by its own clock.
+    pub(super) last: Timestamp,
 }
 
 /// What the entries up to a position say.
@@ -39,14 +59,15 @@ pub(super) struct State {
     pub(super) images: BTreeMap<ImageVersion, ImageRecord>,
     /// The highest version that each name has ever had.
     newest: HashMap<ImageName, u32>,
-    /// Packs that hold units, each with the position of the entry that added it.
-    live: HashMap<ObjectId, u64>,
-    /// Packs that may be deleted.
-    retired: HashSet<ObjectId>,
-    /// Parts of the index by the position of the entry that added them.
+    /// Packs that hold units.
+    live: HashMap<ObjectId, Held>,
+    /// Objects that an entry named and that no image needs any more, with the time of the entry that says so. They may
+    /// be deleted.
+    dropped: HashMap<(Folder, ObjectId), Timestamp>,
+    /// Parts of the index that have a live pack, by the position of the entry that added them.
     pub(super) parts: BTreeMap<u64, Part>,
-    /// Writers that have begun, and whether each was given up.
-    writers: HashMap<WriterId, bool>,
+    /// Writers that have begun.
+    writers: HashMap<WriterId, WriterRecord>,
     /// Units of which no pack had an intact copy at a position. Packs that were added later count again.
     lost: HashMap<UnitName, u64>,
     /// Number of entries up to and including the last one that reported lost units.
@@ -73,19 +94,31 @@ impl State {
 
     /// Returns whether another host gave a writer up.
     pub(super) fn is_given_up(&self, writer: WriterId) -> bool {
-        self.writers.get(&writer).copied().unwrap_or(false)
+        self.writer(writer).is_some_and(|writer| writer.is_given_up)
     }
 
-    /// Returns whether a writer has begun.
-    #[cfg(test)]
-    pub(super) fn has_begun(&self, writer: WriterId) -> bool {
-        self.writers.contains_key(&writer)
+    /// Returns a writer, if it has begun.
+    pub(super) fn writer(&self, writer: WriterId) -> Option<WriterRecord> {
+        self.writers.get(&writer).copied()
+    }
+
+    /// Returns when an entry said that an object is not needed any more; `None` if none did.
+    pub(super) fn dropped(&self, folder: Folder, object: ObjectId) -> Option<Timestamp> {
+        self.dropped.get(&(folder, object)).copied()
+    }
+
+    /// Returns all objects that images need, and the segments of the index.
+    pub(super) fn needed(&self) -> HashSet<(Folder, ObjectId)> {
+        let packs = self.live.keys().map(|pack| (Folder::Packs, *pack));
+        let manifests = self.images.values().map(|record| (Folder::Manifests, record.manifest));
+        let segments = self.parts.values().map(|part| (Folder::Segments, part.segment));
+        packs.chain(manifests).chain(segments).collect()
     }
 
     /// Returns whether a reader may look for a unit in a pack.
     pub(super) fn holds(&self, pack: ObjectId, unit: UnitName) -> bool {
         let lost = self.lost.get(&unit);
-        self.live.get(&pack).is_some_and(|brought| lost.is_none_or(|lost| lost < brought))
+        self.live.get(&pack).is_some_and(|held| lost.is_none_or(|lost| *lost < held.brought))
     }
 
     /// Returns whether an entry from `position` on reports lost units.
@@ -100,13 +133,12 @@ impl State {
 
     /// Returns the parts of the index that have at least one live pack, with all packs that their segments list.
     pub(super) fn live_parts(&self) -> Vec<Part> {
-        let is_live = |part: &&Part| part.packs.iter().any(|pack| self.is_live(*pack));
-        self.parts.values().filter(is_live).cloned().collect()
+        self.parts.values().cloned().collect()
     }
 
     /// Returns all packs that hold units, in the order of the entries that brought them along.
     pub(super) fn packs(&self) -> Vec<ObjectId> {
-        let mut packs: Vec<(u64, ObjectId)> = self.live.iter().map(|(pack, brought)| (*brought, *pack)).collect();
+        let mut packs: Vec<(u64, ObjectId)> = self.live.iter().map(|(pack, held)| (held.brought, *pack)).collect();
         packs.sort_unstable();
         packs.into_iter().map(|(_, pack)| pack).collect()
     }
@@ -118,6 +150,9 @@ impl State {
             return Err("it does not follow the entry before it");
         }
         self.change(entry)?;
+        if let Some(writer) = self.writers.get_mut(&entry.writer) {
+            writer.last = writer.last.max(entry.made);
+        }
         self.position += 1;
         self.last = digest;
         Ok(())
@@ -130,30 +165,31 @@ impl State {
                 if self.writers.contains_key(&entry.writer) {
                     return Err("a writer begins twice");
                 }
-                self.writers.insert(entry.writer, false);
+                self.writers.insert(entry.writer, WriterRecord { is_given_up: false, last: entry.made });
             }
             Change::ImageAdded { .. } => self.add_image(entry)?,
             Change::ImageRemoved { image } => {
-                self.images.remove(image).ok_or("an image is removed that is not there")?;
+                let record = self.images.remove(image).ok_or("an image is removed that is not there")?;
+                self.dropped.insert((Folder::Manifests, record.manifest), entry.made);
             }
             Change::PacksRetired { packs } => {
                 self.check_live(packs)?;
-                self.retire(packs);
+                self.retire(packs, entry.made);
             }
             Change::PacksReplaced { old, new, segment } => {
                 self.check_new(new)?;
                 self.check_owner(*segment)?;
                 self.check_live(old)?;
-                self.retire(old);
-                self.bring(entry.position, new);
-                self.parts.insert(entry.position, Part { segment: *segment, packs: new.clone() });
+                self.retire(old, entry.made);
+                self.bring(entry, new, Some(*segment));
             }
             Change::SegmentsMerged { old, new } => {
                 self.check_owner(*new)?;
-                self.merge(entry.position, old, *new)?;
+                self.merge(entry, old, *new)?;
             }
             Change::WriterGivenUp { writer } => {
-                *self.writers.get_mut(writer).ok_or("a writer is given up that never began")? = true;
+                let record = self.writers.get_mut(writer).ok_or("a writer is given up that never began")?;
+                record.is_given_up = true;
             }
             Change::UnitsLost { units } => {
                 self.lost.extend(units.iter().map(|unit| (*unit, entry.position)));
@@ -180,26 +216,24 @@ impl State {
         let (image, manifest, digest, added) = (image.clone(), *manifest, *digest, entry.made);
         self.newest.insert(image.name.clone(), image.version);
         self.images.insert(image.clone(), ImageRecord { image, manifest, digest, packs: packs.len(), added });
-        self.bring(entry.position, packs);
-        if let Some(segment) = segment {
-            self.parts.insert(entry.position, Part { segment: *segment, packs: packs.clone() });
-        }
+        self.bring(entry, packs, *segment);
         Ok(())
     }
 
     /// Checks that an object that is named for the first time belongs to an active writer. A collector may delete
     /// objects of other writers at any time.
     fn check_owner(&self, object: ObjectId) -> Result<(), Wrong> {
-        match self.writers.get(&object.writer) {
-            Some(false) => Ok(()),
-            Some(true) => Err("an object comes from a writer that was given up"),
+        match self.writer(object.writer) {
+            Some(writer) if !writer.is_given_up => Ok(()),
+            Some(_) => Err("an object comes from a writer that was given up"),
             None => Err("an object comes from a writer that never began"),
         }
     }
 
     fn check_new(&self, packs: &[ObjectId]) -> Result<(), Wrong> {
         packs.iter().try_for_each(|pack| self.check_owner(*pack))?;
-        let is_known = |pack| self.live.contains_key(pack) || self.retired.contains(pack);
+        let is_known =
+            |pack: &ObjectId| self.live.contains_key(pack) || self.dropped.contains_key(&(Folder::Packs, *pack));
         let distinct: HashSet<&ObjectId> = packs.iter().collect();
         if distinct.len() < packs.len() || packs.iter().any(is_known) {
             Err("a pack is brought along twice")
@@ -208,8 +242,16 @@ impl State {
         }
     }
 
-    fn bring(&mut self, position: u64, packs: &[ObjectId]) {
-        self.live.extend(packs.iter().map(|pack| (*pack, position)));
+    /// Adds packs and the segment with their units.
+    fn bring(&mut self, entry: &Entry, packs: &[ObjectId], segment: Option<ObjectId>) {
+        let position = entry.position;
+        self.live.extend(packs.iter().map(|pack| (*pack, Held { brought: position, part: position })));
+        let Some(segment) = segment else { return };
+        if packs.is_empty() {
+            self.dropped.insert((Folder::Segments, segment), entry.made);
+        } else {
+            self.parts.insert(position, Part { segment, packs: packs.to_vec(), live: packs.len() });
+        }
     }
 
     /// Checks that packs hold units, none of them named twice.
@@ -222,24 +264,38 @@ impl State {
         }
     }
 
-    fn retire(&mut self, packs: &[ObjectId]) {
+    fn retire(&mut self, packs: &[ObjectId], made: Timestamp) {
         for pack in packs {
-            self.live.remove(pack);
-            self.retired.insert(*pack);
+            self.dropped.insert((Folder::Packs, *pack), made);
+            let Some(Held { part: position, .. }) = self.live.remove(pack) else { continue };
+            let Some(part) = self.parts.get_mut(&position) else { continue };
+            part.live -= 1;
+            if part.live == 0 {
+                self.dropped.insert((Folder::Segments, part.segment), made);
+                self.parts.remove(&position);
+            }
         }
     }
 
-    fn merge(&mut self, position: u64, old: &[ObjectId], new: ObjectId) -> Result<(), Wrong> {
+    /// Replaces the segments of some parts of the index by one for all their live packs.
+    fn merge(&mut self, entry: &Entry, old: &[ObjectId], new: ObjectId) -> Result<(), Wrong> {
         let old: HashSet<&ObjectId> = old.iter().collect();
         let is_old = |part: &Part| old.contains(&part.segment);
-        if self.parts.values().filter(|part| is_old(part)).count() != old.len() {
+        let count = self.parts.values().filter(|part| is_old(part)).count();
+        if count != old.len() || count == 0 {
             return Err("segments are merged that are not there");
         }
-        let mut packs: Vec<ObjectId> =
-            self.parts.values().filter(|part| is_old(part)).flat_map(|part| part.packs.clone()).collect();
+        let (part, mut packs) = (entry.position, Vec::new());
+        for (_, merged) in self.parts.extract_if(.., |_, part| is_old(part)) {
+            self.dropped.insert((Folder::Segments, merged.segment), entry.made);
+            packs.extend(merged.packs);
+        }
         packs.retain(|pack| self.live.contains_key(pack));
-        self.parts.retain(|_, part| !is_old(part));
-        self.parts.insert(position, Part { segment: new, packs });
+        for pack in &packs {
+            self.live.entry(*pack).and_modify(|held| held.part = part);
+        }
+        let live = packs.len();
+        self.parts.insert(part, Part { segment: new, packs, live });
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ const COLLECTOR: WriterId = WriterId([9; 16]);
 fn say(store: &Arc<dyn Store>, random: &dyn Random, change: Change) {
     let clock = ManualClock::starting_at(7);
     let archive = Archive::open(Arc::clone(store)).unwrap();
-    if !archive.state.read().has_begun(COLLECTOR) {
+    if archive.state.read().writer(COLLECTOR).is_none() {
         assert!(append(&archive, COLLECTOR, &clock, random, Change::WriterBegins { host: String::new() }).unwrap());
     }
     assert!(append(&archive, COLLECTOR, &clock, random, change).unwrap());
