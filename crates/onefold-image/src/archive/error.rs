@@ -69,6 +69,14 @@ pub enum ArchiveError {
         /// The image.
         image: ImageVersion,
     },
+    /// It is unknown what an image needs, because its manifest or the header of a chunk cannot be read.
+    #[error("it is unknown which units the image {image} needs")]
+    Unknown {
+        /// The image.
+        image: ImageVersion,
+        /// Why it cannot be read.
+        source: Box<ArchiveError>,
+    },
     /// An image was removed while it was read, and packs that only it needed are gone.
     #[error("the image {image} was removed meanwhile")]
     Removed {

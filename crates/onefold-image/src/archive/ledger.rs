@@ -28,6 +28,13 @@ pub(super) fn read_on(store: &dyn Store, archive: ArchiveId, state: &mut State) 
     Ok(())
 }
 
+/// Returns an entry that was read before.
+pub(super) fn entry(store: &dyn Store, archive: ArchiveId, position: u64) -> Result<Entry, ArchiveError> {
+    let name = Entry::object_name(position);
+    let object = read_whole(store, &name, ENTRY_BYTES_MAX)?;
+    Entry::decode(archive, position, &object).map_err(damaged(&name))
+}
+
 /// Returns the object of an entry, if it exists.
 fn next(store: &dyn Store, position: u64) -> Result<Option<(ObjectName, Vec<u8>)>, ArchiveError> {
     let name = Entry::object_name(position);

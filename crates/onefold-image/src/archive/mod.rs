@@ -1,6 +1,7 @@
 //! An archive: its descriptor, its ledger and its index, and the operations that use them.
 
 mod check;
+mod collect;
 mod error;
 mod index;
 mod ledger;
@@ -21,6 +22,7 @@ use onefold_block::{Clock, Random};
 use parking_lot::RwLock;
 
 pub use check::{CheckOptions, CheckReport, Damage};
+pub use collect::{Amount, COLLECT_BYTES_MIN, CollectOptions, CollectReport};
 pub use error::ArchiveError;
 pub use state::ImageRecord;
 pub use units::{StoredUnit, WantedUnit};

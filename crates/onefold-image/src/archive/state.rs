@@ -32,6 +32,14 @@ pub(super) struct Part {
     live: usize,
 }
 
+impl Part {
+    /// Returns a part all whose packs hold units.
+    pub(super) fn new(segment: ObjectId, packs: Vec<ObjectId>) -> Part {
+        let live = packs.len();
+        Part { segment, packs, live }
+    }
+}
+
 /// A pack that holds units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
@@ -100,6 +108,17 @@ impl State {
     /// Returns a writer, if it has begun.
     pub(super) fn writer(&self, writer: WriterId) -> Option<WriterRecord> {
         self.writers.get(&writer).copied()
+    }
+
+    /// Returns whether a writer, which is not given up, has made no entry since `before`.
+    pub(super) fn is_silent(&self, writer: WriterId, before: Timestamp) -> bool {
+        self.writer(writer).is_some_and(|writer| !writer.is_given_up && writer.last < before)
+    }
+
+    /// Returns whether a part of the index is still there, under the same segment.
+    pub(super) fn holds_part(&self, part: &Part) -> bool {
+        let held = part.packs.iter().find_map(|pack| self.live.get(pack));
+        held.and_then(|held| self.parts.get(&held.part)).is_some_and(|other| other.segment == part.segment)
     }
 
     /// Returns when an entry said that an object is not needed any more; `None` if none did.
@@ -250,7 +269,7 @@ impl State {
         if packs.is_empty() {
             self.dropped.insert((Folder::Segments, segment), entry.made);
         } else {
-            self.parts.insert(position, Part { segment, packs: packs.to_vec(), live: packs.len() });
+            self.parts.insert(position, Part::new(segment, packs.to_vec()));
         }
     }
 
@@ -294,8 +313,7 @@ impl State {
         for pack in &packs {
             self.live.entry(*pack).and_modify(|held| held.part = part);
         }
-        let live = packs.len();
-        self.parts.insert(part, Part { segment: new, packs, live });
+        self.parts.insert(part, Part::new(new, packs));
         Ok(())
     }
 }

@@ -92,7 +92,11 @@ fn memory_bytes(table: &Table) -> usize {
 }
 
 /// Reads the table of a pack, usually in one call.
-fn read_table(store: &dyn Store, archive: ArchiveId, pack: ObjectId) -> Result<Vec<TableEntry>, ArchiveError> {
+pub(super) fn read_table(
+    store: &dyn Store,
+    archive: ArchiveId,
+    pack: ObjectId,
+) -> Result<Vec<TableEntry>, ArchiveError> {
     let name = Folder::Packs.object(pack);
     let mut length_bytes = TAIL_BYTES;
     for _ in 0..2 {

@@ -75,6 +75,18 @@ pub struct Writer<'a> {
     /// Number of entries of which it has looked whether they concern what it relies on.
     looked: u64,
     stored_bytes: u64,
+    /// Whether it may bring the archive beyond its bound of units: a collection removes more than it adds.
+    exceeds: bool,
+}
+
+/// New packs that are durable, and that no entry names yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EndedPacks {
+    pub(super) packs: Vec<ObjectId>,
+    /// The segment with their units.
+    pub(super) segment: ObjectId,
+    /// Bytes that their units take, with headers.
+    pub(super) bytes: u64,
 }
 
 /// Time and randomness.
@@ -126,6 +138,7 @@ impl<'a> Writer<'a> {
             unreadable: HashSet::new(),
             looked,
             stored_bytes: 0,
+            exceeds: false,
         })
     }
 
@@ -139,6 +152,11 @@ impl<'a> Writer<'a> {
     /// filled.
     pub(crate) fn limit_packs(&mut self, pack_bytes: u64) {
         self.pack_bytes = self.archive.limits.pack_bytes.min(pack_bytes);
+    }
+
+    /// Lets the writer bring the archive beyond its bound of units.
+    pub(super) fn exceed_bound(&mut self) {
+        self.exceeds = true;
     }
 
     /// Returns how many bytes the writer's units take in packs, including headers and tables.
@@ -178,7 +196,9 @@ impl<'a> Writer<'a> {
         if self.own.contains_key(&name) {
             return Ok(());
         }
-        self.archive.index.read().check_room(self.own.len(), self.archive.limits.units_max)?;
+        if !self.exceeds {
+            self.archive.index.read().check_room(self.own.len(), self.archive.limits.units_max)?;
+        }
         let is_over = |pack: &PackBuilder| pack.length_bytes() >= self.pack_bytes || !pack.fits(header.stored_bytes);
         if self.puts.has_failed() {
             self.puts.settle()?;
@@ -211,6 +231,17 @@ impl<'a> Writer<'a> {
     pub(super) fn put_packs(&mut self) -> Result<(), ArchiveError> {
         self.end_pack();
         Ok(self.puts.settle()?)
+    }
+
+    /// Makes the packs durable, and a segment for them. Returns `None` if no unit was added. The writer then has none of
+    /// these units any more.
+    pub(super) fn end_packs(&mut self) -> Result<Option<EndedPacks>, ArchiveError> {
+        self.put_packs()?;
+        let segment = self.put_segment()?;
+        let cost = |unit: &OwnUnit| u64::from(UNIT_HEADER_BYTES) + u64::from(unit.stored_bytes);
+        let bytes = self.own.drain().map(|(_, unit)| cost(&unit)).sum();
+        let packs = std::mem::take(&mut self.packs);
+        Ok(segment.map(|segment| EndedPacks { packs, segment, bytes }))
     }
 
     /// Makes an image of the units that were added. The image is durable when this returns. If another writer took the

@@ -264,8 +264,14 @@ fn decode_table(mut table: Decoder<'_>, table_offset: u32) -> Result<Vec<TableEn
 /// Returns the length of the pack that has this table, in bytes.
 #[must_use]
 pub fn length_of(table: &[TableEntry]) -> u64 {
-    let unit = |entry: &TableEntry| u64::from(UNIT_HEADER_BYTES) + u64::from(entry.stored_bytes) + ENTRY_BYTES as u64;
-    (FRAME_BYTES + FOOTER_BYTES) as u64 + table.iter().map(unit).sum::<u64>()
+    (FRAME_BYTES + FOOTER_BYTES) as u64 + table.iter().map(|entry| cost_of(entry.stored_bytes)).sum::<u64>()
+}
+
+/// Returns how many bytes of a pack a unit with this many stored bytes takes, with its header and its entry in the
+/// table.
+#[must_use]
+pub fn cost_of(stored_bytes: u32) -> u64 {
+    u64::from(UNIT_HEADER_BYTES) + u64::from(stored_bytes) + ENTRY_BYTES as u64
 }
 
 /// A whole pack that was read.

@@ -1,5 +1,6 @@
 //! Archives on a store in memory, on a failing store, and through power cuts.
 
+mod collect;
 mod damage;
 mod faults;
 mod ledger;
