@@ -59,6 +59,7 @@ struct OwnUnit {
 pub struct Writer<'a> {
     archive: &'a Archive,
     seams: Seams<'a>,
+    host: String,
     id: WriterId,
     /// Length at which a pack is finished, in bytes.
     pack_bytes: u64,
@@ -102,6 +103,19 @@ impl std::fmt::Debug for Seams<'_> {
     }
 }
 
+/// Announces a new writer by an entry, and returns its name.
+fn announce(archive: &Archive, seams: Seams<'_>, host: &str) -> Result<WriterId, ArchiveError> {
+    let id = WriterId(random_bytes(seams.random)?);
+    let change = Change::WriterBegins { host: host.to_owned() };
+    loop {
+        archive.refresh()?;
+        let position = archive.state.read().position;
+        if archive.append(position, id, seams.clock, seams.random, change.clone())? {
+            return Ok(id);
+        }
+    }
+}
+
 impl<'a> Writer<'a> {
     pub(super) fn begin(
         archive: &'a Archive,
@@ -109,25 +123,19 @@ impl<'a> Writer<'a> {
         random: &'a dyn Random,
         host: &str,
     ) -> Result<Writer<'a>, ArchiveError> {
-        let id = WriterId(random_bytes(random)?);
         let host = host.chars().scan(0, |length, character| {
             *length += character.len_utf8();
             (*length <= HOST_BYTES_MAX).then_some(character)
         });
-        let change = Change::WriterBegins { host: host.collect() };
-        loop {
-            archive.refresh()?;
-            let position = archive.state.read().position;
-            if archive.append(position, id, clock, random, change.clone())? {
-                break;
-            }
-        }
+        let (host, seams) = (host.collect::<String>(), Seams { clock, random });
+        let id = announce(archive, seams, &host)?;
         let (pack, packs, own, relied) = (None, Vec::new(), HashMap::new(), HashSet::new());
         let looked = archive.state.read().position;
         let puts = Puts::new(Arc::clone(&archive.store));
         Ok(Writer {
             archive,
-            seams: Seams { clock, random },
+            seams,
+            host,
             id,
             pack_bytes: archive.limits.pack_bytes,
             pack,
@@ -159,7 +167,8 @@ impl<'a> Writer<'a> {
         self.exceeds = true;
     }
 
-    /// Returns how many bytes the writer's units take in packs, including headers and tables.
+    /// Returns how many bytes the writer's units take in packs, including headers and tables. A writer that begins again
+    /// counts again.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes
@@ -249,14 +258,19 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// [`ArchiveError::Retired`] if packs that it relies on went meanwhile: the units that it names have to be added,
-    /// and this is called again. Otherwise when the manifest makes no sense, the writer was given up, or the store
-    /// fails. There is no image then; after [`ArchiveError::Doubtful`] nobody knows, and this writer is of no more use.
+    /// and this is called again. They may be all units that the writer added: it was given up then, and has begun again
+    /// under a new name. Otherwise when the manifest makes no sense, or the store fails. There is no image then; after [`ArchiveError::Doubtful`] nobody knows, and this writer is of no more use.
     pub fn commit(&mut self, draft: ManifestDraft) -> Result<(ImageVersion, Manifest), ArchiveError> {
         self.put_packs()?;
-        let segment = self.put_segment()?;
+        let mut segment = self.put_segment()?;
         let mut manifest = self.manifest(draft)?;
         loop {
             self.archive.refresh()?;
+            if self.archive.state.read().is_given_up(self.id) {
+                self.begin_again()?;
+                segment = None;
+                continue;
+            }
             let (position, version) = {
                 let state = self.archive.state.read();
                 (state.position, state.next_version(&manifest.image.name))
@@ -281,6 +295,19 @@ impl<'a> Writer<'a> {
                 return Ok((manifest.image.clone(), manifest));
             }
         }
+    }
+
+    /// Begins again under a new name, because another host gave the writer up: its packs may be deleted at any time.
+    /// Fails if there were any, with the units that have to be added again.
+    fn begin_again(&mut self) -> Result<(), ArchiveError> {
+        self.id = announce(self.archive, self.seams, &self.host)?;
+        self.pack = None;
+        self.puts = Puts::new(Arc::clone(&self.archive.store));
+        self.packs.clear();
+        self.stored_bytes = 0;
+        let mut units: Vec<UnitName> = self.own.drain().map(|(unit, _)| unit).collect();
+        units.sort_unstable();
+        if units.is_empty() { Ok(()) } else { Err(ArchiveError::Retired(units)) }
     }
 
     /// Makes the segment of its packs durable.
@@ -330,13 +357,10 @@ impl<'a> Writer<'a> {
         self.archive.index.read().check_room(others, self.archive.limits.units_max)
     }
 
-    /// Checks that no host gave the writer up, and that all packs on which the image relies still hold the same units.
+    /// Checks that all packs on which the image relies still hold the same units.
     fn check_relied(&mut self, manifest: &Manifest) -> Result<(), ArchiveError> {
         let (position, is_sound) = {
             let state = self.archive.state.read();
-            if state.is_given_up(self.id) {
-                return Err(ArchiveError::GivenUp { writer: self.id });
-            }
             let is_sound = self.relied.iter().all(|pack| state.is_live(*pack)) && !state.lost_since(self.looked);
             (state.position, is_sound)
         };

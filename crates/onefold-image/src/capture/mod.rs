@@ -138,7 +138,14 @@ fn capture_polled(
     let recent = Recent::new(memory.recent_bytes);
     writer.limit_packs(memory.pack_bytes as u64);
     let mut added = Added::default();
+    let mut id = writer.id();
     for _ in 0..ATTEMPTS {
+        if writer.id() != id {
+            // The writer was given up, and what it stored under its old name is lost.
+            id = writer.id();
+            added = Added::default();
+            recent.clear();
+        }
         let (found, plan) = plan(archive, &guest, polled, options, &memory)?;
         let pass = Pass { archive, source, options, memory: &memory, recent: &recent, found: &found, progress };
         let collected = match pass.run(writer, plan, &mut added) {
@@ -162,7 +169,7 @@ fn capture_polled(
         };
         match writer.commit(draft) {
             Ok((image, manifest)) => return Ok(Captured { image, manifest }),
-            // Packs with these units were removed meanwhile. The next pass notices that and stores the units again.
+            // These units were removed meanwhile. The next pass notices that and stores them again.
             Err(ArchiveError::Retired(_)) => {}
             Err(error) => return Err(error.into()),
         }

@@ -31,6 +31,11 @@ impl Recent {
         units.insert(name);
     }
 
+    /// Removes all units.
+    pub(super) fn clear(&self) {
+        self.units.write().clear();
+    }
+
     /// Returns whether a unit is in the set.
     pub(super) fn has(&self, name: &UnitName) -> bool {
         self.units.read().contains(name)

@@ -149,14 +149,17 @@ impl<'a, 'r> Rewriter<'a, 'r> {
         };
         let (packs, segment) = (ended.packs, ended.segment);
         let id = self.run.writer()?.id();
+        let Run { archive, clock, random, .. } = *self.run;
         while self.watch.read_on()? == Ground::Same {
+            if archive.state.read().is_given_up(id) {
+                return Err(ArchiveError::GivenUp { writer: id });
+            }
             self.watch.spare(&mut old)?;
             if old.is_empty() {
                 return self.discard(&packs, segment);
             }
             let ids = old.iter().map(|(pack, _)| *pack).collect();
             let change = Change::PacksReplaced { old: ids, new: packs.clone(), segment };
-            let Run { archive, clock, random, .. } = *self.run;
             if archive.append(self.watch.position(), id, clock, random, change)? {
                 self.watch.pass_own();
                 old.iter().for_each(|(_, bytes)| self.run.report.rewritten.add(*bytes));

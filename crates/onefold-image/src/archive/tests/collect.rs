@@ -16,7 +16,8 @@ struct Bench {
     random: SeededRandom,
 }
 
-fn options() -> CollectOptions<'static> {
+/// Options of a collection that deletes at once.
+pub(super) fn options() -> CollectOptions<'static> {
     CollectOptions {
         delay: Duration::ZERO,
         silence: Duration::from_secs(86_400),

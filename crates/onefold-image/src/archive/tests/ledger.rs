@@ -208,14 +208,36 @@ fn a_reader_that_misses_a_pack_reads_the_ledger_on() {
 }
 
 #[test]
-fn a_writer_that_was_given_up_adds_nothing() {
+fn a_writer_that_was_given_up_begins_again_and_stores_its_units_again() {
     let (store, archive, random) = archive(5);
     let clock = ManualClock::starting_at(5);
+    let content = units(&random, 4);
     let mut writer = archive.writer(&clock, &random, "host").unwrap();
-    let draft = add_all(&archive, &mut writer, "web", &units(&random, 3));
-    say(&store, &random, Change::WriterGivenUp { writer: writer.id() });
-    assert!(matches!(writer.commit(draft), Err(ArchiveError::GivenUp { .. })));
-    assert_eq!(Archive::open(store).unwrap().images(), []);
+    let first = writer.id();
+    let draft = add_all(&archive, &mut writer, "web", &content);
+    writer.put_packs().unwrap();
+    say(&store, &random, Change::WriterGivenUp { writer: first });
+    let left = store.list("packs/", None).unwrap();
+    left.iter().for_each(|pack| store.delete(&pack.name).unwrap());
+    let Err(ArchiveError::Retired(missing)) = writer.commit(draft.clone()) else {
+        panic!("its packs are gone");
+    };
+    assert!(missing.len() == content.len() + 1 && missing.contains(&draft.chunks[0]));
+    assert_eq!(Archive::open(Arc::clone(&store)).unwrap().images(), []);
+    assert_ne!(writer.id(), first);
+    let again = add_all(&archive, &mut writer, "web", &content);
+    assert_eq!(again, draft);
+    let (web, _) = writer.commit(again).unwrap();
+    let fresh = Archive::open(Arc::clone(&store)).unwrap();
+    assert_eq!(contents(&fresh, &web).unwrap(), content);
+    assert_eq!(fresh.images()[0].manifest.writer, writer.id());
+
+    // One that had to add nothing loses nothing.
+    let draft = add_all(&archive, &mut writer, "web", &content);
+    let second = writer.id();
+    say(&store, &random, Change::WriterGivenUp { writer: second });
+    writer.commit(draft).unwrap();
+    assert_ne!(writer.id(), second);
 }
 
 #[test]

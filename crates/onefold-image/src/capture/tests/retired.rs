@@ -9,6 +9,14 @@ use crate::{ObjectId, WriterId};
 
 /// Retires and deletes packs, like a collector that has read the ledger to its current end.
 fn retire(bench: &Bench, packs: &[ObjectId]) {
+    say(bench, Change::PacksRetired { packs: packs.to_vec() });
+    for pack in packs {
+        bench.store.delete(&ObjectName::new(&format!("packs/{pack}")).unwrap()).unwrap();
+    }
+}
+
+/// Adds an entry to the end of the ledger.
+fn say(bench: &Bench, change: Change) {
     let entries = bench.objects().into_iter().filter(|(name, _)| name.as_str().starts_with("ledger/"));
     let entries: Vec<Vec<u8>> = entries.map(|(_, entry)| entry).collect();
     let position = entries.len() as u64;
@@ -19,12 +27,9 @@ fn retire(bench: &Bench, packs: &[ObjectId]) {
         writer: WriterId([3; 16]),
         token: [4; 16],
         made: ManualClock::starting_at(9).now(),
-        change: Change::PacksRetired { packs: packs.to_vec() },
+        change,
     };
     bench.store.create(&Entry::object_name(position), &entry.encode().unwrap()).unwrap();
-    for pack in packs {
-        bench.store.delete(&ObjectName::new(&format!("packs/{pack}")).unwrap()).unwrap();
-    }
 }
 
 /// Returns the packs that the last image added.
@@ -81,5 +86,31 @@ fn a_capture_relies_on_its_own_units_where_another_host_stores_the_same() {
         ControlFlow::Continue(())
     };
     let captured = bench.try_capture("kept", &disk, false, &progress).unwrap();
+    bench.assert_installed(&captured.manifest, &disk.bytes);
+}
+
+#[test]
+fn a_capture_that_was_given_up_stores_everything_again_under_a_new_name() {
+    let bench = Bench::new(FIXED);
+    let disk = MemoryDisk::noise(7 << 20, &bench.random);
+    let calls = AtomicUsize::new(0);
+    let progress = |_| {
+        if calls.fetch_add(1, Ordering::SeqCst) == 1 {
+            let position = bench.objects().into_keys().filter(|name| name.as_str().starts_with("ledger/")).count() - 1;
+            let archive = bench.archive.descriptor().archive;
+            let name = Entry::object_name(position as u64);
+            let began = Entry::decode(archive, position as u64, &bench.objects()[&name]).unwrap();
+            assert!(matches!(began.change, Change::WriterBegins { .. }));
+            say(&bench, Change::WriterGivenUp { writer: began.writer });
+        }
+        ControlFlow::Continue(())
+    };
+    let captured = bench.try_capture("kept", &disk, false, &progress).unwrap();
+    assert_eq!(captured.manifest.totals.new_bytes, 7 << 20, "what was lost is not counted");
+    for (name, _) in bench.objects() {
+        if name.as_str().starts_with("packs/") && !name.as_str().contains(&captured.manifest.id.writer.to_string()) {
+            bench.store.delete(&name).unwrap();
+        }
+    }
     bench.assert_installed(&captured.manifest, &disk.bytes);
 }
