@@ -1,9 +1,11 @@
 //! Arguments of `onefold archive ...`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::values::parse_duration;
 use crate::size::ByteSize;
 
 /// The verbs of `onefold archive`.
@@ -17,6 +19,11 @@ pub(crate) enum ArchiveCommand {
     Check(CheckArgs),
     /// Show how much an archive holds, in bytes that add up
     Stat(StatArgs),
+    /// Free the space of what no image of an archive needs any more
+    ///
+    /// Retires units that no image needs, and deletes what was retired at least --delay ago. Captures, installations and
+    /// other collections may run at the same time.
+    Gc(GcArgs),
 }
 
 /// How disks are cut into units.
@@ -49,6 +56,31 @@ pub(crate) struct CheckArgs {
     /// Also read all stored bytes and compare them with their names
     #[arg(long)]
     pub(crate) data: bool,
+}
+
+/// Arguments of `gc`.
+#[derive(Args, Debug)]
+pub(crate) struct GcArgs {
+    /// The archive's folder
+    pub(crate) archive: PathBuf,
+    /// Report the bytes that would come free, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Time from the moment at which something is retired to its deletion; hosts that still read it need the time
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
+    pub(crate) delay: Duration,
+    /// Give up a capture that has stored nothing for this long; if it still runs, it stores its units again
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
+    pub(crate) silence: Duration,
+    /// Rewrite a pack if less than this share of it is needed
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) needed: u8,
+    /// Compress the units of rewritten packs anew, at this level of Zstandard
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) level: Option<i32>,
+    /// Upper limit of buffers, besides the index
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    pub(crate) memory: ByteSize,
 }
 
 /// Arguments of `stat`.

@@ -134,6 +134,12 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
         | ArchiveError::Ledger { .. }
         | ArchiveError::Lost { .. }
         | ArchiveError::DamagedUnit { .. } => (Exit::Damage, Some(CHECK)),
+        ArchiveError::Unknown { source, .. } => match explain(source) {
+            (Exit::Damage, _) => {
+                (Exit::Damage, Some("repair or remove the image first; what nothing needs for certain was collected"))
+            }
+            other => other,
+        },
         ArchiveError::NoArchive => (Exit::Failed, Some("check the path; `onefold archive create` makes a new archive")),
         ArchiveError::NotEmpty { .. } => (Exit::Failed, Some("give an empty folder, or one that is not there yet")),
         ArchiveError::Unfit { .. } => (Exit::Failed, Some("put the archive on another file system")),

@@ -2,6 +2,7 @@
 
 mod check;
 mod create;
+mod gc;
 mod stat;
 
 use std::path::Path;
@@ -22,6 +23,7 @@ pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
         ArchiveCommand::Create(arguments) => create::run(arguments),
         ArchiveCommand::Check(arguments) => check::run(arguments, talk),
         ArchiveCommand::Stat(arguments) => stat::run(arguments),
+        ArchiveCommand::Gc(arguments) => gc::run(arguments, talk),
     }
 }
 
