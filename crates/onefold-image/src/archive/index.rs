@@ -9,6 +9,7 @@ use super::objects::{Folder, damaged, read_whole};
 use super::state::{Part, State};
 use super::tables::{Tables, is_broken, is_unread};
 use crate::format::FormatError;
+use crate::format::pack::TableEntry;
 use crate::format::segment::{IndexEntry, SEGMENT_BYTES_MAX, Segment};
 use crate::store::Store;
 use crate::{ArchiveId, ObjectId, UnitName};
@@ -89,6 +90,29 @@ impl Index {
         }
         runs.sort_by_key(|run| Reverse(run.len()));
         runs.into_iter().for_each(|run| self.add_run(run));
+    }
+
+    /// Reads the packs again that could not be read. Returns whether it knows more units now.
+    pub(super) fn read_again(
+        &mut self,
+        store: &dyn Store,
+        archive: ArchiveId,
+        tables: &Tables,
+    ) -> Result<bool, ArchiveError> {
+        let mut knows_more = false;
+        for pack in std::mem::take(&mut self.unread) {
+            match tables.table(store, archive, pack) {
+                Ok(table) => {
+                    let mut entries: Vec<IndexEntry> = table.iter().map(|entry| indexed(entry, 0)).collect();
+                    entries.sort_unstable_by_key(|entry| (entry.prefix, entry.offset));
+                    self.add(&Segment { packs: vec![pack], entries }, |_| true)?;
+                    knows_more = true;
+                }
+                Err(error) if is_unread(&error) => self.unread.push(pack),
+                Err(_) => {}
+            }
+        }
+        Ok(knows_more)
     }
 
     /// Returns the packs whose units it does not know, because they could not be read.
@@ -210,15 +234,16 @@ fn rebuild(
             }
             Err(error) => return Err(error),
         };
-        segment.entries.extend(table.iter().map(|entry| IndexEntry {
-            prefix: entry.name.prefix(),
-            pack: number,
-            offset: entry.offset,
-            stored_bytes: entry.stored_bytes,
-        }));
+        segment.entries.extend(table.iter().map(|entry| indexed(entry, number)));
     }
     segment.entries.sort_unstable_by_key(|entry| (entry.prefix, entry.pack, entry.offset));
     Ok(segment)
+}
+
+/// Returns what an index says of a unit in the pack with this number.
+fn indexed(entry: &TableEntry, pack: u32) -> IndexEntry {
+    let TableEntry { name, offset, stored_bytes, .. } = *entry;
+    IndexEntry { prefix: name.prefix(), pack, offset, stored_bytes }
 }
 
 #[cfg(test)]

@@ -302,6 +302,14 @@ impl Archive {
         Ok(())
     }
 
+    /// Reads the packs again that the index lacks, because the store failed. Returns whether it knows more units now.
+    fn read_unread(&self) -> Result<bool, ArchiveError> {
+        if self.index.read().unread().is_empty() {
+            return Ok(false);
+        }
+        self.index.write().read_again(&*self.store, self.descriptor.archive, &self.tables)
+    }
+
     /// Returns the table of a pack.
     fn table(&self, pack: ObjectId) -> Result<Table, ArchiveError> {
         self.tables.table(&*self.store, self.descriptor.archive, pack)

@@ -118,8 +118,8 @@ impl Archive {
     }
 
     /// Reads units from one place after the other until `accept` takes them. Packs that are gone may have been retired
-    /// since the ledger was read. So, where a unit is in none of its places, the ledger is read on, and if it says
-    /// anything new, all units that are left are looked up anew.
+    /// since the ledger was read. So, where a unit is in none of its places, the ledger is read on, and packs that could
+    /// not be read are tried again. If that says anything new, all units that are left are looked up anew.
     fn read<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
@@ -138,7 +138,8 @@ impl Archive {
             };
             self.refresh()?;
             let position = self.state.read().position;
-            if position == looked || lookups == LOOKUPS_MAX {
+            let is_news = self.read_unread()? || position != looked;
+            if !is_news || lookups == LOOKUPS_MAX {
                 return Err(self.lost(wanted[*first].name, unread)?.into());
             }
             looked = position;

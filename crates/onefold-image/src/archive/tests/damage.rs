@@ -1,6 +1,7 @@
 //! Damaged archives: an error names the object, a check finds each damage, and no read returns a wrong byte.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::store::faulty::FaultyStore;
@@ -300,6 +301,53 @@ fn an_object_that_cannot_be_read_costs_what_no_other_has() {
         // What cannot be read is stored again.
         let (again, _) = capture(&archive, &random, "mail", &images[1].1);
         assert_eq!(contents(&archive, &again).unwrap(), images[1].1, "{name}");
+    }
+}
+
+/// A store that fails to read packs and segments for a while.
+#[derive(Debug)]
+struct Interrupted(MemoryStore, AtomicBool);
+
+impl Store for Interrupted {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        let is_hint_or_pack = ["packs/", "segments/"].iter().any(|folder| name.as_str().starts_with(folder));
+        if is_hint_or_pack && self.1.load(Ordering::Relaxed) {
+            let (name, source) = (name.to_string(), std::io::Error::other("no route to host"));
+            return Err(StoreError::Io { action: "read", name, source });
+        }
+        self.0.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.0.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.0.create(name, bytes)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.0.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.0.delete(name)
+    }
+}
+
+/// The index is read while the store fails, and lacks these packs. That must not outlast the failure.
+#[test]
+fn packs_that_could_not_be_read_for_a_while_are_read_once_the_store_answers() {
+    let (objects, images) = sample();
+    let store = Arc::new(Interrupted(MemoryStore::of(objects), AtomicBool::new(true)));
+    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    for (image, _) in &images {
+        let error = contents(&archive, image).unwrap_err();
+        assert!(matches!(error, ArchiveError::Store(StoreError::Io { .. })), "{error}");
+    }
+    store.1.store(false, Ordering::Relaxed);
+    for (image, expected) in &images {
+        assert_eq!(contents(&archive, image).unwrap(), *expected, "{image}");
     }
 }
 
