@@ -75,9 +75,10 @@ fn is_entry(name: &ObjectName) -> bool {
 
 /// Makes an object that must be exactly `bytes`. Returns whether it is; otherwise another was there first.
 ///
-/// An error from the store proves nothing: the object may exist already or appear later. The function retries the same
-/// creation, so an object that appears late is the intended one. "Exists" does not say who made the object. Its bytes
-/// do, because they contain a random token.
+/// Most errors from the store prove nothing: the object may exist already or appear later. The function retries the
+/// same creation, so an object that appears late is the intended one. "Exists" does not say who made the object. Its
+/// bytes do, because they contain a random token. Only if no attempt can have had an effect, the error is certain, and
+/// the function returns it at once.
 pub(super) fn create_exactly(
     store: &dyn Store,
     clock: Option<&dyn Clock>,
@@ -85,6 +86,7 @@ pub(super) fn create_exactly(
     bytes: &[u8],
 ) -> Result<bool, ArchiveError> {
     let mut pause = PAUSE;
+    let mut may_exist = false;
     for attempt in 1.. {
         let answer = store.create(name, bytes).and_then(|created| match created {
             Created::New => Ok(true),
@@ -92,8 +94,9 @@ pub(super) fn create_exactly(
         });
         match answer {
             Ok(is_ours) => return Ok(is_ours),
+            Err(error) if error.had_no_effect() && !may_exist => return Err(error.into()),
             Err(error) if attempt == ATTEMPTS => return Err(ArchiveError::Doubtful(error)),
-            Err(_) => {}
+            Err(error) => may_exist |= !error.had_no_effect(),
         }
         if let Some(clock) = clock {
             clock.sleep(pause);

@@ -7,7 +7,8 @@
 //!   exists. Objects whose calls returned one after the other survive a power cut in any case.
 //! - **[`Store::create`] has one winner.** Of any number of calls for one name, by any number of hosts, at most one
 //!   returns [`Created::New`]; from then on all others return [`Created::Exists`]. A call that fails may have made the
-//!   object, or may make it later: the caller reads the object and compares.
+//!   object, or may make it later: the caller reads the object and compares. Only an error for which
+//!   [`StoreError::had_no_effect`] is true proves that this call made nothing, and never will.
 //! - **Existing objects are listed** from the moment their call has returned. A listing is sorted by name.
 //! - Only [`Store::delete`] removes an object. Deleting an absent object succeeds.
 //! - Calls come from several threads.
@@ -88,7 +89,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Stores an object unless one with that name exists.
     ///
     /// # Errors
-    /// As [`Store::put`].
+    /// As [`Store::put`]. [`StoreError::NotMade`] if the store knows that the call made no object and never will, as
+    /// where the user may not write, or there is no room. A store must not return it if it has only lost the answer.
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError>;
 
     /// Returns objects whose names begin with `prefix` and come after `after`, sorted by name: at most 1000, and fewer
@@ -186,6 +188,14 @@ pub enum StoreError {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// An object was not created, and the call that failed will not create it later, either.
+    #[error("cannot create the object `{name}`")]
+    NotMade {
+        /// The object.
+        name: String,
+        /// Why it failed. [`std::io::ErrorKind::Unsupported`] if the store lacks an operation that an archive needs.
+        source: std::io::Error,
+    },
     /// The entry with this name in the store is not an object.
     #[error("`{name}` is no object: {what}")]
     Foreign {
@@ -194,6 +204,14 @@ pub enum StoreError {
         /// The kind of the entry.
         what: &'static str,
     },
+}
+
+impl StoreError {
+    /// Returns whether the call that failed has certainly had no effect, and will have none later.
+    #[must_use]
+    pub fn had_no_effect(&self) -> bool {
+        matches!(self, StoreError::NotMade { .. })
+    }
 }
 
 #[cfg(test)]

@@ -157,7 +157,8 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
 fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
     match error {
         StoreError::Missing(_) | StoreError::Foreign { .. } => (Exit::Damage, Some(CHECK)),
-        StoreError::Io { source, .. } => match source.kind() {
+        StoreError::Io { source, .. } | StoreError::NotMade { source, .. } => match source.kind() {
+            ErrorKind::Unsupported => (Exit::Failed, Some("put the archive on another file system")),
             ErrorKind::PermissionDenied => (Exit::Failed, Some("run the command as the user who owns the archive")),
             ErrorKind::StorageFull => (
                 Exit::Failed,

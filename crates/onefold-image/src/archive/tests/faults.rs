@@ -373,3 +373,75 @@ fn power_cuts_at_any_call_of_the_file_system_keep_acknowledged_images() {
     });
     assert!(opened > 300, "{opened}");
 }
+
+/// A store that makes no object, and says so, after its first answers were lost.
+#[derive(Debug)]
+struct Refuses {
+    inner: Arc<dyn Store>,
+    kind: std::io::ErrorKind,
+    lost: Mutex<u32>,
+}
+
+impl Store for Refuses {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        self.inner.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.inner.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, _: &[u8]) -> Result<Created, StoreError> {
+        let mut lost = self.lost.lock();
+        if let Some(left) = lost.checked_sub(1) {
+            *lost = left;
+            let source = std::io::Error::other("the answer is lost");
+            return Err(StoreError::Io { action: "write", name: name.to_string(), source });
+        }
+        Err(StoreError::NotMade { name: name.to_string(), source: self.kind.into() })
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.inner.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.inner.delete(name)
+    }
+}
+
+/// Regression: a user who may not write heard, after five attempts, that the change may have been made.
+#[test]
+fn a_change_that_the_store_refuses_is_certainly_not_made() {
+    use std::io::ErrorKind;
+    let random = SeededRandom::new(51);
+    let clock = ManualClock::starting_at(5);
+    let refuses = |inner: &Arc<dyn Store>, kind, lost| {
+        Arc::new(Refuses { inner: Arc::clone(inner), kind, lost: Mutex::new(lost) }) as Arc<dyn Store>
+    };
+    let empty: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let created = Archive::create(refuses(&empty, ErrorKind::PermissionDenied, 0), UNITS, &random);
+    assert!(matches!(created, Err(ArchiveError::Store(StoreError::NotMade { .. }))), "{created:?}");
+    let created = Archive::create(refuses(&empty, ErrorKind::Unsupported, 0), UNITS, &random);
+    assert!(matches!(created, Err(ArchiveError::Unfit { .. })), "{created:?}");
+
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&inner), UNITS, &random).unwrap();
+    let (image, _) = capture(&archive, &random, "web", &units(&random, 2));
+    for kind in [ErrorKind::PermissionDenied, ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem] {
+        let archive = Archive::open(refuses(&inner, kind, 0)).unwrap();
+        let began = archive.writer(&clock, &random, "host").map(drop);
+        for refused in [began, archive.remove(&image, &clock, &random)] {
+            assert!(
+                matches!(&refused, Err(ArchiveError::Store(StoreError::NotMade { source, .. })) if source.kind() == kind),
+                "{refused:?}"
+            );
+        }
+    }
+    // An attempt whose answer is lost may still be made.
+    for lost in 1..4 {
+        let archive = Archive::open(refuses(&inner, ErrorKind::PermissionDenied, lost)).unwrap();
+        let removed = archive.remove(&image, &clock, &random);
+        assert!(matches!(removed, Err(ArchiveError::Doubtful(_))), "{lost}: {removed:?}");
+    }
+}

@@ -20,6 +20,7 @@ use std::path::Path;
 use onefold_block::random::{Random, SystemRandom};
 use onefold_block::{Show, Timestamp};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use self::beneath::Beneath;
 use self::files::{Files, Found};
@@ -120,6 +121,21 @@ fn failed(action: &'static str, name: &dyn fmt::Display) -> impl Fn(io::Error) -
     move |source| StoreError::Io { action, name: name.clone(), source }
 }
 
+/// Returns the error of a `link` that was certainly refused; `None` if it may have taken effect, as where the server of
+/// a network file system does not answer.
+fn refusal(error: &io::Error) -> Option<io::Error> {
+    match Errno::from_io_error(error)? {
+        // The file is new and its user's own, so this is the answer of a file system without links.
+        Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS => {
+            Some(io::Error::new(ErrorKind::Unsupported, "the file system has no hard links"))
+        }
+        errno @ (Errno::ACCESS | Errno::ROFS | Errno::NOSPC | Errno::DQUOT | Errno::MLINK | Errno::NAMETOOLONG) => {
+            Some(errno.into())
+        }
+        _ => None,
+    }
+}
+
 /// Returns the folder of an object, and its name in that folder.
 fn split(name: &ObjectName) -> (&str, &str) {
     split_path(name.as_str())
@@ -208,22 +224,26 @@ impl<F: Files> Store for Folder<F> {
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
         let (folder, last) = split(name);
-        let create = || {
-            let temporary = self.write_beside(name, &[bytes])?;
-            let linked = self.files.link(folder, &temporary, last);
-            // If this fails, the leftover is not an object.
-            let _ = self.files.unlink(folder, &temporary);
-            let created = match linked {
-                Ok(()) => Created::New,
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => Created::Exists,
-                Err(error) => return Err(error),
-            };
-            // An existing object may come from a call that failed or is still running. Its name must be durable before
-            // the caller relies on it.
-            self.files.sync_folder(folder)?;
-            Ok(created)
+        let not_made = |source| StoreError::NotMade { name: name.to_string(), source };
+        // Nothing has the name of the object yet.
+        let temporary = self.write_beside(name, &[bytes]).map_err(not_made)?;
+        let linked = self.files.link(folder, &temporary, last);
+        // If this fails, the leftover is not an object.
+        let _ = self.files.unlink(folder, &temporary);
+        let created = match linked {
+            Ok(()) => Created::New,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Created::Exists,
+            Err(error) => {
+                return Err(match refusal(&error) {
+                    Some(refusal) => not_made(refusal),
+                    None => failed("write", name)(error),
+                });
+            }
         };
-        create().map_err(failed("write", name))
+        // An existing object may come from a call that failed or is still running. Its name must be durable before the
+        // caller relies on it.
+        self.files.sync_folder(folder).map_err(failed("write", name))?;
+        Ok(created)
     }
 
     fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {

@@ -197,18 +197,54 @@ fn a_full_or_failing_file_system_leaves_nothing_half_written() {
     }
 }
 
+/// Whether a creation that fails may have made the object. A network file system may lose the answer of `link`.
+#[test]
+fn a_creation_that_fails_says_whether_it_had_an_effect() {
+    let store = Folder::new(Failing::default(), Box::new(SeededRandom::new(2)));
+    store.put(&name("ledger/0"), &[b"first"]).unwrap();
+    for (call, errno, certain) in [
+        ("write", Errno::NOSPC, Some(ErrorKind::StorageFull)),
+        ("sync_file", Errno::DQUOT, Some(ErrorKind::QuotaExceeded)),
+        ("link", Errno::ACCESS, Some(ErrorKind::PermissionDenied)),
+        ("link", Errno::ROFS, Some(ErrorKind::ReadOnlyFilesystem)),
+        ("link", Errno::PERM, Some(ErrorKind::Unsupported)),
+        ("link", Errno::OPNOTSUPP, Some(ErrorKind::Unsupported)),
+        ("link", Errno::IO, None),
+        ("link", Errno::TIMEDOUT, None),
+        ("sync_folder", Errno::IO, None),
+    ] {
+        (*store.files.fails.lock(), *store.files.errno.lock()) = (call, Some(errno));
+        let error = store.create(&name("ledger/1"), b"second").unwrap_err();
+        match &error {
+            StoreError::NotMade { source, .. } => assert_eq!(Some(source.kind()), certain, "{call} {errno}"),
+            error => assert!(certain.is_none(), "{call} {errno}: {error}"),
+        }
+        assert_eq!(error.had_no_effect(), certain.is_some());
+        *store.files.fails.lock() = "";
+        let found = store.get(&name("ledger/1"), ByteRange::Whole);
+        assert_eq!(found.is_ok(), call == "sync_folder", "{call} {errno}");
+        store.delete(&name("ledger/1")).unwrap();
+    }
+}
+
 /// Files on which one kind of call fails after a part of its bytes is written.
 #[derive(Debug, Default)]
 struct Failing {
     files: Recorded,
     fails: Mutex<&'static str>,
+    /// How it fails, if not for want of room.
+    errno: Mutex<Option<Errno>>,
     /// Number of calls of `find`.
     found: Mutex<usize>,
 }
 
 impl Failing {
     fn fail(&self, call: &str) -> io::Result<()> {
-        if *self.fails.lock() == call { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
+        match *self.errno.lock() {
+            _ if *self.fails.lock() != call => Ok(()),
+            Some(errno) => Err(errno.into()),
+            None => Err(ErrorKind::StorageFull.into()),
+        }
     }
 }
 
