@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-files test-kernel fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-files test-kernel fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-images bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -101,6 +101,11 @@ bench-files: ## Measures the sharing of guest files, on 42 machines and sets of 
 bench-units: ## What archives of the corpus's sets that are built take with each kind of unit. QUICK=1 takes under 3 minutes.
 	@scripts/install-deps.sh build
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && bench/units.py
+
+bench-images: ## Compares archives with restic, borg, casync, zstd, partclone and qemu-img. QUICK=1 takes under 4 minutes.
+	@scripts/install-deps.sh build bench bench-images
+	@bench/corpus/corpus.sh build $$([[ $${QUICK:-0} == 0 ]] && echo fbs distros builds || echo debian-12-base services-1)
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && bench/images.py
 
 bench-analyze: ## How fast `analyze` reads, against cat and others. IMAGES="a.raw b.qcow2" takes yours, GIB=1024 a made-up TiB.
 	@scripts/install-deps.sh build bench

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import sets  # noqa: E402
-from lib import launch, report  # noqa: E402
+from lib import corpus, launch, programs, report  # noqa: E402
 from lib.runner import say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 
@@ -52,6 +52,7 @@ QUICK_SETS = ("demo",)
 # Two images of which the second has much of the first, in another form.
 PAIRS = {
     "another release": ("debian-12-base", "debian-13-base"),
+    "independent builds": ("debian-12-base", "debian-12-base-2"),
     "ext4 and XFS": ("debian-13-base", "debian-13-xfs"),
     "aligned and misaligned": ("debian-12-base", "debian-12-misaligned"),
 }
@@ -85,18 +86,10 @@ def parse():
 
 
 def main(arguments):
-    onefold = launch.find_onefold()
+    onefold = programs.find_onefold()
     arguments.dir.mkdir(parents=True, exist_ok=True)
     kinds = QUICK_KINDS if arguments.quick else KINDS
-    groups = {}
-    for name in arguments.sets or (QUICK_SETS if arguments.quick else SETS):
-        add_built(groups, f"`{name}`", sets.images_of(name))
-    if not arguments.sets and not arguments.quick:
-        known = {image.stem: image for name in SETS for image in sets.images_of(name)}
-        for name, pair in PAIRS.items():
-            add_built(groups, name, [known[stem] for stem in pair])
-    if not groups:
-        raise BenchError("no set is built whole: run `make corpus`")
+    groups = groups_of(arguments)
     figures = {name: {kind: capture(onefold, arguments.dir, name, kind, images) for kind in kinds}
                for name, images in groups.items()}  # fmt: skip
     if arguments.json:
@@ -107,6 +100,20 @@ def main(arguments):
         facts = f"- when: {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC\n- command: `bench/units.py --update FILE`\n\n"
         report.update(arguments.update, facts + text, BEGIN)
     return launch.DONE
+
+
+def groups_of(arguments):
+    """Returns the images of each set and pair that is built whole. Raises BenchError where none is."""
+    groups = {}
+    for name in arguments.sets or (QUICK_SETS if arguments.quick else SETS):
+        add_built(groups, f"`{name}`", corpus.images_of(name))
+    if not arguments.sets and not arguments.quick:
+        known = {image.stem: image for name in (*SETS, "builds") for image in corpus.images_of(name)}
+        for name, pair in PAIRS.items():
+            add_built(groups, name, [known[stem] for stem in pair])
+    if not groups:
+        raise BenchError("no set is built whole: run `make corpus`")
+    return groups
 
 
 def add_built(groups, name, images):

@@ -6,6 +6,7 @@
 #   suites  the public POSIX suites among them, which cargo builds
 #   demo    what builds and boots the demo's disk images
 #   bench   what the benchmarks measure with
+#   bench-images  programs that archives are measured beside
 #   corpus  what builds all of the corpus's disk images
 #   files   what has calls of the kernel fail
 #   fuzz    what the fuzzing engine is built with
@@ -25,7 +26,7 @@ source "$here/lib.sh"
 
 # Package lists older than this are fetched again before an installation.
 readonly LISTS_MINUTES_MAX=1440
-readonly GROUPS_KNOWN='build, test, suites, demo, bench, corpus, files, fuzz, cluster and kernel'
+readonly GROUPS_KNOWN='build, test, suites, demo, bench, bench-images, corpus, files, fuzz, cluster and kernel'
 
 # Debian's newest Rust, made to build web browsers, has names of its own. It displaces
 # an older `rustc` and `cargo` from Debian.
@@ -53,6 +54,10 @@ bench                           linux-perf              perf
 bench                           partclone               partclone.extfs
 bench                           bonnie++                bonnie++
 bench                           sleuthkit               fls
+bench-images                    restic                  restic
+bench-images                    borgbackup              borg
+bench-images                    casync                  casync
+bench-images                    zstd                    zstd
 test                            procps                  ps
 test                            rsync                   rsync
 test                            git                     git
@@ -208,7 +213,7 @@ main() {
     for group in "$@"; do
         case $group in
         build) use_rust_toolchain || wants_rust=yes ;;
-        test | suites | demo | bench | corpus | files | fuzz | cluster | kernel) ;;
+        test | suites | demo | bench | bench-images | corpus | files | fuzz | cluster | kernel) ;;
         *) die_usage "there is no group \`$group\`" "the groups are $GROUPS_KNOWN" ;;
         esac
     done

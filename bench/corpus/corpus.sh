@@ -35,6 +35,7 @@ readonly GIB=$((1 << 30))
 # vdi      a desktop and clones of it, each used by somebody else for months
 # fbs      a server (demo's) and clones of it that got the same services, each at another
 #          time
+# builds   a server (demo's) and a second, independent build of the same packages
 # ntfs     two disks with NTFS that hold mostly the same files
 # lvm      the files of a server (demo's) on XFS on LVM2, laid out as Red Hat's installer
 #          does it; no Red Hat system, and it does not boot
@@ -45,7 +46,7 @@ readonly GIB=$((1 << 30))
 # emulated a deployable image of another architecture: nobody waits for it who does not ask, as all
 #          that the guest runs while it is built is emulated
 readonly IMAGES="
-demo,distros,fbs  debian-12-base        debian  bookworm/base                 $((2 * GIB))  onefold-1   90   900
+demo,distros,fbs,builds  debian-12-base  debian  bookworm/base                 $((2 * GIB))  onefold-1   90   900
 demo,distros      debian-12-web         debian  bookworm/web                  $((2 * GIB))  onefold-1   90   900
 demo,distros      debian-13-base        debian  trixie/base                   $((2 * GIB))  onefold-1   90   900
 demo,distros      debian-13-web         debian  trixie/web                    $((2 * GIB))  onefold-1   90   900
@@ -64,6 +65,7 @@ fbs               services-2            aged    debian-12-base/server         $(
 fbs               services-3            aged    debian-12-base/server         $((2 * GIB))  onefold-3  120  1800
 fbs               services-4            aged    debian-12-base/server         $((2 * GIB))  onefold-4  120  1800
 fbs               services-5            aged    debian-12-base/server         $((2 * GIB))  onefold-5  120  1800
+builds            debian-12-base-2      debian  bookworm/base                 $((2 * GIB))  onefold-2   90   900
 ntfs              windows-1             ntfs    debian-12-web                 $((2 * GIB))  onefold-1   90  1600
 ntfs              windows-2             ntfs    debian-12-web                 $((2 * GIB))  onefold-2   90  1600
 lvm               debian-12-lvm         lvm     debian-12-base                $((2 * GIB))  onefold-1   30  1700

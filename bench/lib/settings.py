@@ -195,6 +195,21 @@ TABLE = {
         # What the real images beside the bare calls may take together.
         "images_bytes_max": (2700 * MIB, 2700 * MIB, 0),
     },
+    # bench/images.py: archives.
+    "images": {
+        "rounds": (5, 1, 1),
+        "run_seconds": (5400, 200, 1e6),
+        # Of a set, how many images are taken.
+        "images_max": (100, 2, 2),
+        # How often one image is captured, each time after its guest has changed so many files.
+        "versions": (10, 3, 3),
+        "version_files": (400, 100, 2),
+        # What a run takes of the disk.
+        "disk_bytes": (20 * GIB, 9 * GIB, GIB),
+        # Of images that are made up.
+        "made_bytes": (64 * MIB, 64 * MIB, 64 * MIB),
+        "made_packages": (4, 4, 4),
+    },
 }
 
 # What no table can hold, as each program's arguments say it, with what there is without them.
@@ -209,6 +224,8 @@ CHOSEN = {
     "paper": {"index_bits": PAPER_INDEX_BITS, "tag_bits": PAPER_TAG_BITS},
     "fbs": {},
     "files": {"images": ()},
+    # Whether the program reads images of archives wherever it reads disks.
+    "images": {"archived_sources": False},
 }
 
 
@@ -228,4 +245,4 @@ def sizes_of(program):
     return Sizes(*(kind(mode, *column, *chosen.values()) for mode, column in zip(Sizes._fields, columns, strict=True)))
 
 
-RUN, SCALE, SHARE, GUEST, PAPER, FBS, FILES = map(sizes_of, TABLE)
+RUN, SCALE, SHARE, GUEST, PAPER, FBS, FILES, IMAGES = map(sizes_of, TABLE)

@@ -5,6 +5,8 @@ import stat
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import paths  # noqa: F401
 import units
@@ -58,6 +60,26 @@ class Captures(unittest.TestCase):
     def test_a_capture_that_fails_ends_the_run(self):
         with self.assertRaisesRegex(BenchError, "archive stat"):
             units.run(self.program, "archive", "stat", "broken")
+
+
+class Groups(unittest.TestCase):
+    def groups(self, *names, quick=False, is_built=lambda path: True):
+        arguments = SimpleNamespace(sets=list(names), quick=quick)
+        with mock.patch.object(Path, "exists", autospec=True, side_effect=is_built):
+            return units.groups_of(arguments)
+
+    def test_a_whole_run_has_the_sets_and_pairs_of_the_corpus(self):
+        groups = self.groups()
+        self.assertEqual(set(groups), {*(f"`{name}`" for name in units.SETS), *units.PAIRS})
+        for name, pair in units.PAIRS.items():
+            self.assertEqual(tuple(image.stem for image in groups[name]), pair)
+
+    def test_a_set_that_is_not_built_whole_is_left_out(self):
+        groups = self.groups(is_built=lambda path: "services-3" not in path.name)
+        self.assertNotIn("`fbs`", groups)
+        self.assertEqual(set(self.groups(quick=True)), {"`demo`"})
+        with self.assertRaisesRegex(BenchError, "make corpus"):
+            self.groups("fbs", is_built=lambda path: False)
 
 
 class Tables(unittest.TestCase):

@@ -1,0 +1,61 @@
+"""What is measured of archives, in the order of the table. A new row is a class in a module here and a line below.
+
+Rows of one set stand together: they share its archive and its exports.
+"""
+
+from .line import ImageLine
+from .paper import PaperRow
+from .row import LaterRow
+from .speed import InstallRow, StoreRow, VersionsRow
+from .stored import MetadataRow, SavingsRow, SetRow, smaller
+from .whole import CatRow, CheckRow
+
+NO_S3 = "there is no S3 store yet"
+NO_GENERATOR = "there is no generator of such an archive yet"
+
+
+def rows(settings):
+    """Returns the rows of a run of this size."""
+    equal = "equal content"
+    return [
+        SetRow(settings, "derived", "fbs", "derived set as it is", (0.85, 0.75), is_equal=False, has_cpu=True),
+        SetRow(settings, "derived-equal", "fbs", f"derived set, {equal}", (1.0, 0.92), is_equal=True),
+        MetadataRow(settings),
+        StoreRow(settings),
+        InstallRow(settings),
+        VersionsRow(settings),
+        CatRow(settings),
+        CheckRow(settings),
+        SetRow(settings, "distros", "distros", f"`distros` without Btrfs, {equal}", (0.85, 0.7), is_equal=True),
+        SavingsRow(settings, "distros", "`distros` without Btrfs", 0.85, 0.95),
+        SetRow(settings, "builds", "builds", f"two independent builds, {equal}", (0.75, 0.6), is_equal=True),
+        SavingsRow(settings, "aligned", "aligned and misaligned pair", 0.9, 0.97),
+        *later(),
+        PaperRow(settings, "fbs"),
+        PaperRow(settings, "distros"),
+    ]
+
+
+def later():
+    """Returns the rows of what cannot be measured yet."""
+    beside = "the folder store"
+    yield LaterRow(
+        "s3", NO_S3,
+        ImageLine("s3-capture", "capture to S3 (RGW, loopback)", "MiB/s", bound=0.6, aim=0.85, beside=beside),
+        ImageLine("s3-install", "install from it", "MiB/s", bound=0.6, aim=0.9, beside=beside),
+        smaller("s3-puts", "PUTs for each GiB stored", "requests", 80, 40),
+        smaller("s3-gets", "GETs to install a first image, for each GiB stored", "requests", 300, 140),
+    )  # fmt: skip
+    yield LaterRow(
+        "units", "there is no synthetic index yet",
+        ImageLine("units-new", "10^8 units in the index: look-ups of new ones", "per s", bound=1e5, aim=3e5),
+        ImageLine("units-known", "look-ups of known ones in old order", "per s", bound=3e5, aim=1e6),
+        smaller("units-memory", "within `--memory` of", "MiB", 512, 256),
+    )  # fmt: skip
+    yield LaterRow(
+        "collection", NO_GENERATOR,
+        smaller("collection-rm", "1,000 images of 10^7 units, one in ten removed: `rm`", "s", 1, 0.2),
+        smaller("collection-gc", "`gc`", "s", 60, 15),
+        smaller("collection-kept", "bytes kept beyond need", "%", 15, 5),
+        smaller("collection-check", "`check`", "s", 60, 15),
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Measures archives of disk images beside restic, borg, casync, zstd, partclone and qemu-img.
+
+Needs root (loop devices, mounts, caches), e2fsprogs and release builds of onefold and onefold-synthetic; programs that are
+not installed are left out. See bench/README.md.
+"""
+
+import sys
+from dataclasses import replace
+
+# No folders of compiled modules in the source tree.
+sys.dont_write_bytecode = True
+
+from image_rows import rows  # noqa: E402
+from image_rows.line import COLUMNS  # noqa: E402
+from image_rows.row import ImagesBench  # noqa: E402
+from image_rows.sides import sides  # noqa: E402
+from image_rows.whole import takes_archived_images  # noqa: E402
+from lib import launch, programs, report, settings, workplace  # noqa: E402
+from lib.measure import NotMeasured  # noqa: E402
+from lib.runner import Run, say  # noqa: E402
+from lib.system import BenchError  # noqa: E402
+
+PAGE = "images.md"
+FORM = report.Form("bench/images.py", COLUMNS)
+
+
+def parse():
+    parser = launch.rows_parser(__doc__, rows(settings.IMAGES.full))
+    launch.add_arguments(parser, minutes=4, record="images.json", page=PAGE)
+    arguments = parser.parse_args()
+    launch.check_arguments(parser, arguments, parts=["only"])
+    return arguments
+
+
+def measure(arguments):
+    tested = programs.find()
+    chosen = launch.choose(arguments, settings.IMAGES)
+    chosen = replace(
+        chosen, rounds=arguments.rounds or chosen.rounds, archived_sources=takes_archived_images(tested.onefold)
+    )
+    launch.ensure_able()
+    folder = arguments.dir.absolute()
+    with workplace.taken(folder, chosen.disk_bytes + launch.SPARE_BYTES) as work:
+        place = launch.place(arguments, work, tested.onefold)
+        facts = launch.facts("bench/images.py", chosen.mode, place, tested.onefold)
+        facts |= settings_of(sides(tested, chosen), chosen)
+        run = Run(facts, chosen)
+        wanted = launch.wanted(rows(chosen), arguments)
+        launch.measure_rows(ImagesBench(place, tested, chosen), wanted, run, arguments.json or folder / "images.json")
+    return show(run, arguments)
+
+
+def settings_of(known, chosen):
+    """Returns what the figures were measured with, by name."""
+    return {
+        "programs": "; ".join(f"`{side.name}`: {side.settings}" for side in known),
+        "sizes": f"up to {chosen.images_max} images of a set, up to {chosen.rounds} rounds",
+    }
+
+
+def show(run, arguments):
+    """Prints the tables, and writes them where that is asked for. Raises BenchError where rows have failed."""
+    say(report.timetable(run))
+    text = f"{report.markdown(run, FORM)}\n\n{all_sides(run)}"
+    print(text)
+    if arguments.update:
+        report.update(arguments.update, text, FORM.begin)
+    if run.failed():
+        raise BenchError(f"these rows failed: {', '.join(run.failed())}")
+    return launch.DONE
+
+
+def all_sides(run):
+    """Returns a table of each side's own figures, of which the first table shows the best one only."""
+    lines = report.table(["what", "side", "figure", "processor time"])
+    for row, series in run.measured:
+        if isinstance(series, NotMeasured):
+            continue
+        for result in series.lines:
+            # Of one side alone, the first table has the figure.
+            for side in by_figure(result) if len(result.samples) > 1 else ():
+                cpu, figure = result.cpu_seconds(side), report.with_unit(result.spread(side), result.line.unit)
+                cpu_text = f"{report.number(cpu[0])} s/{cpu[2]}" if cpu else ""
+                lines.append(report.row_of([f"{row.name}: {result.line.title}", f"`{side}`", figure, cpu_text]))
+    return "All sides, the best one first:\n\n" + "\n".join(lines)
+
+
+def by_figure(result):
+    """Returns the sides of a line, that with the best median first."""
+    return sorted(result.samples, key=lambda side: result.spread(side).median, reverse=result.line.higher_is_better)
+
+
+if __name__ == "__main__":
+    sys.exit(launch.run_program(parse, measure))

@@ -1,0 +1,220 @@
+"""The rows about archives, without an archive to measure."""
+
+import os
+import struct
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import paths
+import common
+import images
+from image_rows import later, paper, rows, stored
+from image_rows.dedup import DEDUPLICATING, Borg
+from image_rows.images import missing_of, paths_of
+from image_rows.line import COLUMNS, ImageLine, ratio, verdict
+from image_rows.packs import ENTRY, FOOTER, DIGEST_BYTES, units_bytes
+from image_rows.plain import PLAIN, root_of
+from image_rows.sides import Onefold, Side, sides
+from lib import report, settings, system
+from lib.measure import Measured, NotMeasured, Sample, Series
+from lib.rows.beside import ONEFOLD
+from lib.runner import Run
+from lib.system import BenchError
+
+EVERY_SIDE = (Onefold, *DEDUPLICATING, *PLAIN)
+
+
+def measured(line, **samples):
+    """Returns a Measured with so many samples of each side."""
+    result = Measured(line)
+    for side, values in samples.items():
+        for value in values:
+            result.add(side, Sample(value))
+    return result
+
+
+class Rows(unittest.TestCase):
+    def test_names_of_rows_and_keys_of_lines_are_told_apart(self):
+        for chosen in settings.IMAGES:
+            common.assert_told_apart(self, rows(chosen))
+
+    def test_bound_and_aim_are_in_order_and_a_ratio_names_what_stands_beside(self):
+        for row in rows(settings.IMAGES.full):
+            for line in row.lines:
+                if line.bound is not None and line.aim is not None:
+                    is_harder = line.aim >= line.bound if line.higher_is_better else line.aim <= line.bound
+                    self.assertTrue(is_harder, line.key)
+                if "x" in line.goals():
+                    self.assertTrue(line.beside, line.key)
+
+    def test_rows_that_wait_for_something_are_never_measured_and_say_why(self):
+        for row in later():
+            self.assertIn("yet", row.why_not(settings.IMAGES.full))
+
+    def test_a_set_that_is_not_built_is_left_out_and_says_how_to_build_it(self):
+        with mock.patch.dict(os.environ, {"ONEFOLD_IMAGES": str(paths.folder(self))}):
+            why = missing_of("builds", settings.IMAGES.full)
+        self.assertEqual(why, 'debian-12-base, debian-12-base-2 of the set not built: run `make corpus '
+                              'SETS="debian-12-base debian-12-base-2"`')
+        self.assertIsNone(missing_of("builds", settings.IMAGES.tiny))
+
+    def test_the_image_that_is_captured_raw_is_no_part_of_its_set(self):
+        names = {path.stem for path in paths_of("distros")}
+        self.assertIn("debian-12-misaligned", names)
+        self.assertNotIn("debian-13-btrfs", names)
+        self.assertEqual([path.stem for path in paths_of("aligned")], ["debian-12-base", "debian-12-misaligned"])
+
+
+class Goals(unittest.TestCase):
+    SMALLER = ImageLine("a", "a", "MiB", higher_is_better=False, bound=0.85, aim=0.75, beside="smallest peer")
+    FASTER = ImageLine("b", "b", "MiB/s", bound=1.0, aim=1.5, beside="fastest peer")
+    ALONE = ImageLine("c", "c", "s", higher_is_better=False, bound=1.0, aim=0.2)
+
+    def test_the_best_other_side_is_the_one_that_counts(self):
+        result = measured(self.SMALLER, onefold=[80], restic=[100], borg=[160])
+        self.assertEqual((ratio(result).median, verdict(result)), (0.8, "bound"))
+        result = measured(self.FASTER, onefold=[300], restic=[100], casync=[200])
+        self.assertEqual((ratio(result).median, verdict(result)), (1.5, "aim"))
+
+    def test_ratios_are_those_of_each_round(self):
+        result = measured(self.FASTER, onefold=[100, 30, 300], restic=[200, 20, 300])
+        self.assertEqual((ratio(result).low, ratio(result).median, ratio(result).high), (0.5, 1.0, 1.5))
+
+    def test_what_falls_short_is_missed_and_what_was_not_measured_passes_nothing(self):
+        self.assertEqual(verdict(measured(self.SMALLER, onefold=[90], restic=[100])), "missed")
+        self.assertEqual(verdict(measured(self.ALONE, onefold=[0.9])), "bound")
+        self.assertEqual(verdict(measured(self.ALONE)), "not measured")
+        # A peer alone, and Onefold alone where something should stand beside it.
+        self.assertEqual(verdict(measured(self.FASTER, restic=[1])), "not measured")
+        self.assertEqual(verdict(measured(self.FASTER, onefold=[1])), "not measured")
+        self.assertEqual(verdict(measured(ImageLine("d", "d", "%"), onefold=[1])), "report")
+
+
+class Table(unittest.TestCase):
+    def run_of(self, *rows_measured):
+        return Run({"when": "now"}, settings.IMAGES.tiny, list(rows_measured), {}, True)
+
+    def test_all_lines_have_all_columns_and_sides_are_listed_best_first(self):
+        row = stored.SetRow(settings.IMAGES.tiny, "derived", "fbs", "a set", (0.85, 0.75), is_equal=False, has_cpu=True)
+        series = Series(row)
+        for side, value in ((ONEFOLD, 2.0), ("restic", 3.0), ("borg", 4.0), ("zstd-1", 5.0)):
+            series.add("derived", side, Sample(value))
+        for key, side in (("derived-cpu-borg", "borg"), ("derived-cpu-zstd", "zstd-1")):
+            series.add(key, ONEFOLD, Sample(1.0))
+            series.add(key, side, Sample(2.0))
+        later_row = next(later())
+        run = self.run_of((row, series), (later_row, NotMeasured("not measured", "no S3")))
+        text = report.markdown(run, images.FORM)
+        common.assert_has_all_columns(self, text, len(COLUMNS) + 4)
+        self.assertEqual(text.count("| not measured |  |  |"), len(later_row.lines))
+        self.assertEqual(text.count("| not measured |  | `"), len(later_row.lines))
+        sides_shown = [line.split("|")[2].strip() for line in images.all_sides(run).splitlines() if "bytes stored" in line]
+        self.assertEqual(sides_shown, ["`onefold`", "`restic`", "`borg`", "`zstd-1`"])
+
+    def test_the_committed_document_takes_the_table(self):
+        common.assert_takes_tables(self, images.PAGE, images.FORM.begin)
+
+
+class Sides(unittest.TestCase):
+    def test_sides_are_told_apart_and_say_their_settings(self):
+        names = [side.name for side in EVERY_SIDE]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertTrue(all(side.settings for side in EVERY_SIDE))
+
+    def test_a_side_whose_program_is_missing_is_left_out(self):
+        with mock.patch("image_rows.sides.shutil.which", side_effect=lambda name: None if name == "borg" else name):
+            names = [side.name for side in sides(SimpleNamespace(onefold="o"), settings.IMAGES.full)]
+        self.assertEqual(names[0], ONEFOLD)
+        self.assertIn("restic-max", names)
+        self.assertFalse([name for name in names if name.startswith("borg")])
+
+    def test_quick_runs_have_defaults_only(self):
+        with mock.patch("image_rows.sides.shutil.which", return_value="there"):
+            names = {side.name for side in sides(SimpleNamespace(onefold="o"), settings.IMAGES.quick)}
+        self.assertTrue({"restic", "borg", "borg-fixed", "casync", "zstd", "zstd-1"} <= names)
+        self.assertFalse({"restic-max", "borg-zstd", "zstd-9-long"} & names)
+
+    def test_words_of_scripts_are_quoted_and_failures_are_heard(self):
+        class Copy(Side):
+            store_script = "cp {image} {folder}/store/{name}"
+            restore_script = "false | cat"
+
+        folder = paths.folder(self)
+        image = folder / "a disk's image"
+        image.write_bytes(bytes(5000))
+        side = Copy(SimpleNamespace(onefold=Path("/one fold")))
+        side.create(folder / "work")
+        side.store(folder / "work", image, "a $(name)")
+        self.assertEqual(side.stored_bytes(folder / "work")[0], 5000)
+        with self.assertRaises(BenchError):
+            side.restore(folder / "work", image, "a", folder / "target")
+
+    def test_a_restored_file_lies_below_the_target_folder_by_its_whole_path(self):
+        side = Borg(SimpleNamespace(onefold="o"))
+        self.assertEqual(side.restored_file(Path("/srv/vm/a.raw"), Path("/t")), Path("/t/srv/vm/a.raw"))
+
+
+class Packs(unittest.TestCase):
+    def archive(self, version=1):
+        folder = paths.folder(self)
+        (folder / "packs" / "w").mkdir(parents=True)
+        (folder / "manifests" / "w").mkdir(parents=True)
+        unit, header = b"u" * 32, b"h" * 32
+        table = ENTRY.pack(unit, 700, 900) + ENTRY.pack(header, 40, 60)
+        units = bytes(64 + 740 + 32)
+        footer = FOOTER.pack(len(table), len(units), 0, version, 0)
+        (folder / "packs" / "w" / "1").write_bytes(units + table + footer + bytes(DIGEST_BYTES))
+        (folder / "packs" / "w" / ".left").write_bytes(b"half")
+        (folder / "manifests" / "w" / "1").write_bytes(b"before" + header + b"after")
+        return folder
+
+    def test_headers_of_chunks_are_told_from_units_by_the_manifests(self):
+        self.assertEqual(units_bytes(self.archive()), 700)
+
+    def test_another_layout_is_no_figure(self):
+        with self.assertRaisesRegex(BenchError, "layout"):
+            units_bytes(self.archive(version=2))
+        self.assertEqual(FOOTER.size, struct.calcsize("<IIIHH"))
+
+
+class Paper(unittest.TestCase):
+    def test_finished_chunks_are_full_and_lose_nothing(self):
+        units = [bytes([number]) * (300 << 10) for number in range(7)]
+        chunks = list(paper.finished_chunks(units))
+        self.assertEqual([len(chunk) >> 10 for chunk in chunks], [900, 900, 300])
+        self.assertEqual(b"".join(chunks), b"".join(units))
+        self.assertEqual(list(paper.finished_chunks([])), [])
+
+    def test_units_lie_at_fixed_places_and_zeros_are_none(self):
+        path = paths.folder(self) / "disk"
+        with open(path, "wb") as file:
+            file.truncate(10 * paper.UNIT_BYTES)
+            file.seek(3 * paper.UNIT_BYTES + 5)
+            file.write(b"a")
+            file.seek(7 * paper.UNIT_BYTES - 1)
+            file.write(b"bc")
+        self.assertEqual(len(list(paper.compressed_units(path))), 3)
+
+    def test_a_chunk_of_the_same_units_is_repeated_and_a_shifted_one_is_not(self):
+        folder, noise = paths.folder(self), os.urandom(4 << 20)
+        for name, content in (("one", noise), ("same", noise), ("shifted", b"x" * 512 + noise)):
+            (folder / name).write_bytes(content)
+        share, more = paper.repeated_chunks([folder / "one", folder / "same"])
+        self.assertAlmostEqual(share, 0.5)
+        self.assertEqual(more["repeated_bytes"] * 2, more["bytes"])
+        self.assertEqual(paper.repeated_chunks([folder / "one", folder / "shifted"])[0], 0.0)
+
+
+class Roots(unittest.TestCase):
+    def test_the_largest_partition_is_the_root(self):
+        table = '{"partitiontable": {"partitions": [{"start": 2048, "size": 10}, {"start": 8192, "size": 99}]}}'
+        said = [SimpleNamespace(text=table), SimpleNamespace(text="xfs\n")]
+        with mock.patch.object(system, "run", side_effect=said):
+            root = root_of(Path("disk.raw"))
+        self.assertEqual((root.start, root.length, root.kind), (8192 * 512, 99 * 512, "xfs"))
+
+
+if __name__ == "__main__":
+    unittest.main()

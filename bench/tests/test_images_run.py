@@ -1,0 +1,28 @@
+"""A whole run of the rows about archives at the tiniest size, as root where there are programs to measure with."""
+
+import unittest
+
+import whole
+
+# One of each class; made-up images stand for all sets.
+ROWS = ("derived", "metadata", "store", "install", "versions", "check", "savings-aligned", "s3", "paper-fbs")
+
+
+@whole.needs_root_and_onefold
+@whole.needs_synthetic
+@whole.needs_programs("mke2fs", "debugfs", "zstd", "fio")
+class WholeRun(whole.WholeRunCase):
+    program = "images.py"
+
+    def test_a_row_of_each_class_can_be_measured(self):
+        out, _ = self.run_to_its_end(*(word for row in ROWS for word in ("--only", row)))
+        self.assertEqual(self.assert_measured("images.json"), {"s3"})
+        self.assertIn("there is no S3 store yet", out)
+        self.assert_nothing_is_left()
+
+    def test_an_interrupted_run_leaves_nothing_behind(self):
+        self.interrupt_once(self.is_mounted, "--only", "versions", "--rounds", "100")
+
+
+if __name__ == "__main__":
+    unittest.main()
