@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-files test-kernel fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-images bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-files test-images test-kernel fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-images bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,7 +38,7 @@ sim: ## Simulates hosts that share one file system, on new seeds, for half an ho
 soak: ## Works in a nearly full pool for hours, with restarts and kills, then compares all. ONEFOLD_SOAK_SECONDS=n.
 	@scripts/long/target.sh soak
 
-kill: ## Kills the daemon under writers, hundreds of times, and looks for what was promised. ONEFOLD_KILL_ROUNDS=n.
+kill: ## Kills the daemon under writers, and verbs of archives, hundreds of times each, and looks for what was promised.
 	@scripts/long/target.sh kill
 
 test-cluster: ## Boots three hosts with one OCFS2 and has them share while they lose power; 45 minutes or more. CLUSTER="facts --hosts 2".
@@ -49,6 +49,9 @@ test-guest: ## Reads guests of all mkfs options, hundreds of dirty images, boots
 
 test-files: ## Shares files of guests while they work; kills each verb, has calls fail, fills disks. ONEFOLD_FILES_SECONDS=n.
 	@scripts/long/target.sh test-files
+
+test-images: ## Puts the corpus and thousands of small disks through an archive, over noise; checks, compares and boots them.
+	@scripts/long/target.sh test-images
 
 test-kernel: ## Boots Debian 12's kernel (6.1) and runs POSIX, clone and kill tests there; ten minutes. CASES="posix killed".
 	@scripts/install-deps.sh build kernel

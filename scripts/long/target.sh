@@ -2,7 +2,7 @@
 # Runs one of the long targets, and ends with its verdict: target.sh NAME [ARGUMENT...]
 #
 # The names are those of `make`: crash, damage, races, sim, soak, kill, fuzz, posix, test-cluster, test-guest,
-# test-files. Installs and builds what the target needs. The last line on standard output is
+# test-files, test-images. Installs and builds what the target needs. The last line on standard output is
 #
 #     NAME: passed, seed N, COUNTS        or        NAME: failed, seed N, COUNTS
 #
@@ -148,10 +148,12 @@ run_soak() {
 run_kill() {
     prepare build test
     build_release
-    local length=(--rounds "${ONEFOLD_KILL_ROUNDS:-400}")
-    [[ -z $limit ]] || length=(--seconds "$(left)")
+    local length=(--rounds "${ONEFOLD_KILL_ROUNDS:-400}") archives=(--kills "${ONEFOLD_IMAGE_KILLS:-300}")
+    [[ -z $limit ]] || length=(--seconds $(($(left) * 2 / 3)))
     logged python3 tests/soak/soak.py "${length[@]}" --round-seconds 2 --pool-mib 256 --full 60 \
         --ends kill,kill-umount,kill-mount,sync-kill --folder "$target" --seed "$seed"
+    [[ -z $limit ]] || archives+=(--seconds "$(left)")
+    logged python3 tests/images/trial.py --parts kills "${archives[@]}" --folder "$target" --seed "$seed"
 }
 
 count_soak() {
@@ -161,7 +163,7 @@ count_soak() {
 }
 
 count_kill() {
-    count_soak
+    printf '%s, %s kills of verbs of an archive\n' "$(count_soak)" "$(grouped "$(last '[0-9]+ kills, [0-9]+ ends')")"
 }
 
 run_fuzz() {
@@ -259,6 +261,35 @@ count_test-files() {
         "$(last '[0-9]+ rounds')" "$(grouped "$(last '[0-9]+ kills')")" "$(grouped "$(last '[0-9]+ faults')")" \
         "$(grouped "$(last '[0-9]+ full')")" "$(grouped "$(last '[0-9]+ passes beside guests')")"
     printf '%s power cuts, %s boots\n' "$(grouped "$(last '[0-9]+ power cuts')")" "$(last '[0-9]+ boots')"
+}
+
+run_test-images() {
+    local small=(cargo test --locked --workspace --lib capture::tests:: -- --nocapture) image images=() boot=()
+    local names=(demo distros ntfs lvm)
+    prepare build test demo corpus
+    build_release
+    # To build all of them takes half an hour: more than there is, where time is limited.
+    if [[ -n $limit ]]; then
+        bench/corpus/corpus.sh build debian-12-base
+    else
+        bench/corpus/corpus.sh build "${names[@]}"
+    fi
+    while read -r image; do
+        [[ ! -f $image ]] || images+=("$image")
+    done < <(bench/corpus/corpus.sh path "${names[@]}")
+    cargo test --locked --workspace --lib --no-run
+    ONEFOLD_SEED=$seed ONEFOLD_IMAGE_TIMES=${ONEFOLD_IMAGE_TIMES:-$(whole_or_round 200 20)} logged "${small[@]}"
+    [[ -z ${ONEFOLD_NO_BOOT-} ]] || boot=(--no-boot)
+    logged python3 tests/images/trial.py --parts disks --images "${images[@]}" "${boot[@]}" --folder "$target" \
+        --seed "$seed"
+}
+
+count_test-images() {
+    # The trial counts from its beginning, tests tell of what each has tried.
+    printf '%s images with %s file systems and %s files, %s boots, %s small file systems and disks\n' \
+        "$(last '[0-9]+ images, [0-9]+ file systems')" "$(last '[0-9]+ file systems, [0-9]+ files')" \
+        "$(grouped "$(last '[0-9]+ files, [0-9]+ boots')")" "$(last '[0-9]+ boots')" \
+        "$(grouped "$(sum '[0-9]+ [a-z ]+ captured and installed over noise')")"
 }
 
 # shellcheck disable=SC2317,SC2329 # The trap calls it.
