@@ -5,7 +5,7 @@
 //! guest: `onefold-guest` provides allocation maps and the owners of blocks. Bytes of an archive are hostile input:
 //! every decoder returns an error with the object's name, and every unit is verified by its name before it is used.
 //!
-//! Modules from the bottom up: `name`, `run`, `format` (every object), `store`, then `archive` with ledger and index,
+//! Modules from the bottom up: `name`, `run`, `signature` and `trust`, `format` (every object), `store`, then `archive` with ledger and index,
 //! `capture` and `install`.
 
 #![forbid(unsafe_code)]
@@ -21,11 +21,13 @@ mod name;
 mod placed;
 mod recent;
 mod run;
+pub mod signature;
 pub mod store;
 #[cfg(test)]
 mod test_images;
 #[cfg(test)]
 mod testing;
+pub mod trust;
 
 pub use disk::ArchivedDisk;
 pub use in_use::{InUse, writer_of};

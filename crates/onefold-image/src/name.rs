@@ -68,6 +68,28 @@ macro_rules! shown_in_hexadecimal {
 
 shown_in_hexadecimal!(ArchiveId, WriterId, UnitName);
 
+impl ObjectId {
+    /// Parses the form in which it is displayed.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<ObjectId> {
+        let (writer, random) = name.split_once('/')?;
+        Some(ObjectId { writer: WriterId(parse_hexadecimal(writer)?), random: parse_hexadecimal(random)? })
+    }
+}
+
+/// Returns the bytes that lower-case hexadecimal digits stand for.
+fn parse_hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() != 2 * N || !text.bytes().all(is_digit) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/", self.writer)?;

@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Command::Share(command) => verbs::share::run(command, talk),
         Command::Image(command) => verbs::image::run(command, talk),
         Command::Archive(command) => verbs::archive::run(&command, talk),
+        Command::Key(command) => verbs::key::run(&command),
         Command::Completions { shell } => verbs::generate::completions(shell),
         Command::ManPages { folder } => verbs::generate::man_pages(&folder),
     };

@@ -101,6 +101,12 @@ pub enum ArchiveError {
         /// Maximum number of units.
         units_max: usize,
     },
+    /// A signature does not belong to the image and the key for which it is stored.
+    #[error("the signature `{name}` is not valid")]
+    BadSignature {
+        /// Name of the signature's object.
+        name: String,
+    },
     /// A value cannot be represented in the format.
     #[error("this cannot be stored")]
     Unstorable(#[from] FormatError),

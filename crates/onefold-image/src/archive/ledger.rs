@@ -95,7 +95,7 @@ pub(super) fn create_exactly(
         match answer {
             Ok(is_ours) => return Ok(is_ours),
             Err(error) if error.had_no_effect() && !may_exist => return Err(error.into()),
-            Err(error) if attempt == ATTEMPTS => return Err(ArchiveError::Doubtful(error)),
+            Err(error) if attempt == ATTEMPTS || error.is_final() => return Err(ArchiveError::Doubtful(error)),
             Err(error) => may_exist |= !error.had_no_effect(),
         }
         if let Some(clock) = clock {

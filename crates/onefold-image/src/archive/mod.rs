@@ -6,8 +6,9 @@ mod error;
 mod index;
 mod ledger;
 mod objects;
-mod probe;
+pub mod probe;
 mod puts;
+mod signatures;
 mod state;
 mod tables;
 mod units;
@@ -178,16 +179,23 @@ impl Archive {
     /// When it is damaged or another, the image was removed meanwhile, or the store fails.
     pub fn manifest(&self, image: &ImageRecord) -> Result<Manifest, ArchiveError> {
         let name = Folder::Manifests.object(image.manifest);
-        let object =
-            read_whole(&*self.store, &name, MANIFEST_BYTES_MAX).map_err(|error| self.of_image(&image.image, error))?;
-        if *blake3::hash(&object).as_bytes() != image.digest {
-            return Err(damaged(&name)(FormatError::Digest { structure: "manifest" }));
-        }
+        let object = self.manifest_object(image)?;
         let manifest = Manifest::decode(self.descriptor.archive, image.manifest, &object).map_err(damaged(&name))?;
         if manifest.image != image.image {
             return Err(damaged(&name)(FormatError::Other { structure: "manifest", what: "its image" }));
         }
         Ok(manifest)
+    }
+
+    /// Returns the bytes of an image's manifest. Verifies that they are those that the ledger names.
+    fn manifest_object(&self, image: &ImageRecord) -> Result<Vec<u8>, ArchiveError> {
+        let name = Folder::Manifests.object(image.manifest);
+        let object =
+            read_whole(&*self.store, &name, MANIFEST_BYTES_MAX).map_err(|error| self.of_image(&image.image, error))?;
+        if *blake3::hash(&object).as_bytes() != image.digest {
+            return Err(damaged(&name)(FormatError::Digest { structure: "manifest" }));
+        }
+        Ok(object)
     }
 
     /// Returns why an image cannot be read: `error`, unless that is for the image's removal since the ledger was read.

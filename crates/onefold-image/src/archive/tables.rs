@@ -109,9 +109,14 @@ pub(super) fn read_table(
     Err(damaged(&name)(FormatError::Length { structure: "pack" }))
 }
 
-/// Returns whether an object is gone, damaged or cannot be read, which other objects may make up for.
+/// Returns whether an object is gone, damaged or cannot be read, which other objects may make up for. A store that
+/// refuses its user, or that did not answer for long, fails as a whole.
 pub(super) fn is_broken(error: &ArchiveError) -> bool {
-    matches!(error, ArchiveError::Store(_) | ArchiveError::Damaged { .. })
+    match error {
+        ArchiveError::Store(error) => !error.is_final(),
+        ArchiveError::Damaged { .. } => true,
+        _ => false,
+    }
 }
 
 /// Returns whether the store fails to read an object, which may be whole.

@@ -148,13 +148,17 @@ impl FaultyStore {
     fn read<T>(&self, name: &str, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         match self.fate() {
             Fate::Whole | Fate::Doubled => call(),
-            _ => Err(StoreError::Io { action: "read", name: name.to_owned(), source: io::Error::other("a fault") }),
+            _ => Err(StoreError::Unavailable {
+                action: "read",
+                name: name.to_owned(),
+                source: io::Error::other("a fault"),
+            }),
         }
     }
 }
 
 fn failure(name: &ObjectName) -> StoreError {
-    StoreError::Io { action: "write", name: name.to_string(), source: io::Error::other("a fault") }
+    StoreError::Unavailable { action: "write", name: name.to_string(), source: io::Error::other("a fault") }
 }
 
 impl Late {

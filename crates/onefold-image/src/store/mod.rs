@@ -17,11 +17,13 @@
 pub(crate) mod faulty;
 mod folder;
 mod memory;
+mod retrying;
 
 pub use folder::FolderStore;
 #[cfg(test)]
 pub(crate) use folder::power_cut;
 pub use memory::MemoryStore;
+pub use retrying::{OnWait, RetryPolicy, RetryingStore};
 
 use std::fmt;
 
@@ -196,6 +198,38 @@ pub enum StoreError {
         /// Why it failed. [`std::io::ErrorKind::Unsupported`] if the store lacks an operation that an archive needs.
         source: std::io::Error,
     },
+    /// The store cannot be reached, or asks its users to wait. The call may have taken effect, and may succeed later.
+    #[error("cannot {action} the object `{name}`: the store does not answer")]
+    Unavailable {
+        /// As in [`StoreError::Io`].
+        action: &'static str,
+        /// The object, or the prefix of a listing.
+        name: String,
+        /// The answer, or the lack of one.
+        source: std::io::Error,
+    },
+    /// The store did not answer for so long that the call is not repeated again. It may have taken effect.
+    #[error("cannot {action} the object `{name}`: gave up waiting for the store")]
+    GaveUp {
+        /// As in [`StoreError::Io`].
+        action: &'static str,
+        /// The object, or the prefix of a listing.
+        name: String,
+        /// The last answer, or the lack of one.
+        source: std::io::Error,
+    },
+    /// The store refused the call, which had no effect.
+    #[error("the store refuses to {action} the object `{name}`: {why}")]
+    Refused {
+        /// As in [`StoreError::Io`].
+        action: &'static str,
+        /// The object, or the prefix of a listing.
+        name: String,
+        /// Why the store refused it, as far as its answer says.
+        why: Refusal,
+        /// The answer.
+        source: std::io::Error,
+    },
     /// The entry with this name in the store is not an object.
     #[error("`{name}` is no object: {what}")]
     Foreign {
@@ -210,7 +244,60 @@ impl StoreError {
     /// Returns whether the call that failed has certainly had no effect, and will have none later.
     #[must_use]
     pub fn had_no_effect(&self) -> bool {
-        matches!(self, StoreError::NotMade { .. })
+        matches!(self, StoreError::NotMade { .. } | StoreError::Refused { .. })
+    }
+
+    /// Returns the error of a call that is not repeated any more.
+    fn given_up(self) -> StoreError {
+        match self {
+            StoreError::Unavailable { action, name, source } => StoreError::GaveUp { action, name, source },
+            error => error,
+        }
+    }
+
+    /// Returns whether it is of no use to repeat the call at once.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, StoreError::GaveUp { .. } | StoreError::Refused { .. })
+    }
+}
+
+/// Why a store refused a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The clocks of this host and of the store differ too much.
+    Clock,
+    /// The store does not know the user, or the secret is wrong.
+    Credentials,
+    /// The credentials were valid for a limited time, which is over.
+    Expired,
+    /// The user may not do this.
+    Denied,
+    /// There is no such bucket.
+    NoBucket,
+    /// The bucket is in another region or behind another address.
+    Elsewhere,
+    /// The store cannot create an object only if it is absent.
+    Condition,
+    /// The store's certificate is not one that this host trusts.
+    Certificate,
+    /// The store's answer has no known reason.
+    Other,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Clock => "the clock of this machine differs too much from that of the store",
+            Refusal::Credentials => "the store does not accept the access key and its secret",
+            Refusal::Expired => "the credentials have expired",
+            Refusal::Denied => "the credentials give no right to do this",
+            Refusal::NoBucket => "there is no such bucket",
+            Refusal::Elsewhere => "the bucket is in another region, or has another address",
+            Refusal::Condition => "it cannot create an object only if it is absent",
+            Refusal::Certificate => "this machine does not trust its certificate",
+            Refusal::Other => "it does not accept the request",
+        })
     }
 }
 

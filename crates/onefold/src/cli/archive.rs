@@ -1,17 +1,20 @@
 //! Arguments of `onefold archive ...`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::place::ArchiveArg;
 use super::values::parse_duration;
 use crate::size::ByteSize;
 
 /// The verbs of `onefold archive`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ArchiveCommand {
-    /// Make a new, empty archive in a folder
+    /// Make a new, empty archive
+    ///
+    /// A folder is made if need be, a bucket is not. Both must hold no archive yet. Tests first whether the store keeps
+    /// the promises on which an archive relies.
     Create(CreateArgs),
     /// Prove that all that the images of an archive need is there, changing nothing
     ///
@@ -24,6 +27,10 @@ pub(crate) enum ArchiveCommand {
     /// Retires units that no image needs, and deletes what was retired at least --delay ago. Captures, installations and
     /// other collections may run at the same time.
     Gc(GcArgs),
+    /// Test what a store can do for an archive, and measure how fast it is
+    ///
+    /// Works with and without an archive in the store. Writes a few objects below `probe/`, and removes them again.
+    Probe(ProbeArgs),
 }
 
 /// How disks are cut into units.
@@ -38,8 +45,8 @@ pub(crate) enum Units {
 /// Arguments of `create`.
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// The folder; it is made if need be, and must hold no archive
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
     /// How disks are cut into units
     #[arg(long, value_enum, default_value_t = Units::Files)]
     pub(crate) unit: Units,
@@ -51,8 +58,8 @@ pub(crate) struct CreateArgs {
 /// Arguments of `check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The archive's folder
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
     /// Also read all stored bytes and compare them with their names
     #[arg(long)]
     pub(crate) data: bool,
@@ -61,8 +68,8 @@ pub(crate) struct CheckArgs {
 /// Arguments of `gc`.
 #[derive(Args, Debug)]
 pub(crate) struct GcArgs {
-    /// The archive's folder
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
     /// Report the bytes that would come free, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -86,6 +93,16 @@ pub(crate) struct GcArgs {
 /// Arguments of `stat`.
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
-    /// The archive's folder
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
+}
+
+/// Arguments of `probe`.
+#[derive(Args, Debug)]
+pub(crate) struct ProbeArgs {
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
+    /// Length of the large objects that are written and read, at most 64M
+    #[arg(long, value_name = "SIZE", default_value = "32M")]
+    pub(crate) size: ByteSize,
 }

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use onefold_image::ImageName;
 
+use super::key::{Acceptance, SigningKey};
+use super::place::ArchiveArg;
 use super::values::{InputFormat, OutputFormat};
 use crate::size::ByteSize;
 
@@ -30,6 +32,14 @@ pub(crate) enum ImageCommand {
     Export(ExportArgs),
     /// Remove versions of an image from an archive; what they alone use stays stored for now
     Rm(RmArgs),
+    /// Sign an image with a secret key
+    ///
+    /// The signature lies beside the image and covers every byte of it. An image may have signatures of several keys.
+    Sign(SignArgs),
+    /// Verify the signatures of an image
+    ///
+    /// Succeeds if one of the keys that are trusted for the name has signed it, or the key that is given.
+    Verify(VerifyArgs),
 }
 
 /// An image, and one of its versions if it is named, as `web` or `web@2`.
@@ -72,8 +82,8 @@ fn parse_name(text: &str) -> Result<ImageName, String> {
 /// Arguments of `capture`.
 #[derive(Args, Debug)]
 pub(crate) struct CaptureArgs {
-    /// The archive's folder
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
     /// The disk: an image file (raw, qcow2, VMDK, or another format that qemu-img reads), or a block device
     #[arg(value_name = "IMAGE", required_unless_present = "each", conflicts_with = "each")]
     pub(crate) source: Option<PathBuf>,
@@ -98,20 +108,25 @@ pub(crate) struct CaptureArgs {
     /// Upper limit of buffers
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     pub(crate) memory: ByteSize,
+    /// Sign each image with this secret key
+    #[arg(long, value_name = "KEY")]
+    pub(crate) sign: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) signing: SigningKey,
 }
 
 /// Arguments of `list`.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
-    /// The archive's folder
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
 }
 
 /// Arguments of `show`.
 #[derive(Args, Debug)]
 pub(crate) struct ShowArgs {
-    /// The archive's folder
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
     /// The image, as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
 }
@@ -130,8 +145,8 @@ pub(crate) enum FreeSectors {
 /// Arguments of `install`.
 #[derive(Args, Debug)]
 pub(crate) struct InstallArgs {
-    /// The archive's folder
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
     /// The image, as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
     /// A disk, a partition or a file; a file that is not there is made
@@ -151,13 +166,15 @@ pub(crate) struct InstallArgs {
     /// Upper limit of buffers
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
+    #[command(flatten)]
+    pub(crate) acceptance: Acceptance,
 }
 
 /// Arguments of `export`.
 #[derive(Args, Debug)]
 pub(crate) struct ExportArgs {
-    /// The archive's folder
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
     /// The image, as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
     /// The image file to make, which must not exist yet; a directory, which takes the image under its own name; or `-`,
@@ -169,16 +186,43 @@ pub(crate) struct ExportArgs {
     /// Upper limit of buffers
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
+    #[command(flatten)]
+    pub(crate) acceptance: Acceptance,
 }
 
 /// Arguments of `rm`.
 #[derive(Args, Debug)]
 pub(crate) struct RmArgs {
-    /// The archive's folder
-    pub(crate) archive: PathBuf,
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
     /// The version to remove, as `web@1`
     #[arg(required = true, value_name = "IMAGE@VERSION")]
     pub(crate) images: Vec<ImageRef>,
+}
+
+/// Arguments of `sign`.
+#[derive(Args, Debug)]
+pub(crate) struct SignArgs {
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
+    /// The image, as `web` (its newest version) or `web@2`
+    pub(crate) image: ImageRef,
+    /// The file of the secret key
+    pub(crate) key: PathBuf,
+    #[command(flatten)]
+    pub(crate) signing: SigningKey,
+}
+
+/// Arguments of `verify`.
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
+    /// The image, as `web` (its newest version) or `web@2`
+    pub(crate) image: ImageRef,
+    /// A public key, as a file or in base 64, instead of those that are trusted
+    #[arg(long)]
+    pub(crate) key: Option<String>,
 }
 
 #[cfg(test)]

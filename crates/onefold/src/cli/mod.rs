@@ -4,6 +4,8 @@ pub(crate) mod analyze;
 pub(crate) mod archive;
 pub(crate) mod guest;
 pub(crate) mod image;
+pub(crate) mod key;
+pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod share;
 pub(crate) mod share_common;
@@ -17,6 +19,7 @@ use analyze::AnalyzeArgs;
 use archive::ArchiveCommand;
 use guest::GuestCommand;
 use image::ImageCommand;
+use key::KeyCommand;
 use pool::PoolCommand;
 use share::ShareCommand;
 
@@ -77,6 +80,9 @@ pub(crate) enum Command {
     /// Work with archives of disk images as a whole
     #[command(subcommand)]
     Archive(ArchiveCommand),
+    /// Make keys that sign images, and tell which keys are trusted
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Print the completion script of a shell
     #[command(hide = true)]
     Completions {

@@ -6,8 +6,9 @@ use onefold_guest::guest::OrderError;
 use onefold_image::archive::ArchiveError;
 use onefold_image::capture::{CaptureError, PlanError};
 use onefold_image::install::{InstallError, TargetError};
-use onefold_image::store::StoreError;
+use onefold_image::store::{Refusal, StoreError};
 use onefold_image::{HeaderError, InUse};
+use onefold_net::NetError;
 
 use super::{Exit, Failure};
 
@@ -34,6 +35,23 @@ impl Failure {
             Some(hint) => failure.hint(hint),
             None => failure,
         }
+    }
+
+    /// Returns the failure of an object store that cannot be used.
+    pub(crate) fn of_net(error: impl Into<String>, cause: &NetError) -> Failure {
+        let (exit, hint) = match cause {
+            NetError::Place { .. } => (Exit::Usage, "a place is `s3://BUCKET` or `s3://BUCKET/PREFIX`"),
+            NetError::Endpoint { .. } => (Exit::Usage, "give an address such as `https://s3.example.com`"),
+            NetError::PlainHttp { .. } => {
+                (Exit::Usage, "use `https://`; --allow-http sends the content of disks so that others may read it")
+            }
+            NetError::NoCredentials | NetError::HalfCredentials { .. } => {
+                (Exit::Failed, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write them into ~/.aws/credentials")
+            }
+            NetError::File { .. } | NetError::Content { .. } => (Exit::Failed, "check the file, or name another one"),
+            NetError::Client(_) => (Exit::Failed, "check --ca, and that the system has certificates"),
+        };
+        Failure { exit, ..Failure::new(error) }.because(cause).hint(hint)
     }
 
     /// Returns the failure that a header of a chunk is that makes no sense.
@@ -142,12 +160,21 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
         },
         ArchiveError::NoArchive => (Exit::Failed, Some("check the path; `onefold archive create` makes a new archive")),
         ArchiveError::NotEmpty { .. } => (Exit::Failed, Some("give an empty folder, or one that is not there yet")),
-        ArchiveError::Unfit { .. } => (Exit::Failed, Some("put the archive on another file system")),
+        ArchiveError::Unfit { .. } => (
+            Exit::Failed,
+            Some(
+                "put the archive on another file system or server; --one-writer allows a server that creates objects \
+                 twice, if you promise that there is one writer at a time",
+            ),
+        ),
         ArchiveError::NoImage { .. } | ArchiveError::Removed { .. } => {
             (Exit::Failed, Some("`onefold image list` shows what is there"))
         }
         ArchiveError::Retired(_) | ArchiveError::GivenUp { .. } => {
             (Exit::Failed, Some("run the command again; no other run uses what this one stored"))
+        }
+        ArchiveError::BadSignature { .. } => {
+            (Exit::Damage, Some("delete the object of the signature, and sign the image again"))
         }
         ArchiveError::TooLarge { .. } => (Exit::Failed, Some("begin another archive")),
         ArchiveError::Unstorable(_) | ArchiveError::System { .. } => (Exit::Failed, None),
@@ -168,6 +195,34 @@ fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
             ),
             _ => (Exit::Failed, Some("the kernel's log (`dmesg`) may tell more about the disk")),
         },
+        StoreError::Unavailable { .. } | StoreError::GaveUp { .. } => (
+            Exit::Failed,
+            Some("check the address of the server and the network; --patience waits longer for a server"),
+        ),
+        StoreError::Refused { why, action, .. } => (Exit::Failed, Some(explain_refusal(*why, action))),
+    }
+}
+
+fn explain_refusal(why: Refusal, action: &str) -> &'static str {
+    match why {
+        Refusal::Clock => "set the clock of this machine, as with `timedatectl set-ntp true`",
+        Refusal::Credentials => {
+            "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in ~/.aws/credentials"
+        }
+        Refusal::Expired => "get new credentials and run the command again",
+        Refusal::Denied if action == "list" => "give the user the right to list the bucket (`s3:ListBucket`)",
+        Refusal::Denied if action == "read" => {
+            "give the user the right to read objects (`s3:GetObject`), and to list them"
+        }
+        Refusal::Denied if action == "remove" => "give the user the right to delete objects (`s3:DeleteObject`)",
+        Refusal::Denied => "give the user the right to write objects (`s3:PutObject`)",
+        Refusal::NoBucket => "make the bucket first, or check its name and --endpoint",
+        Refusal::Elsewhere => "give the bucket's own region with --region, and its server with --endpoint",
+        Refusal::Condition => {
+            "use a server that supports `If-None-Match`; or promise one writer at a time with --one-writer"
+        }
+        Refusal::Certificate => "give the certificate of its authority with --ca",
+        Refusal::Other => "check the address of the server with --endpoint",
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod image;
 mod images;
 mod import;
 mod in_use;
+pub(crate) mod key;
 mod ls;
 mod mount;
 mod run_meter;

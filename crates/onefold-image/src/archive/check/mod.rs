@@ -390,8 +390,11 @@ fn cause(error: &ArchiveError) -> String {
     match error {
         ArchiveError::Damaged { source, .. } => source.to_string(),
         ArchiveError::Store(StoreError::Missing(_)) => "it is missing".to_owned(),
-        ArchiveError::Store(StoreError::Io { source, .. }) => format!("it cannot be read: {source}"),
+        ArchiveError::Store(
+            StoreError::Io { source, .. } | StoreError::Unavailable { source, .. } | StoreError::GaveUp { source, .. },
+        ) => format!("it cannot be read: {source}"),
         ArchiveError::Store(StoreError::NotMade { source, .. }) => format!("it cannot be made: {source}"),
+        ArchiveError::Store(StoreError::Refused { why, .. }) => format!("it cannot be read: {why}"),
         ArchiveError::Store(StoreError::Foreign { what, .. }) => format!("it cannot be read: {what}"),
         other => other.to_string(),
     }

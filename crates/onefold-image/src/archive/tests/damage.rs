@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::store::Refusal;
 use crate::store::faulty::FaultyStore;
 
 type Objects = BTreeMap<ObjectName, Vec<u8>>;
@@ -389,9 +390,53 @@ fn a_check_that_the_store_fails_ends() {
                 assert!(call > 8, "{call}");
                 break;
             }
-            Err(error) => assert!(matches!(error, ArchiveError::Store(StoreError::Io { .. })), "{error}"),
+            Err(error) => assert!(matches!(error, ArchiveError::Store(StoreError::Unavailable { .. })), "{error}"),
         }
     }
+}
+
+/// A store that no longer accepts its user when packs are read.
+#[derive(Debug)]
+struct Refusing(MemoryStore);
+
+impl Store for Refusing {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        if name.as_str().starts_with("packs/") {
+            let (name, source) = (name.to_string(), std::io::Error::other("403"));
+            return Err(StoreError::Refused { action: "read", name, why: Refusal::Expired, source });
+        }
+        self.0.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.0.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.0.create(name, bytes)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.0.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.0.delete(name)
+    }
+}
+
+#[test]
+fn a_store_that_refuses_its_user_is_no_damage() {
+    let (objects, images) = sample();
+    let archive = Archive::open(Arc::new(Refusing(MemoryStore::of(objects)))).unwrap();
+    let is_refusal =
+        |error: &ArchiveError| matches!(error, ArchiveError::Store(StoreError::Refused { why: Refusal::Expired, .. }));
+    for data in [false, true] {
+        let error = archive.check(CheckOptions { data }, &mut |_, _| ()).unwrap_err();
+        assert!(is_refusal(&error), "{error}");
+    }
+    let error = contents(&archive, &images[0].0).unwrap_err();
+    assert!(is_refusal(&error), "{error}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod collect;
 mod damage;
 mod faults;
 mod ledger;
+mod signatures;
 
 use std::path::Path;
 use std::sync::Arc;

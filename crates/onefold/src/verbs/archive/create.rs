@@ -1,14 +1,13 @@
 //! `onefold archive create`
 
-use std::sync::Arc;
-
 use onefold_block::Show;
 use onefold_block::random::SystemRandom;
-use onefold_image::archive::Archive;
+use onefold_image::archive::probe::race;
+use onefold_image::archive::{Archive, ArchiveError};
 use onefold_image::format::descriptor::UnitKind;
-use onefold_image::store::FolderStore;
 use serde_json::json;
 
+use super::place::Place;
 use crate::cli::archive::{CreateArgs, Units};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, machine_name};
@@ -27,9 +26,14 @@ pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
     let cannot = || format!("cannot create an archive in `{}`", path.shown());
     let units = units_of(arguments)
         .ok_or_else(|| Failure::usage(cannot()).because_of("the length of a unit is a power of two from 4K to 1M"))?;
-    let store = FolderStore::create(path).map_err(|error| Failure::of_archive(cannot(), &error.into()))?;
-    let archive = Archive::create(Arc::new(store), units, &SystemRandom);
-    let archive = archive.map_err(|error| Failure::of_archive(cannot(), &error))?;
+    let store = Place::from(path).create()?;
+    let failed = |error: ArchiveError| Failure::of_archive(cannot(), &error);
+    // A store with objects is refused below, and keeps the objects that it has.
+    let is_empty = store.list("", None).map_err(|error| failed(error.into()))?.is_empty();
+    if is_empty && !arguments.archive.store.one_writer {
+        race(&*store, &SystemRandom).map_err(failed)?;
+    }
+    let archive = Archive::create(store, units, &SystemRandom).map_err(failed)?;
     let (cut, unit_bytes) = kind_text(units);
     let text = format!("created an archive in {}: units of up to {} {cut}", path.shown(), human(unit_bytes.into()));
     let json = json!({

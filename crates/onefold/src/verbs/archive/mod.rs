@@ -3,15 +3,16 @@
 mod check;
 mod create;
 mod gc;
+pub(crate) mod place;
+mod probe;
 mod stat;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use onefold_block::Show;
 use onefold_image::archive::Archive;
-use onefold_image::store::FolderStore;
 
+use self::place::Place;
 use crate::cli::Talk;
 use crate::cli::archive::ArchiveCommand;
 use crate::failure::{Failure, Outcome};
@@ -24,15 +25,15 @@ pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
         ArchiveCommand::Check(arguments) => check::run(arguments, talk),
         ArchiveCommand::Stat(arguments) => stat::run(arguments),
         ArchiveCommand::Gc(arguments) => gc::run(arguments, talk),
+        ArchiveCommand::Probe(arguments) => probe::run(arguments),
     }
 }
 
-/// Opens the archive in a folder.
-pub(super) fn open(path: &Path) -> Outcome<Arc<Archive>> {
-    let cannot = || format!("cannot open the archive `{}`", path.shown());
-    let store = FolderStore::open(path).map_err(|error| Failure::of_archive(cannot(), &error.into()))?;
-    match Archive::open(Arc::new(store)) {
+/// Opens an archive: a folder, or a part of a bucket.
+pub(super) fn open<'a>(place: impl Into<Place<'a>>) -> Outcome<Arc<Archive>> {
+    let place = place.into();
+    match Archive::open(place.open()?) {
         Ok(archive) => Ok(Arc::new(archive)),
-        Err(error) => Err(Failure::of_archive(cannot(), &error)),
+        Err(error) => Err(Failure::of_archive(format!("cannot open the archive `{}`", place.path.shown()), &error)),
     }
 }

@@ -12,10 +12,11 @@ use crate::output::{Report, TextTable, machine_name};
 use crate::size::{grouped, human};
 
 /// The kinds of objects, by the beginning of their names, and what they are called here.
-const KINDS: [(&str, &str); 5] = [
+const KINDS: [(&str, &str); 6] = [
     ("packs/", "units in packs"),
     ("manifests/", "manifests"),
     ("segments/", "index"),
+    ("signatures/", "signatures"),
     ("ledger/", "ledger"),
     ("descriptor", "descriptor"),
 ];

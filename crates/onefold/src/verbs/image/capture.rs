@@ -10,13 +10,15 @@ use onefold_block::Show;
 use onefold_block::clock::{Clock, SystemClock};
 use onefold_block::random::SystemRandom;
 use onefold_disk::ImageFormat;
-use onefold_image::ImageName;
 use onefold_image::archive::Archive;
 use onefold_image::capture::{self, CaptureError, CaptureOptions, Captured, MEMORY_BYTES_MIN, Scope, capture};
 use onefold_image::format::manifest::Totals;
+use onefold_image::signature::SecretKey;
+use onefold_image::{ImageName, ImageVersion};
 use serde_json::{Value, json};
 
 use super::list::json_of;
+use super::signed;
 use super::source::Source;
 use crate::cli::Talk;
 use crate::cli::image::CaptureArgs;
@@ -28,6 +30,7 @@ use crate::progress::Meter;
 use crate::size::human;
 use crate::verbs::archive;
 use crate::verbs::images::{self, FoundImage};
+use crate::verbs::key::secret;
 
 /// Endings of image files, which are no part of an image's name.
 const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd", "img", "raw"];
@@ -64,7 +67,10 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
         (None, Some(folder)) => each(folder, &arguments.archive, &mut failed)?,
         (None, None) => Vec::new(),
     };
-    let work = Work { archive: &*archive::open(&arguments.archive)?, arguments, talk, interrupt: Interrupt::watch() };
+    // A key that cannot be used is found out before the work.
+    let key = arguments.sign.as_deref().map(|key| secret::open(key, arguments.signing.password_file.as_deref()));
+    let archive = archive::open(&arguments.archive)?;
+    let work = Work { archive: &archive, arguments, key: key.transpose()?, talk, interrupt: Interrupt::watch() };
     let mut done = Vec::new();
     let mut wanted = wanted.into_iter();
     for wanted in wanted.by_ref() {
@@ -149,6 +155,8 @@ fn name_of(path: &Path) -> Outcome<ImageName> {
 struct Work<'a> {
     archive: &'a Archive,
     arguments: &'a CaptureArgs,
+    /// The key that signs the images.
+    key: Option<SecretKey>,
     talk: Talk,
     interrupt: Interrupt,
 }
@@ -181,19 +189,37 @@ impl Work<'_> {
         let captured = capture(self.archive, &mut writer, disk, &options, &meter.on_progress());
         meter.finish();
         match captured {
-            Ok(captured) => Ok(Done {
-                path: path.clone(),
-                captured,
-                format: source.format,
-                is_clone: source.is_clone(),
-                seconds: started.elapsed().as_secs_f64(),
-            }),
+            Ok(captured) => {
+                self.sign(&captured)?;
+                Ok(Done {
+                    path: path.clone(),
+                    captured,
+                    format: source.format,
+                    is_clone: source.is_clone(),
+                    seconds: started.elapsed().as_secs_f64(),
+                })
+            }
             Err(CaptureError::Changed) => Err(source.has_changed(path)),
             // A file that becomes shorter has changed, too.
             Err(CaptureError::Disk(_) | CaptureError::Guest(_) | CaptureError::Plan(_)) if !source.is_unchanged() => {
                 Err(source.has_changed(path))
             }
             Err(error) => Err(Failure::of_capture(cannot(), &error)),
+        }
+    }
+
+    /// Signs a captured image, if a key is given.
+    fn sign(&self, captured: &Captured) -> Outcome<()> {
+        let Some(key) = &self.key else {
+            return Ok(());
+        };
+        let ImageVersion { name, version } = &captured.image;
+        let cannot = || Failure::new(format!("captured `{}`, but cannot sign it", captured.image));
+        let record = self.archive.find(name, Some(*version));
+        let record = record.ok_or_else(|| cannot().because_of("it was removed meanwhile"))?;
+        match signed::sign(self.archive, &record, key) {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.wrap(cannot().error).hint("`onefold image sign` signs it later")),
         }
     }
 

@@ -13,7 +13,7 @@ use onefold_image::install::{FileTarget, Free, InstallOptions, install};
 use serde_json::{Value, json};
 
 use super::install::memory;
-use super::{find_manifest, threads};
+use super::{find_manifest, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::ExportArgs;
 use crate::cli::values::OutputFormat;
@@ -33,6 +33,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = memory(arguments.memory.0)?;
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
+    signed::require(&archive, &record, arguments.acceptance)?;
     let cache_bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
     let disk = ArchivedDisk::new(Arc::clone(&archive), manifest.clone(), cache_bytes);
     let meter = Meter::new(format!("exporting {}", record.image), talk.quiet, Interrupt::watch());

@@ -10,7 +10,7 @@ use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{Content, FileTarget, Free, InstallError, InstallOptions, Installed, Target, install};
 use serde_json::json;
 
-use super::{find_manifest, partitions, threads};
+use super::{find_manifest, partitions, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
 use crate::failure::{Failure, Left, Outcome};
@@ -32,6 +32,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = memory(arguments.memory.0)?;
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
+    signed::require(&archive, &record, arguments.acceptance)?;
     let work = Work {
         archive: &archive,
         manifest: &manifest,

@@ -4,6 +4,7 @@ use onefold_image::ImageVersion;
 use onefold_image::format::manifest::Manifest;
 use serde_json::{Value, json};
 
+use super::signed::{Signer, Signers};
 use crate::calendar;
 use crate::cli::image::ListArgs;
 use crate::failure::{Failure, Outcome};
@@ -13,15 +14,17 @@ use crate::verbs::archive;
 
 pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
     let archive = archive::open(&arguments.archive)?;
+    let signers = Signers::read(&archive)?;
     let mut images = Vec::new();
     for record in archive.images() {
         let manifest = archive
             .manifest(&record)
             .map_err(|error| Failure::of_archive(format!("cannot read the image `{}`", record.image), &error))?;
-        images.push((record, manifest));
+        let signers = signers.of(&archive, &record)?;
+        images.push((record, manifest, signers));
     }
-    let mut table = TextTable::new(["image", "captured (UTC)", "size", "data", "new", "stored"]);
-    for (record, manifest) in &images {
+    let mut table = TextTable::new(["image", "captured (UTC)", "size", "data", "new", "stored", "signed by"]);
+    for (record, manifest, signers) in &images {
         table.row([
             record.image.to_string(),
             calendar::minute(manifest.captured.seconds),
@@ -29,13 +32,21 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
             human(manifest.totals.data_bytes),
             human(manifest.totals.new_bytes),
             human(manifest.totals.stored_bytes),
+            signers.iter().map(Signer::text).collect::<Vec<String>>().join(", "),
         ]);
     }
     let text = match images.is_empty() {
         true => "no images".to_owned(),
         false => table.to_string(),
     };
-    let images: Vec<Value> = images.iter().map(|(record, manifest)| json_of(&record.image, manifest)).collect();
+    let images: Vec<Value> = images
+        .iter()
+        .map(|(record, manifest, signers)| {
+            let mut json = json_of(&record.image, manifest);
+            json["signers"] = signers.iter().map(Signer::json).collect();
+            json
+        })
+        .collect();
     Ok(Report::done(text, json!({ "images": images })))
 }
 

@@ -7,6 +7,8 @@ mod list;
 mod partitions;
 mod rm;
 mod show;
+mod sign;
+mod signed;
 mod source;
 
 use std::path::Path;
@@ -29,6 +31,8 @@ pub(crate) fn run(command: ImageCommand, talk: Talk) -> Outcome<Report> {
         ImageCommand::Install(arguments) => install::run(&arguments, talk),
         ImageCommand::Export(arguments) => export::run(&arguments, talk),
         ImageCommand::Rm(arguments) => rm::run(&arguments),
+        ImageCommand::Sign(arguments) => sign::sign(&arguments),
+        ImageCommand::Verify(arguments) => sign::verify(&arguments),
     }
 }
 

@@ -1,0 +1,279 @@
+//! A store that repeats calls while the store below it does not answer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_block::{Clock, Random, Timestamp};
+
+use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
+
+/// How long calls are repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Pause before the first repetition. Each further pause is twice as long.
+    pub first_pause: Duration,
+    /// Upper bound of a pause.
+    pub longest_pause: Duration,
+    /// Time since the first failure after which a call is not repeated again.
+    pub patience: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// Returns a policy that outlasts ten minutes without a network.
+    fn default() -> RetryPolicy {
+        RetryPolicy {
+            first_pause: Duration::from_millis(200),
+            longest_pause: Duration::from_secs(20),
+            patience: Duration::from_secs(900),
+        }
+    }
+}
+
+/// Receives the error of a call before the pause that precedes its repetition.
+pub type OnWait = Box<dyn Fn(&StoreError, Duration) + Send + Sync>;
+
+/// A store that repeats calls which fail with [`StoreError::Unavailable`], after pauses that grow up to a bound. Half of
+/// each pause is random, so that hosts that lost a store at the same time do not return to it at the same time.
+///
+/// A repeated creation may find the object of its own earlier attempt, and then returns [`Created::Exists`]. The contract
+/// of [`Store::create`] allows that: its caller compares the bytes.
+pub struct RetryingStore {
+    inner: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    policy: RetryPolicy,
+    on_wait: OnWait,
+}
+
+impl fmt::Debug for RetryingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetryingStore")
+            .field("inner", &self.inner)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RetryingStore {
+    /// Returns a store that repeats calls on `inner`.
+    #[must_use]
+    pub fn new(
+        inner: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        policy: RetryPolicy,
+        on_wait: OnWait,
+    ) -> RetryingStore {
+        RetryingStore { inner, clock, random, policy, on_wait }
+    }
+
+    /// Calls until the answer is not [`StoreError::Unavailable`], or patience ends.
+    fn repeat<T>(&self, call: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let mut began = None;
+        let mut pause = self.policy.first_pause.min(self.policy.longest_pause);
+        loop {
+            let error = match (call(), began) {
+                (Err(error @ StoreError::Unavailable { .. }), _) => error,
+                // An earlier attempt may have taken effect, so a refusal no longer says that nothing happened.
+                (Err(StoreError::Refused { action, name, source, .. }), Some(_)) => {
+                    return Err(StoreError::GaveUp { action, name, source });
+                }
+                (Err(StoreError::NotMade { name, source }), Some(_)) => {
+                    return Err(StoreError::GaveUp { action: "create", name, source });
+                }
+                (answer, _) => return answer,
+            };
+            let now = self.clock.monotonic();
+            let waited = now.saturating_sub(*began.get_or_insert(now));
+            let left = self.policy.patience.saturating_sub(waited);
+            if left.is_zero() {
+                return Err(error.given_up());
+            }
+            let chosen = self.jitter(pause).min(left);
+            (self.on_wait)(&error, chosen);
+            self.clock.sleep(chosen);
+            pause = pause.saturating_mul(2).min(self.policy.longest_pause);
+        }
+    }
+
+    /// Returns half of a pause plus a random part of the other half. Without randomness, returns the whole pause.
+    fn jitter(&self, pause: Duration) -> Duration {
+        let mut bytes = [0; 4];
+        match self.random.fill(&mut bytes) {
+            Ok(()) => pause / 2 + (pause / 2).mul_f64(f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)),
+            Err(_) => pause,
+        }
+    }
+}
+
+impl Store for RetryingStore {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        self.repeat(|| self.inner.get(name, range))
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.repeat(|| self.inner.put(name, parts))
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.repeat(|| self.inner.create(name, bytes))
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.repeat(|| self.inner.list(prefix, after))
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.repeat(|| self.inner.delete(name))
+    }
+
+    fn remove_leftovers(&self, before: Timestamp) -> Result<u64, StoreError> {
+        self.repeat(|| self.inner.remove_leftovers(before))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use onefold_block::clock::ManualClock;
+    use onefold_block::random::SeededRandom;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::store::faulty::FaultyStore;
+    use crate::store::{MemoryStore, Refusal};
+
+    fn name() -> ObjectName {
+        ObjectName::new("packs/00/11").unwrap()
+    }
+
+    /// A store without a network until a moment of its clock.
+    #[derive(Debug)]
+    struct Cut {
+        inner: MemoryStore,
+        clock: Arc<ManualClock>,
+        until: Duration,
+        /// Whether calls take effect although their answers are lost.
+        takes_effect: bool,
+        refuses: bool,
+    }
+
+    impl Cut {
+        fn answer<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+            let (action, name) = ("reach", "packs/00/11".to_owned());
+            if self.clock.monotonic() >= self.until {
+                if self.refuses {
+                    let (why, source) = (Refusal::Denied, io::Error::other("403"));
+                    return Err(StoreError::Refused { action, name, why, source });
+                }
+                return call();
+            }
+            if self.takes_effect {
+                call()?;
+            }
+            Err(StoreError::Unavailable { action, name, source: io::Error::other("no network") })
+        }
+    }
+
+    impl Store for Cut {
+        fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+            self.answer(|| self.inner.get(name, range))
+        }
+        fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+            self.answer(|| self.inner.put(name, parts))
+        }
+        fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+            self.answer(|| self.inner.create(name, bytes))
+        }
+        fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+            self.answer(|| self.inner.list(prefix, after))
+        }
+        fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+            self.answer(|| self.inner.delete(name))
+        }
+    }
+
+    /// Pauses before repetitions.
+    type Pauses = Arc<Mutex<Vec<Duration>>>;
+
+    fn cut(seconds: u64, takes_effect: bool, refuses: bool) -> (RetryingStore, Pauses, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::starting_at(1000));
+        let until = clock.monotonic() + Duration::from_secs(seconds);
+        let inner = Cut { inner: MemoryStore::default(), clock: Arc::clone(&clock), until, takes_effect, refuses };
+        let pauses = Pauses::default();
+        let noted = Arc::clone(&pauses);
+        let store = RetryingStore::new(
+            Arc::new(inner),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            Arc::new(SeededRandom::new(7)),
+            RetryPolicy::default(),
+            Box::new(move |_, pause| noted.lock().push(pause)),
+        );
+        (store, pauses, clock)
+    }
+
+    #[test]
+    fn ten_minutes_without_a_network_are_waited_for_in_growing_uneven_pauses() {
+        let (store, pauses, _) = cut(600, false, false);
+        store.put(&name(), &[b"pack"]).unwrap();
+        assert_eq!(store.get(&name(), ByteRange::Whole).unwrap(), b"pack");
+        let pauses = pauses.lock().clone();
+        let total: Duration = pauses.iter().sum();
+        assert!((600..640).contains(&total.as_secs()), "{total:?}");
+        assert!(pauses.len() < 100, "{}", pauses.len());
+        assert!(pauses[0] <= Duration::from_millis(200));
+        assert!(pauses.iter().all(|pause| *pause <= Duration::from_secs(20)), "{pauses:?}");
+        let late = &pauses[10..];
+        assert!(late.iter().all(|pause| *pause >= Duration::from_secs(10)), "{late:?}");
+        assert!(late.windows(2).any(|two| two[0] != two[1]), "{late:?}");
+    }
+
+    #[test]
+    fn patience_has_an_end() {
+        let (store, _, clock) = cut(u64::from(u32::MAX), false, false);
+        let began = clock.monotonic();
+        let error = store.list("", None).unwrap_err();
+        assert!(matches!(error, StoreError::GaveUp { .. }), "{error}");
+        let waited = clock.monotonic() - began;
+        assert!((900..901).contains(&waited.as_secs()), "{waited:?}");
+    }
+
+    #[test]
+    fn a_creation_whose_answer_was_lost_finds_its_own_object() {
+        let (store, _, _) = cut(1, true, false);
+        assert_eq!(store.create(&name(), b"entry").unwrap(), Created::Exists);
+        assert_eq!(store.get(&name(), ByteRange::Whole).unwrap(), b"entry");
+    }
+
+    #[test]
+    fn a_refusal_ends_a_call_at_once_and_is_in_doubt_after_a_lost_answer() {
+        let (store, pauses, _) = cut(0, false, true);
+        assert!(matches!(store.create(&name(), b"x"), Err(StoreError::Refused { .. })));
+        assert!(pauses.lock().is_empty());
+        let (store, _, _) = cut(1, true, true);
+        assert!(matches!(store.create(&name(), b"x"), Err(StoreError::GaveUp { .. })));
+    }
+
+    #[test]
+    fn lost_late_and_doubled_answers_are_repeated_until_all_objects_are_there() {
+        for seed in 0..50 {
+            let memory = Arc::new(MemoryStore::default());
+            let faulty = FaultyStore::new(Arc::clone(&memory) as Arc<dyn Store>, Arc::default(), seed, 3);
+            let store = RetryingStore::new(
+                Arc::new(faulty),
+                Arc::new(ManualClock::starting_at(0)),
+                Arc::new(SeededRandom::new(seed)),
+                RetryPolicy::default(),
+                Box::new(|_, _| {}),
+            );
+            for number in 0..20_u8 {
+                let name = ObjectName::new(&format!("packs/00/{number:02}")).unwrap();
+                store.put(&name, &[&[number]]).unwrap();
+                assert_eq!(store.get(&name, ByteRange::Whole).unwrap(), [number]);
+            }
+            assert_eq!(store.list("packs/", None).unwrap().len(), 20);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Errors before the first request.
+
+use std::path::PathBuf;
+
+use onefold_block::Show;
+
+/// Why a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NetError {
+    /// The place of an archive makes no sense.
+    #[error("`{text}` is not the place of an archive in a bucket: {what}")]
+    Place {
+        /// The place as it was given.
+        text: String,
+        /// Its fault.
+        what: &'static str,
+    },
+    /// The address of a server makes no sense.
+    #[error("`{text}` is not the address of a server: {what}")]
+    Endpoint {
+        /// The address as it was given.
+        text: String,
+        /// Its fault.
+        what: &'static str,
+    },
+    /// A plain connection would send the content of disks over a network.
+    #[error("`{text}` is a plain connection to another machine")]
+    PlainHttp {
+        /// The address.
+        text: String,
+    },
+    /// There are no credentials.
+    #[error("there are no credentials for the store")]
+    NoCredentials,
+    /// Only one of access key and secret is there.
+    #[error("{place} has {has}, but no {lacks}")]
+    HalfCredentials {
+        /// Where they were found.
+        place: String,
+        /// The part that is there.
+        has: &'static str,
+        /// The part that is missing.
+        lacks: &'static str,
+    },
+    /// A file of settings, credentials or certificates cannot be read.
+    #[error("cannot read `{}`", .path.shown())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file does not contain what it should.
+    #[error("`{}` {what}", .path.shown())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Its fault.
+        what: String,
+    },
+    /// The client cannot be made.
+    #[error("cannot prepare connections: {0}")]
+    Client(String),
+}

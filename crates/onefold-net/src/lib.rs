@@ -1,0 +1,23 @@
+//! The network edge of the archive of disk images: a [store](onefold_image::store::Store) in an S3 bucket.
+//!
+//! The library below is asynchronous; nothing above this crate is. Each [`S3Store`] owns a small runtime, and its calls
+//! block the thread that makes them. The crate knows no format of the archive, and decides nothing about what is sent.
+//! Repetition of calls is not its task either: `onefold_image::store::RetryingStore` does that, by a policy that the
+//! simulation can test.
+//!
+//! Modules from the bottom up: `ini`, `place` (the names of buckets), `settings` (address, region, credentials, from
+//! options and the usual files), `answer` (what an error of the library means), `s3` (the store).
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod error;
+mod ini;
+mod place;
+mod s3;
+mod settings;
+
+pub use error::NetError;
+pub use place::S3Place;
+pub use s3::S3Store;
+pub use settings::{Environment, Options, Settings};

@@ -1,0 +1,66 @@
+//! Arguments of `onefold key ...`, and of the verbs of images that sign and verify.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// The verbs of `onefold key`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a pair of keys: one that signs images, and one that verifies their signatures
+    ///
+    /// The files have the form of minisign. A password protects the secret key.
+    Create(CreateArgs),
+    /// Trust a key for the images of some names
+    ///
+    /// Once any key is trusted, `image install` and `image export` refuse images that no key has signed which is trusted
+    /// for their names.
+    Trust(TrustArgs),
+    /// List the keys that are trusted
+    List,
+}
+
+/// Arguments of `create`.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// The file of the secret key to make; the public key gets the same name with `.pub`
+    pub(crate) file: PathBuf,
+    /// Protect the secret key by nothing but the permissions of its file
+    #[arg(long, conflicts_with = "password_file")]
+    pub(crate) no_password: bool,
+    /// Take the password from the first line of a file instead of the terminal
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+/// Arguments of `trust`.
+#[derive(Args, Debug)]
+pub(crate) struct TrustArgs {
+    /// The public key: its file, or the key itself in base 64
+    pub(crate) key: String,
+    /// The names of the images that the key may sign; `*` stands for any characters
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// What to write beside the key, for example who has it
+    #[arg(long, default_value = "")]
+    pub(crate) note: String,
+}
+
+/// A secret key that signs an image.
+#[derive(Args, Debug)]
+pub(crate) struct SigningKey {
+    /// Take the password of the key from the first line of a file instead of the terminal
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+/// Which images a verb accepts.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Acceptance {
+    /// Take the image although no trusted key has signed it
+    #[arg(long)]
+    pub(crate) unsigned: bool,
+    /// Refuse the image if its version is lower, for example that of an archive that was put back
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) at_least: Option<u32>,
+}

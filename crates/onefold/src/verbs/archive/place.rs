@@ -1,0 +1,121 @@
+//! The store of an archive: a folder, or a part of a bucket.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use onefold_block::Show;
+use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
+use onefold_block::shown::ShownText;
+use onefold_image::store::{FolderStore, OnWait, RetryPolicy, RetryingStore, Store};
+use onefold_net::{Options, S3Place, S3Store, Settings};
+
+use crate::cli::place::{ArchiveArg, StoreOptions};
+use crate::failure::{Failure, Outcome};
+
+/// Where an archive is, and how its store is reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) path: &'a Path,
+    /// `None` where the command line has no options of stores.
+    options: Option<&'a StoreOptions>,
+}
+
+impl<'a> From<&'a ArchiveArg> for Place<'a> {
+    fn from(argument: &'a ArchiveArg) -> Place<'a> {
+        Place { path: &argument.archive, options: Some(&argument.store) }
+    }
+}
+
+impl<'a> From<&'a Path> for Place<'a> {
+    fn from(path: &'a Path) -> Place<'a> {
+        Place { path, options: None }
+    }
+}
+
+impl<'a> From<&'a PathBuf> for Place<'a> {
+    fn from(path: &'a PathBuf) -> Place<'a> {
+        Place { path, options: None }
+    }
+}
+
+impl Place<'_> {
+    /// Opens the store.
+    pub(crate) fn open(&self) -> Outcome<Arc<dyn Store>> {
+        let cannot = || format!("cannot open the archive `{}`", self.path.shown());
+        match self.bucket() {
+            Some(text) => self.open_bucket(text).map_err(|failure| failure.wrap(cannot())),
+            None => match FolderStore::open(self.folder()?) {
+                Ok(store) => Ok(Arc::new(store)),
+                Err(error) => Err(Failure::of_archive(cannot(), &error.into())),
+            },
+        }
+    }
+
+    /// Opens the store, and makes its folder if there is none.
+    pub(crate) fn create(&self) -> Outcome<Arc<dyn Store>> {
+        if self.bucket().is_some() {
+            return self.open();
+        }
+        let cannot = || format!("cannot create an archive in `{}`", self.path.shown());
+        match FolderStore::create(self.folder()?) {
+            Ok(store) => Ok(Arc::new(store)),
+            Err(error) => Err(Failure::of_archive(cannot(), &error.into())),
+        }
+    }
+
+    /// Returns the text of a place in a bucket.
+    fn bucket(&self) -> Option<&str> {
+        self.path.to_str().filter(|text| S3Place::is_meant(text))
+    }
+
+    /// Returns the folder, with which options of object stores make no sense.
+    fn folder(&self) -> Outcome<&Path> {
+        match self.options {
+            Some(options) if !options.are_absent() => {
+                Err(Failure::usage(format!("`{}` is a folder", self.path.shown()))
+                    .because_of("--endpoint, --region, --ca, --allow-http, --one-writer and --patience are for buckets")
+                    .hint("a place in a bucket begins with `s3://`"))
+            }
+            _ => Ok(self.path),
+        }
+    }
+
+    fn open_bucket(&self, text: &str) -> Outcome<Arc<dyn Store>> {
+        let given = self.options.cloned().unwrap_or_default();
+        let mut policy = RetryPolicy::default();
+        if let Some(seconds) = given.patience {
+            policy.patience = Duration::from_secs(seconds.into());
+        }
+        let options = Options {
+            endpoint: given.endpoint,
+            region: given.region,
+            ca: given.ca,
+            allow_http: given.allow_http,
+            one_writer: given.one_writer,
+        };
+        let store = text.parse().and_then(|place: S3Place| {
+            let settings = Settings::find(&options, &|name: &str| std::env::var_os(name))?;
+            S3Store::open(place, &settings)
+        });
+        let store = store.map_err(|error| Failure::of_net("the store cannot be used", &error))?;
+        let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+        Ok(Arc::new(RetryingStore::new(Arc::new(store), clock, random, policy, tell_of_waits())))
+    }
+}
+
+/// Pauses from which on the user is told.
+const TOLD: Duration = Duration::from_secs(1);
+
+/// Returns a function that tells the user, once, that the store does not answer.
+fn tell_of_waits() -> OnWait {
+    let has_told = AtomicBool::new(false);
+    Box::new(move |error, pause| {
+        if pause >= TOLD && !has_told.swap(true, Ordering::Relaxed) {
+            let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            eprintln!("{}", ShownText::lines(&format!("waiting for the store, which does not answer: {source}")));
+        }
+    })
+}

@@ -1,0 +1,95 @@
+//! The files of trusted keys: `/etc/onefold/trusted-keys` for all users, and `onefold/trusted-keys` in the folder of a
+//! user's settings. The keys of both are trusted. `ONEFOLD_TRUSTED_KEYS` names a file that replaces both.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use onefold_block::Show;
+use onefold_image::trust::TrustedKeys;
+
+use super::secret::read_if_there;
+use crate::failure::{Failure, Outcome};
+
+const SYSTEM_FILE: &str = "/etc/onefold/trusted-keys";
+/// The file in the folder of a user's settings.
+const USER_FILE: &str = "onefold/trusted-keys";
+/// Environment variable that names another file.
+const VARIABLE: &str = "ONEFOLD_TRUSTED_KEYS";
+/// Everybody may read which keys are trusted.
+const FILE_MODE: u32 = 0o644;
+
+/// Returns all trusted keys.
+pub(crate) fn all() -> Outcome<TrustedKeys> {
+    let mut keys = TrustedKeys::default();
+    for path in files() {
+        keys.extend(of_file(&path)?);
+    }
+    Ok(keys)
+}
+
+/// Returns the files that are read.
+fn files() -> Vec<PathBuf> {
+    match variable(VARIABLE) {
+        Some(file) => vec![file],
+        None => [Some(PathBuf::from(SYSTEM_FILE)), user_file()].into_iter().flatten().collect(),
+    }
+}
+
+/// Returns the file to which a key is added.
+pub(super) fn own_file() -> Outcome<PathBuf> {
+    if let Some(file) = variable(VARIABLE) {
+        return Ok(file);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from(SYSTEM_FILE));
+    }
+    user_file().ok_or_else(|| Failure::new("cannot tell where your settings are").hint("set HOME, or XDG_CONFIG_HOME"))
+}
+
+/// Returns the file of a user; root has only that of the system.
+fn user_file() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let folder = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
+    folder.or_else(|| variable("HOME").map(|home| home.join(".config"))).map(|folder| folder.join(USER_FILE))
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Returns the keys of a file; none if it does not exist.
+pub(super) fn of_file(path: &Path) -> Outcome<TrustedKeys> {
+    let Some(text) = read_if_there(path)? else {
+        return Ok(TrustedKeys::default());
+    };
+    TrustedKeys::parse(&text).map_err(|error| {
+        Failure::new(format!("cannot tell which keys are trusted by `{}`", path.shown()))
+            .because(&error)
+            .hint("correct the line, or remove it")
+    })
+}
+
+/// Replaces a file by one with further lines at its end. The file is whole at any time.
+pub(super) fn append(path: &Path, lines: &str) -> Outcome<()> {
+    let cannot = |error: &std::io::Error| Failure::of_io(format!("cannot write `{}`", path.shown()), error);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(|error| cannot(&error))?;
+    let mut text = read_if_there(path)?.unwrap_or_default();
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(lines);
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        fs::File::open(folder)?.sync_all()
+    };
+    write().map_err(|error| cannot(&error))
+}
