@@ -3,11 +3,11 @@
 
 mod packs;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::packs::PackFound;
 use super::index::read_segment;
-use super::objects::Folder;
+use super::objects::{Folder, is_missing};
 use super::state::{ImageRecord, Part, State};
 use super::tables::{is_broken, is_unread};
 use super::units::decompressor;
@@ -20,6 +20,8 @@ use crate::format::pack::{TableEntry, UNIT_HEADER_BYTES};
 use crate::store::{ByteRange, ObjectName, StoreError};
 use crate::{ImageVersion, ObjectId, SECTOR_BYTES, UnitName, placed};
 
+/// How often the ledger is read on for a unit that is missing: where many are, no collection is the reason.
+const LOOKS_MAX: u32 = 1000;
 /// Maximum number of damages that a report lists.
 const DAMAGES_MAX: usize = 10_000;
 
@@ -75,13 +77,15 @@ struct Known {
 /// A running check.
 struct Check<'a> {
     archive: &'a Archive,
-    /// What the ledger said when the check began.
+    /// What the ledger said when it was last read on.
     state: State,
     options: CheckOptions,
     report: CheckReport,
     packs: Vec<ObjectId>,
-    /// Sorted by name. Each takes 48 bytes.
+    /// All units that packs hold, sorted by name. Each takes 48 bytes.
     known: Vec<Known>,
+    /// How often the ledger was read on because something was missing.
+    looks: u32,
     damages: BTreeMap<String, (String, BTreeSet<ImageVersion>)>,
     sound_headers: HashSet<(UnitName, u64)>,
 }
@@ -109,6 +113,7 @@ impl Archive {
             report: CheckReport::default(),
             packs,
             known: Vec::new(),
+            looks: 0,
             damages: BTreeMap::new(),
             sound_headers: HashSet::new(),
         };
@@ -118,6 +123,7 @@ impl Archive {
         }
         let total = (check.packs.len() + images.len()) as u64;
         check.packs(&mut |done| on_progress(done, total))?;
+        check.catch_up()?;
         check.segments(&parts)?;
         for (done, image) in (check.packs.len() as u64 + 1..).zip(&images) {
             check.image(image)?;
@@ -186,18 +192,34 @@ impl Check<'_> {
         let named: HashSet<ObjectName> = self.packs.iter().map(|pack| Folder::Packs.object(*pack)).collect();
         self.report.leftovers = lengths.keys().filter(|name| !named.contains(*name)).count() as u64;
         self.report.packs = self.packs.len() as u64;
-        let (archive, data, packs) = (self.archive, self.options.data, self.packs.clone());
+        self.read_packs(0, &lengths, on_progress)?;
+        let same = self.known.windows(2);
+        let same = same.filter(|two| (two[0].name, two[0].plain_bytes) == (two[1].name, two[1].plain_bytes));
+        self.report.copies = same.count() as u64;
+        self.report.units = self.known.len() as u64 - self.report.copies;
+        Ok(())
+    }
+
+    /// Reads the packs from number `from` on.
+    fn read_packs(
+        &mut self,
+        from: usize,
+        lengths: &HashMap<ObjectName, u64>,
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<(), ArchiveError> {
+        let (archive, data, packs) = (self.archive, self.options.data, self.packs[from..].to_vec());
         let mut done = 0;
-        packs::read_all(archive, &packs, &lengths, data, &mut |number, found| {
+        packs::read_all(archive, &packs, lengths, data, &mut |number, found| {
             let name = Folder::Packs.object(packs[number]).to_string();
             match found {
                 Ok(PackFound { units, verified_bytes, damage }) => {
-                    self.add(number, &units);
+                    self.add(from + number, &units);
                     self.report.verified_bytes += verified_bytes;
                     if let Some(what) = damage {
                         self.damage(name, what, None);
                     }
                 }
+                Err(error) if self.is_collected(&error, |state| !state.is_live(packs[number]))? => {}
                 Err(error) => self.broken(name, error, None)?,
             }
             done += 1;
@@ -205,11 +227,36 @@ impl Check<'_> {
             Ok(())
         })?;
         self.known.sort_unstable();
-        let all = self.known.len();
-        self.known.dedup_by_key(|unit| (unit.name, unit.plain_bytes));
-        self.report.units = self.known.len() as u64;
-        self.report.copies = (all - self.known.len()) as u64;
         Ok(())
+    }
+
+    /// Returns whether an object is missing because a collection deleted it: `is_dropped` says so of the newest state.
+    fn is_collected(&self, error: &ArchiveError, is_dropped: impl Fn(&State) -> bool) -> Result<bool, ArchiveError> {
+        if !is_missing(error) {
+            return Ok(false);
+        }
+        self.archive.refresh()?;
+        Ok(is_dropped(&self.archive.state.read()))
+    }
+
+    /// Reads the ledger on, and the packs that came meanwhile. Forgets units of packs that went. Returns whether the
+    /// ledger says anything new.
+    fn catch_up(&mut self) -> Result<bool, ArchiveError> {
+        self.archive.refresh()?;
+        let state = self.archive.state.read().clone();
+        if state.position == self.state.position {
+            return Ok(false);
+        }
+        self.state = state;
+        let (state, packs) = (&self.state, &self.packs);
+        self.known.retain(|unit| state.holds(packs[unit.pack as usize], unit.name));
+        let (from, known) = (packs.len(), packs.iter().copied().collect::<HashSet<ObjectId>>());
+        self.packs.extend(self.state.packs().into_iter().filter(|pack| !known.contains(pack)));
+        if from < self.packs.len() {
+            let lengths = packs::lengths(self.archive)?;
+            self.read_packs(from, &lengths, &mut |_| ())?;
+        }
+        Ok(true)
     }
 
     fn add(&mut self, number: usize, units: &[TableEntry]) {
@@ -237,6 +284,7 @@ impl Check<'_> {
                     for pack in &live.copied().collect::<Vec<ObjectId>>() {
                         let table = match self.archive.table(*pack) {
                             Ok(table) => table,
+                            Err(error) if self.is_collected(&error, |state| !state.is_live(*pack))? => continue,
                             Err(error) => {
                                 self.broken(Folder::Packs.object(*pack).to_string(), error, None)?;
                                 continue;
@@ -249,6 +297,7 @@ impl Check<'_> {
                 }
                 // It is a hint, and the tables have its facts.
                 Err(ArchiveError::Newer { .. }) => {}
+                Err(error) if self.is_collected(&error, |state| !state.holds_part(part))? => {}
                 Err(error) => self.broken(name.to_string(), error, None)?,
             }
         }
@@ -286,10 +335,12 @@ impl Check<'_> {
     /// Checks a chunk, which begins in `region` by the manifest. Returns how many sectors it has; 1 if nobody knows.
     fn chunk(&mut self, manifest: &Manifest, number: u32, chunk: UnitName, region: u64) -> Result<u64, ArchiveError> {
         let is_known = self.sound_headers.contains(&(chunk, region));
-        let Some(header) = self.header(chunk)? else {
-            self.lost(chunk, &manifest.image)?;
-            return Ok(1);
+        let header = match self.header(chunk)? {
+            Some(header) => Some(header),
+            None if self.lost(chunk, None, &manifest.image)? => None,
+            None => self.header(chunk)?,
         };
+        let Some(header) = header else { return Ok(1) };
         let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
         let sectors = runs.map(|run| run.count).fold(0, u64::saturating_add).max(1);
         let placed = placed::check(&chunk, &header, manifest.size_bytes).map_err(|error| error.what);
@@ -302,8 +353,7 @@ impl Check<'_> {
         let mut is_sound = true;
         for unit in &header.units {
             if self.find(unit.name, Some(unit.plain_bytes)).is_none() {
-                is_sound = false;
-                self.lost(unit.name, &manifest.image)?;
+                is_sound &= !self.lost(unit.name, Some(unit.plain_bytes), &manifest.image)?;
             }
         }
         if is_sound {
@@ -312,14 +362,22 @@ impl Check<'_> {
         Ok(sectors)
     }
 
-    /// Records that an image needs a unit of which no pack has an intact copy. If the index places the unit in a
-    /// damaged pack, the record goes to the damage of that pack.
-    fn lost(&mut self, unit: UnitName, image: &ImageVersion) -> Result<(), ArchiveError> {
+    /// Records that an image needs a unit of which no pack has an intact copy, and returns true; false if a collection
+    /// moved the unit meanwhile, or the image was removed. If the index places the unit in a damaged pack, the record
+    /// goes to the damage of that pack.
+    fn lost(&mut self, unit: UnitName, plain_bytes: Option<u32>, image: &ImageVersion) -> Result<bool, ArchiveError> {
+        if self.looks < LOOKS_MAX {
+            self.looks += 1;
+            let is_there = self.catch_up()? && self.find(unit, plain_bytes).is_some();
+            if is_there || !self.state.images.contains_key(image) {
+                return Ok(false);
+            }
+        }
         let places = self.archive.places(unit)?;
         let packs = places.iter().map(|place| Folder::Packs.object(place.pack).to_string());
         let object = packs.into_iter().find(|pack| self.damages.contains_key(pack));
         self.damage(object.unwrap_or_else(|| format!("unit {unit}")), "no pack has it whole", Some(image));
-        Ok(())
+        Ok(true)
     }
 
     /// Returns the unit with this name and length, if a table lists it.
@@ -334,13 +392,16 @@ impl Check<'_> {
         let Some(unit) = self.find(chunk, None) else {
             return Ok(None);
         };
-        let pack = Folder::Packs.object(self.packs[unit.pack as usize]);
+        let id = self.packs[unit.pack as usize];
+        let pack = Folder::Packs.object(id);
         let length_bytes = u64::from(UNIT_HEADER_BYTES + unit.stored_bytes);
         let range = ByteRange::From { offset: u64::from(unit.offset), length_bytes };
-        let bytes = match self.archive.store().get(&pack, range) {
+        let bytes = match self.archive.store().get(&pack, range).map_err(ArchiveError::from) {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.broken(pack.to_string(), error.into(), None)?;
+                if !self.is_collected(&error, |state| !state.is_live(id))? {
+                    self.broken(pack.to_string(), error, None)?;
+                }
                 Vec::new()
             }
         };

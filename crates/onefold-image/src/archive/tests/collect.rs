@@ -1,6 +1,7 @@
 //! Collections: what they delete, what they keep, and what they do beside others.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -18,16 +19,8 @@ struct Bench {
 
 /// Options of a collection that deletes at once.
 pub(super) fn options() -> CollectOptions<'static> {
-    CollectOptions {
-        delay: Duration::ZERO,
-        silence: Duration::from_secs(86_400),
-        needed_percent: 80,
-        level: None,
-        memory_bytes: COLLECT_BYTES_MIN,
-        folder: Path::new("/tmp"),
-        host: "collector",
-        dry_run: false,
-    }
+    let usual = CollectOptions::new(Path::new("/tmp"));
+    CollectOptions { delay: Duration::ZERO, memory_bytes: COLLECT_BYTES_MIN, host: "collector", ..usual }
 }
 
 /// Packs of at most this length and one unit.
@@ -471,4 +464,71 @@ fn a_small_pack_that_is_needed_is_not_rewritten_again_and_again() {
     let report = bench.collect(&options());
     assert_eq!((report.rewritten, report.kept_bytes), (Amount::default(), 0));
     assert_eq!(bench.names("packs/"), packs);
+}
+
+/// A store that collects before its `at`th call to get an object.
+#[derive(Debug)]
+struct Collecting {
+    store: Arc<MemoryStore>,
+    gets: AtomicU64,
+    at: u64,
+}
+
+impl Store for Collecting {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        if self.gets.fetch_add(1, Ordering::Relaxed) == self.at {
+            let archive = other(Arc::clone(&self.store) as Arc<dyn Store>);
+            let removed = archive.images()[0].image.clone();
+            let (clock, random) = (ManualClock::starting_at(2000), SeededRandom::new(self.at));
+            archive.remove(&removed, &clock, &random).unwrap();
+            archive.collect(&options(), &clock, &random, &mut |_, _| ()).unwrap();
+        }
+        self.store.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.store.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.store.create(name, bytes)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.store.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.store.delete(name)
+    }
+}
+
+/// An image is removed and packs are rewritten and deleted at any moment of a check and of reads.
+#[test]
+fn readers_beside_a_collection_find_everything_in_its_new_place() {
+    for data in [false, true] {
+        for at in 0.. {
+            let bench = Bench::new(17);
+            let content = noise(&bench.random, 30);
+            // Sorted by name, the first image is the one that is removed.
+            bench.capture("a", &content);
+            let mail = bench.capture("mail", &content.iter().step_by(3).cloned().collect::<Vec<_>>());
+            let store = Arc::new(Collecting { store: Arc::clone(&bench.store), gets: AtomicU64::new(0), at: u64::MAX });
+            let opened = {
+                let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+                drop(archive);
+                store.gets.load(Ordering::Relaxed)
+            };
+            let store =
+                Arc::new(Collecting { store: Arc::clone(&bench.store), gets: AtomicU64::new(0), at: opened + at });
+            let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+            let report = archive.check(CheckOptions { data }, &mut |_, _| ()).unwrap();
+            assert_eq!(report.damages, [], "collected at call {at}");
+            assert_eq!(contents(&archive, &mail).unwrap(), content.iter().step_by(3).cloned().collect::<Vec<_>>());
+            if store.gets.load(Ordering::Relaxed) <= store.at {
+                assert!(at > 20, "{at}");
+                break;
+            }
+        }
+    }
 }
