@@ -47,6 +47,23 @@ pub struct CollectOptions<'o> {
     pub dry_run: bool,
 }
 
+impl<'o> CollectOptions<'o> {
+    /// Returns the usual options, with temporary files in `folder`.
+    #[must_use]
+    pub fn new(folder: &'o Path) -> CollectOptions<'o> {
+        CollectOptions {
+            delay: Duration::from_secs(3600),
+            silence: Duration::from_secs(24 * 3600),
+            needed_percent: 80,
+            level: None,
+            memory_bytes: 512 << 20,
+            folder,
+            host: "",
+            dry_run: false,
+        }
+    }
+}
+
 /// Minimum memory of a collection.
 pub const COLLECT_BYTES_MIN: usize = 64 << 20;
 
@@ -88,6 +105,15 @@ pub struct CollectReport {
     pub is_partial: bool,
 }
 
+impl CollectReport {
+    /// Returns how many bytes nothing needs, according to a dry run.
+    #[must_use]
+    pub fn unneeded_bytes(&self) -> u64 {
+        let old = self.deleted.bytes.saturating_add(self.waiting.bytes);
+        old.saturating_sub(self.written_bytes).saturating_add(self.kept_bytes)
+    }
+}
+
 impl Amount {
     fn add(&mut self, bytes: u64) {
         self.objects += 1;
@@ -120,9 +146,9 @@ impl Archive {
         let id = WriterId(random_bytes(random)?);
         let report = CollectReport::default();
         let mut run = Run { archive: self, options, clock, random, id, writer: None, report };
-        run.give_up(&listing)?;
-        // What is due already comes free even if the needs of an image are unknown.
-        let outcome = run.retire_all(on_progress).and_then(|()| run.merge_segments(&listing));
+        // What is due already comes free even if the needs of an image are unknown, or no entry can be added because the
+        // disk is full.
+        let outcome = run.change(&listing, on_progress);
         run.delete(&listing)?;
         outcome.map(|()| run.report)
     }
@@ -142,6 +168,13 @@ struct Run<'r> {
 }
 
 impl<'r> Run<'r> {
+    /// Makes all entries of the collection.
+    fn change(&mut self, listing: &Listing, on_progress: &mut dyn FnMut(u64, u64)) -> Result<(), ArchiveError> {
+        self.give_up(listing)?;
+        self.retire_all(on_progress)?;
+        self.merge_segments(listing)
+    }
+
     /// Adds an entry if the ledger ends at `position`.
     fn append(&self, position: u64, change: Change) -> Result<bool, ArchiveError> {
         self.archive.append(position, self.id, self.clock, self.random, change)
