@@ -12,6 +12,7 @@
 
 pub mod archive;
 pub mod capture;
+mod claims;
 pub mod compress;
 mod disk;
 pub mod format;

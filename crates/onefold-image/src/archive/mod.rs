@@ -198,6 +198,11 @@ impl Archive {
         Ok(object)
     }
 
+    /// Returns the name of a manifest's object.
+    pub(crate) fn manifest_name(manifest: &Manifest) -> String {
+        Folder::Manifests.object(manifest.id).to_string()
+    }
+
     /// Returns why an image cannot be read: `error`, unless that is for the image's removal since the ledger was read.
     #[must_use]
     pub fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError {

@@ -66,6 +66,41 @@ impl Archive {
         Ok(None)
     }
 
+    /// Fails unless a pack has a unit: its table says so, or, if the table is damaged, the unit's header at the place
+    /// that the index names. The unit is not read.
+    ///
+    /// # Errors
+    /// When no pack has the unit, or the store fails.
+    pub(crate) fn find_unit(&self, wanted: WantedUnit) -> Result<(), ArchiveError> {
+        let mut lookups = 1;
+        loop {
+            let looked = self.state.read().position;
+            for place in self.places(wanted.name)? {
+                let plain_bytes = match self.confirmed(wanted.name, place)? {
+                    Some(stored) => Some(stored.plain_bytes),
+                    None => self.header_at(place).map(|header| header.plain_bytes),
+                };
+                if plain_bytes.is_some_and(|found| wanted.plain_bytes.is_none_or(|wanted| wanted == found)) {
+                    return Ok(());
+                }
+            }
+            // The packs may have been replaced since the ledger was read.
+            self.refresh()?;
+            if self.state.read().position == looked || lookups == LOOKUPS_MAX {
+                return Err(self.lost(wanted.name, Unread::new())?);
+            }
+            lookups += 1;
+        }
+    }
+
+    /// Returns the header of the unit at a place, if there is one of the expected length.
+    fn header_at(&self, place: Place) -> Option<UnitHeader> {
+        let length_bytes = u64::from(UNIT_HEADER_BYTES);
+        let range = ByteRange::From { offset: u64::from(place.offset), length_bytes };
+        let bytes = self.store().get(&Folder::Packs.object(place.pack), range).ok()?;
+        UnitHeader::decode(&bytes).ok().filter(|header| header.stored_bytes == place.stored_bytes)
+    }
+
     /// Returns the table's entry for a unit at an expected place, if the table confirms it.
     fn confirmed(&self, name: UnitName, place: Place) -> Result<Option<StoredUnit>, ArchiveError> {
         let table = match self.table(place.pack) {

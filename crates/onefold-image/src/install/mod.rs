@@ -4,11 +4,14 @@
 //! writes them in the order of the disk. While some threads wait for the store or the target, others decompress. A
 //! window of plain bytes bounds the memory of a thread, whatever a header claims.
 //!
+//! All headers are read before the target is touched ([`examine()`]), so an image that is damaged there costs no target.
+//!
 //! Both ends of the disk are wiped first and written last ([`ends`]), so a disk that is half installed never boots.
 //! What lies between them is read back before that, and the ends afterwards: a disk that returns other bytes does not
 //! boot, either.
 
 mod ends;
+mod examine;
 mod file;
 mod target;
 #[cfg(test)]
@@ -20,12 +23,13 @@ use std::io;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::size::human;
-use onefold_disk::OnProgress;
+use onefold_disk::{OnProgress, Progress};
 
 use crate::archive::{Archive, ArchiveError};
 use crate::format::manifest::Manifest;
 use crate::placed::HeaderError;
 
+pub use examine::examine;
 pub use file::{Content, FileTarget, TargetError};
 pub use target::Target;
 
@@ -105,6 +109,9 @@ pub enum InstallError {
         /// First byte of the unit or of the zeros.
         offset: u64,
     },
+    /// The image is damaged, or the archive failed, before the target was touched.
+    #[error(transparent)]
+    Untouched(Box<InstallError>),
     /// The ends were written, at least in part, and the target failed then. They could not be wiped again.
     #[error("{cause}, and its ends cannot be wiped again")]
     Unwiped {
@@ -122,7 +129,8 @@ pub enum InstallError {
 /// Installs an image to a target. All of it is durable when this returns.
 ///
 /// # Errors
-/// When the target is too small, before anything is written. Later errors leave a target that does not boot.
+/// When the target is too small, or the image is found to be damaged ([`InstallError::Untouched`]), before anything is
+/// written. Later errors leave a target that does not boot.
 pub fn install(
     archive: &Archive,
     manifest: &Manifest,
@@ -134,6 +142,7 @@ pub fn install(
     if target_bytes < needed_bytes {
         return Err(InstallError::TooSmall { needed_bytes, target_bytes });
     }
+    examine(archive, manifest, options, progress).map_err(|error| InstallError::Untouched(Box::new(error)))?;
     let ends = Ends::of(needed_bytes);
     let total_bytes = manifest.totals.data_bytes.saturating_add(manifest.totals.zero_bytes);
     let steps = if options.verify { 2 } else { 1 };
@@ -164,6 +173,13 @@ pub fn install(
             Err(source) => InstallError::Unwiped { cause: Box::new(cause), source },
         }),
     }
+}
+
+/// Fails if the user has interrupted the work before anything of an image was written.
+fn check_interrupt(progress: OnProgress<'_>, manifest: &Manifest) -> Result<(), InstallError> {
+    let total_bytes = manifest.totals.data_bytes.saturating_add(manifest.totals.zero_bytes);
+    let flow = progress(Progress { done_bytes: 0, total_bytes });
+    if flow.is_break() { Err(InstallError::Stopped) } else { Ok(()) }
 }
 
 /// What the target is before the image is written.

@@ -115,6 +115,84 @@ fn assert_holds(image: &TestImage, target: &[u8], left: &dyn Fn(usize) -> Option
     assert!((size..target.len()).all(|at| left(at).is_none_or(|byte| byte == target[at])), "behind the disk");
 }
 
+/// Asserts that a target of noise from this seed was neither written to nor flushed.
+fn assert_untouched(target: &MemoryTarget, seed: u64) {
+    assert!(target.calls.lock().is_empty());
+    let noise = MemoryTarget::noise(seed, target.length_bytes());
+    assert!(*target.bytes.lock() == *noise.bytes.lock());
+}
+
+/// Returns why an image is refused before the target is touched.
+fn refusal(archive: &Archive, manifest: &Manifest) -> InstallError {
+    let target = MemoryTarget::noise(1, manifest.size_bytes);
+    let installed = install(archive, manifest, &target, &options(Free::Zero, true), &go_on);
+    assert_untouched(&target, 1);
+    match installed {
+        Err(InstallError::Untouched(cause)) => *cause,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Regression: two threads wrote the same sectors, and the last one won.
+#[test]
+fn chunks_with_the_same_sectors_are_refused_before_the_target_is_touched() {
+    let image = image(11, 2 << 20);
+    let last = image.manifest.chunks.len() - 1;
+    for chunk in [0, last / 2, last] {
+        let mut twice = image.manifest.clone();
+        twice.chunks.push(twice.chunks[chunk]);
+        let error = refusal(&image.archive, &twice);
+        assert!(matches!(&error, InstallError::Header(_)) && error.to_string().contains("same sectors"), "{error}");
+    }
+}
+
+/// Regression: a manifest that lacks chunks was installed, and free sectors kept the bytes of a former user.
+#[test]
+fn totals_that_the_chunks_do_not_have_are_refused_before_the_target_is_touched() {
+    let image = image(12, 2 << 20);
+    let mut short = image.manifest.clone();
+    short.chunks.pop();
+    let mut claims = image.manifest.clone();
+    claims.totals.zero_bytes += 512;
+    for manifest in [short, claims] {
+        let error = refusal(&image.archive, &manifest);
+        assert!(
+            matches!(&error, InstallError::Archive(ArchiveError::Damaged { name, .. }) if name.starts_with("manifests/")),
+            "{error}"
+        );
+    }
+}
+
+/// Regression: both ends of the target were wiped before the first header was read.
+#[test]
+fn packs_that_are_gone_are_found_before_the_target_is_touched() {
+    use crate::store::Store;
+    let image = image(13, 2 << 20);
+    for pack in image.store.list("packs/", None).unwrap() {
+        image.store.delete(&pack.name).unwrap();
+    }
+    let archive = Archive::open(image.store.clone()).unwrap();
+    let error = refusal(&archive, &image.manifest);
+    assert!(matches!(error, InstallError::Archive(ArchiveError::Store(_) | ArchiveError::Lost { .. })), "{error}");
+}
+
+/// The table of a pack may be damaged where its units are whole: they can be read where the index says.
+#[test]
+fn a_table_that_is_damaged_costs_no_image() {
+    use crate::store::{ByteRange, Store};
+    let image = image(14, 2 << 20);
+    for pack in image.store.list("packs/", None).unwrap() {
+        let mut object = image.store.get(&pack.name, ByteRange::Whole).unwrap();
+        let digest = object.len() - 1;
+        object[digest] ^= 1;
+        image.store.put(&pack.name, &[&object]).unwrap();
+    }
+    let archive = Archive::open(image.store.clone()).unwrap();
+    let target = MemoryTarget::noise(14, 2 << 20);
+    install(&archive, &image.manifest, &target, &options(Free::Leave, false), &go_on).unwrap();
+    assert_holds(&image, &target.bytes.lock(), &|_| None);
+}
+
 #[test]
 fn every_captured_byte_gets_to_its_place_and_free_sectors_are_treated_as_asked() {
     for (seed, size_bytes) in (0..).zip(SIZES.repeat(4)) {
@@ -219,7 +297,13 @@ fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
             let stopped = install(&image.archive, &image.manifest, &target, &options(free, verify), &stop);
             // The order of threads differs, so the last calls of two runs need not be the same ones.
             if let Err(error) = stopped {
-                assert!(matches!(error, InstallError::Stopped), "{error}");
+                let is_untouched =
+                    matches!(&error, InstallError::Untouched(cause) if matches!(**cause, InstallError::Stopped));
+                assert!(is_untouched || matches!(error, InstallError::Stopped), "{error}");
+                if is_untouched {
+                    assert_untouched(&target, 6);
+                    continue;
+                }
                 let bytes = target.bytes.lock();
                 let ends = bytes[..1 << 20].iter().chain(&bytes[(3 << 20) - 33 * 512..3 << 20]);
                 assert!(ends.copied().all(|byte| byte == 0), "{free:?} {verify} {stop_at}");
@@ -282,7 +366,7 @@ fn damage_of_a_pack_writes_no_wrong_byte() {
     let pack = image.store.list("packs/", None).unwrap().remove(0);
     let whole = image.store.get(&pack.name, ByteRange::Whole).unwrap();
     let random = SeededRandom::new(8);
-    let (mut failed, mut unharmed) = (0, 0);
+    let (mut failed, mut refused, mut unharmed) = (0, 0, 0);
     for _ in 0..80 {
         let at = usize::try_from(random.below(whole.len() as u64)).unwrap();
         let mut flipped = whole.clone();
@@ -299,19 +383,26 @@ fn damage_of_a_pack_writes_no_wrong_byte() {
                 unharmed += 1;
                 assert_holds(&image, &target.bytes.lock(), &|_| None);
             }
+            Err(InstallError::Archive(_) | InstallError::Untouched(_)) if target.calls.lock().is_empty() => {
+                refused += 1;
+                assert_untouched(&target, 8);
+            }
             Err(_) => {
                 failed += 1;
                 let noise = MemoryTarget::noise(8, 2 << 20);
                 let (bytes, noise) = (target.bytes.lock(), noise.bytes.lock());
+                let middle = Ends::of(2 << 20).middle();
                 assert!(bytes[..4096].iter().all(|byte| *byte == 0));
                 for (offset, sector) in (0..).step_by(512).zip(&image.sectors) {
                     let found = &bytes[offset..offset + 512];
                     let is_right = sector.as_ref().is_some_and(|sector| found == &sector[..]);
                     let is_old = *found == noise[offset..offset + 512];
-                    assert!(is_right || is_old || found.iter().all(|byte| *byte == 0), "sector at {offset}");
+                    // Only the ends are wiped.
+                    let is_wiped = !middle.contains(&(offset as u64)) && found.iter().all(|byte| *byte == 0);
+                    assert!(is_right || is_old || is_wiped, "sector at {offset}");
                 }
             }
         }
     }
-    assert!(failed > 40, "{failed} failed, {unharmed} unharmed");
+    assert!(failed > 20 && refused > 0, "{failed} failed, {refused} refused, {unharmed} unharmed");
 }

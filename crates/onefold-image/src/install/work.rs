@@ -61,9 +61,58 @@ pub(super) struct Job<'a> {
 
 /// State that the threads of a step share.
 struct Shared {
-    next_chunk: AtomicUsize,
+    next: AtomicUsize,
     is_over: AtomicBool,
     outcome: Mutex<(Done, Option<InstallError>)>,
+}
+
+/// Returns how many threads work on an image.
+pub(super) fn threads_of(options: &InstallOptions, manifest: &Manifest) -> usize {
+    let fitting = usize::try_from(options.memory_bytes / THREAD_BYTES_MIN).unwrap_or(usize::MAX);
+    options.threads.min(fitting).clamp(1, manifest.chunks.len().max(1))
+}
+
+/// Calls `work` with each number below `count`, in several threads. Returns the sum. The first error ends the work of
+/// all threads.
+pub(super) fn on_threads(
+    threads: usize,
+    count: usize,
+    work: &(dyn Fn(usize, &mut Done) -> Result<(), InstallError> + Sync),
+) -> Result<Done, InstallError> {
+    let shared = Shared {
+        next: AtomicUsize::new(0),
+        is_over: AtomicBool::new(false),
+        outcome: Mutex::new((Done::default(), None)),
+    };
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| work_on(count, work, &shared));
+        }
+    });
+    match shared.outcome.into_inner() {
+        (done, None) => Ok(done),
+        (_, Some(error)) => Err(error),
+    }
+}
+
+/// Calls `work` until no number is left or a thread has failed.
+fn work_on(count: usize, work: &(dyn Fn(usize, &mut Done) -> Result<(), InstallError> + Sync), shared: &Shared) {
+    let mut sum = Done::default();
+    let mut outcome = Ok(());
+    while outcome.is_ok() && !shared.is_over.load(Ordering::Relaxed) {
+        let index = shared.next.fetch_add(1, Ordering::Relaxed);
+        if index >= count {
+            break;
+        }
+        outcome = work(index, &mut sum);
+    }
+    let mut total = shared.outcome.lock();
+    total.0.data_bytes = total.0.data_bytes.saturating_add(sum.data_bytes);
+    total.0.zero_bytes = total.0.zero_bytes.saturating_add(sum.zero_bytes);
+    if let Err(error) = outcome {
+        shared.is_over.store(true, Ordering::Relaxed);
+        total.1.get_or_insert(error);
+    }
 }
 
 impl<'a> Job<'a> {
@@ -76,8 +125,7 @@ impl<'a> Job<'a> {
         progress: OnProgress<'a>,
         total_bytes: u64,
     ) -> Job<'a> {
-        let fitting = usize::try_from(options.memory_bytes / THREAD_BYTES_MIN).unwrap_or(usize::MAX);
-        let threads = options.threads.min(fitting).clamp(1, manifest.chunks.len().max(1));
+        let threads = threads_of(options, manifest);
         let share = options.memory_bytes / threads as u64 / WINDOW_SHARE;
         let window_bytes = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
         let done_bytes = AtomicU64::new(0);
@@ -86,21 +134,12 @@ impl<'a> Job<'a> {
 
     /// Runs one step on all chunks. The first error ends the work of all threads.
     pub(super) fn run(&self, step: Step) -> Result<Done, InstallError> {
-        let shared = Shared {
-            next_chunk: AtomicUsize::new(0),
-            is_over: AtomicBool::new(false),
-            outcome: Mutex::new((Done::default(), None)),
-        };
-        thread::scope(|scope| {
-            for _ in 0..self.threads {
-                scope.spawn(|| self.work(step, &shared));
-            }
-        });
-        match shared.outcome.into_inner() {
-            (done, None) => Ok(done),
-            (_, Some(InstallError::Archive(error))) => Err(self.archive.of_image(&self.manifest.image, error).into()),
-            (_, Some(error)) => Err(error),
-        }
+        let chunks = &self.manifest.chunks;
+        let done = on_threads(self.threads, chunks.len(), &|index, sum| self.chunk(step, &chunks[index], sum));
+        done.map_err(|error| match error {
+            InstallError::Archive(error) => self.archive.of_image(&self.manifest.image, error).into(),
+            error => error,
+        })
     }
 
     /// Fails if the user has interrupted the work.
@@ -109,24 +148,6 @@ impl<'a> Job<'a> {
         match (self.progress)(Progress { done_bytes, total_bytes: self.total_bytes }) {
             flow if flow.is_break() => Err(InstallError::Stopped),
             _ => Ok(()),
-        }
-    }
-
-    /// Processes chunks until none is left or a thread has failed.
-    fn work(&self, step: Step, shared: &Shared) {
-        let mut sum = Done::default();
-        let mut outcome = Ok(());
-        while outcome.is_ok() && !shared.is_over.load(Ordering::Relaxed) {
-            let index = shared.next_chunk.fetch_add(1, Ordering::Relaxed);
-            let Some(name) = self.manifest.chunks.get(index) else { break };
-            outcome = self.chunk(step, name, &mut sum);
-        }
-        let mut total = shared.outcome.lock();
-        total.0.data_bytes += sum.data_bytes;
-        total.0.zero_bytes += sum.zero_bytes;
-        if let Err(error) = outcome {
-            shared.is_over.store(true, Ordering::Relaxed);
-            total.1.get_or_insert(error);
         }
     }
 

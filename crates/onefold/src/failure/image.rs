@@ -20,6 +20,8 @@ const NEWER: &str = "use the version of Onefold that wrote the archive, or a new
 pub(crate) enum Left {
     /// Nothing: the target was a new file, which had no name yet.
     Nothing,
+    /// A target that was not written to.
+    Untouched,
     /// A target that was overwritten in part.
     Incomplete,
     /// A target whose ends are written and cannot be wiped again.
@@ -63,6 +65,7 @@ impl Failure {
     pub(crate) fn of_install(error: impl Into<String>, cause: &InstallError, left: Left) -> Failure {
         let (state, again) = match left {
             Left::Nothing => ("no file is left behind", "run the command again"),
+            Left::Untouched => ("nothing was written to the target", "run the command again"),
             Left::Incomplete => ("the target is incomplete and does not boot", "install again with --overwrite"),
             Left::Bootable => {
                 ("the target may boot: its first sectors cannot be wiped again", "install again with --overwrite")
@@ -87,6 +90,10 @@ impl Failure {
                 .because(cause)
                 .because_of(state)
                 .hint("do not use the target: its disk, its cable or the memory of this machine loses data"),
+            InstallError::Untouched(first) => {
+                let left = if left == Left::Nothing { left } else { Left::Untouched };
+                Failure::of_install(error, first, left)
+            }
             InstallError::Unwiped { cause: first, .. } => Failure::of_install(error, first, Left::Bootable)
                 .hint("wipe the target before a machine starts from it: `wipefs --all`"),
             InstallError::Stopped => {
@@ -250,6 +257,21 @@ mod tests {
         let newer = ArchiveError::Newer { name: "descriptor".to_owned(), source };
         let failure = Failure::of_archive("cannot open", &newer);
         assert_eq!((failure.exit, failure.hint.as_deref()), (Exit::Failed, Some(NEWER)));
+    }
+
+    #[test]
+    fn damage_that_is_found_before_anything_is_written_leaves_the_target_as_it_was() {
+        let causes = |left| {
+            let lost = InstallError::Archive(ArchiveError::Lost { unit: onefold_image::UnitName([7; 32]) });
+            let failure = Failure::of_install("cannot install", &InstallError::Untouched(Box::new(lost)), left);
+            assert_eq!(failure.exit, Exit::Damage);
+            failure.causes.concat()
+        };
+        assert!(causes(Left::Incomplete).contains("nothing was written"), "{}", causes(Left::Incomplete));
+        assert!(causes(Left::Nothing).contains("no file is left"), "{}", causes(Left::Nothing));
+        let stopped = InstallError::Untouched(Box::new(InstallError::Stopped));
+        let failure = Failure::of_install("cannot install", &stopped, Left::Incomplete);
+        assert_eq!((failure.exit, failure.hint.as_deref()), (Exit::Interrupted, Some("run the command again")));
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //! index is not trusted.
 
 mod packs;
+mod sums;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::packs::PackFound;
+use self::sums::Sums;
 use super::index::read_segment;
 use super::objects::{Folder, is_missing};
 use super::state::{ImageRecord, Part, State};
@@ -314,13 +316,17 @@ impl Check<'_> {
                 return self.broken(name, error, Some(&record.image));
             }
         };
+        let mut sums = Sums::of(&manifest);
         let mut region = 0;
         let mut sectors_left = manifest.size_bytes.div_ceil(SECTOR_BYTES);
         for (number, chunk) in (0u32..).zip(&manifest.chunks) {
             while manifest.regions.get(region + 1).is_some_and(|next| next.first <= number) {
                 region += 1;
             }
-            let sectors = self.chunk(&manifest, number, *chunk, region as u64)?;
+            let sectors = self.chunk(&manifest, number, *chunk, region as u64, &mut sums)?;
+            if sums.has_overlap() {
+                break;
+            }
             let Some(left) = sectors_left.checked_sub(sectors) else {
                 // A manifest may name one chunk without end.
                 let name = Folder::Manifests.object(record.manifest).to_string();
@@ -329,21 +335,44 @@ impl Check<'_> {
             };
             sectors_left = left;
         }
+        while let Some(chunks) = sums.next() {
+            for number in chunks {
+                let header = self.header(manifest.chunks[number])?;
+                header.iter().for_each(|header| sums.claim(number, header));
+            }
+        }
+        if let Some(what) = sums.damage(&manifest) {
+            self.damage(Folder::Manifests.object(record.manifest).to_string(), what, Some(&record.image));
+        }
         Ok(())
     }
 
     /// Checks a chunk, which begins in `region` by the manifest. Returns how many sectors it has; 1 if nobody knows.
-    fn chunk(&mut self, manifest: &Manifest, number: u32, chunk: UnitName, region: u64) -> Result<u64, ArchiveError> {
+    fn chunk(
+        &mut self,
+        manifest: &Manifest,
+        number: u32,
+        chunk: UnitName,
+        region: u64,
+        sums: &mut Sums,
+    ) -> Result<u64, ArchiveError> {
         let is_known = self.sound_headers.contains(&(chunk, region));
         let header = match self.header(chunk)? {
             Some(header) => Some(header),
             None if self.lost(chunk, None, &manifest.image)? => None,
             None => self.header(chunk)?,
         };
-        let Some(header) = header else { return Ok(1) };
+        let Some(header) = header else {
+            sums.lacks_a_chunk();
+            return Ok(1);
+        };
         let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
         let sectors = runs.map(|run| run.count).fold(0, u64::saturating_add).max(1);
         let placed = placed::check(&chunk, &header, manifest.size_bytes).map_err(|error| error.what);
+        match placed {
+            Ok(()) => sums.add(number as usize, &header),
+            Err(_) => sums.lacks_a_chunk(),
+        }
         if let Err(what) = placed.and_then(|()| check_place(manifest, number, &header, region)) {
             self.damage(format!("chunk {number} of {}", manifest.image), what, Some(&manifest.image));
         }

@@ -180,7 +180,50 @@ fn a_manifest_that_names_a_chunk_again_and_again_is_damage() {
     let damages = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages;
     let [damage] = &damages[..] else { panic!("{damages:?}") };
     assert_eq!(damage.object, Folder::Manifests.object(manifest.id).to_string());
-    assert_eq!((damage.what.as_str(), &damage.images), ("its chunks have more sectors than the disk", &vec![mail]));
+    assert_eq!((damage.what.as_str(), &damage.images), ("two of its chunks have the same sectors", &vec![mail]));
+}
+
+/// Regression: a check compared neither the sectors of two chunks nor the totals of a manifest.
+#[test]
+fn a_check_finds_chunks_that_overlap_and_totals_that_the_chunks_do_not_have() {
+    let random = SeededRandom::new(26);
+    let (clock, store) = (ManualClock::starting_at(5), Arc::new(MemoryStore::default()));
+    let archive = Archive::create(store, UNITS, &random).unwrap();
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    let unit = |archive: &Archive, writer: &mut Writer<'_>, start| {
+        let mut plain = vec![0; 8 * 512];
+        random.fill(&mut plain).unwrap();
+        let runs = vec![SectorRun { start, count: 8 }];
+        PlacedUnit { name: add(archive, writer, &plain), plain_bytes: 8 * 512, runs }
+    };
+    let run = |start, count| SectorRun { start, count };
+    let mut expected = Vec::new();
+    for (number, (start, zeros, zero_bytes, what)) in [
+        (8, vec![run(16, 4)], 4 * 512, None),
+        (4, vec![], 0, Some("two of its chunks have the same sectors")),
+        (8, vec![run(7, 1)], 512, Some("two of its chunks have the same sectors")),
+        (8, vec![run(16, 4)], 0, Some("its totals differ from those of its chunks")),
+        (8, vec![], 512, Some("its totals differ from those of its chunks")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut draft = add_all(&archive, &mut writer, &format!("image-{number}"), &[vec![1; 20 * 512]]);
+        let first = ChunkHeader { units: vec![unit(&archive, &mut writer, 0)], ..ChunkHeader::default() };
+        let second = ChunkHeader { units: vec![unit(&archive, &mut writer, start)], zeros, ..ChunkHeader::default() };
+        draft.chunks = [first, second].map(|header| add(&archive, &mut writer, &header.encode().unwrap())).to_vec();
+        let (data_bytes, size_bytes) = (16 * 512, draft.size_bytes);
+        draft.totals =
+            Totals { data_bytes, zero_bytes, free_bytes: size_bytes - data_bytes - zero_bytes, ..Totals::default() };
+        let (image, manifest) = writer.commit(draft).unwrap();
+        expected.extend(what.map(|what| (Archive::manifest_name(&manifest), what.to_owned(), vec![image])));
+    }
+    expected.sort();
+    for data in [false, true] {
+        let damages = archive.check(CheckOptions { data }, &mut |_, _| ()).unwrap().damages;
+        let found: Vec<_> = damages.into_iter().map(|damage| (damage.object, damage.what, damage.images)).collect();
+        assert_eq!(found, expected);
+    }
 }
 
 /// Makes an object one of version 2, as a newer version of Onefold would write it.

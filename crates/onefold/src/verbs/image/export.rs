@@ -9,7 +9,7 @@ use onefold_block::Show;
 use onefold_image::ArchivedDisk;
 use onefold_image::archive::Archive;
 use onefold_image::format::manifest::Manifest;
-use onefold_image::install::{FileTarget, Free, InstallOptions, install};
+use onefold_image::install::{FileTarget, Free, InstallOptions, examine, install};
 use serde_json::{Value, json};
 
 use super::install::memory;
@@ -37,7 +37,15 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let cache_bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
     let disk = ArchivedDisk::new(Arc::clone(&archive), manifest.clone(), cache_bytes);
     let meter = Meter::new(format!("exporting {}", record.image), talk.quiet, Interrupt::watch());
+    let options = InstallOptions { free: Free::Zero, verify: false, threads: threads(), memory_bytes };
+    let cannot = format!("cannot export `{}`", record.image);
+    // As an installation does: an image that is damaged there is not exported in part.
+    let examined = || {
+        let examined = examine(&archive, &manifest, &options, &meter.on_progress());
+        examined.map_err(|error| Failure::of_install(&cannot, &error, Left::Nothing))
+    };
     if is_stream(&arguments.output) {
+        examined()?;
         RawStream::open(arguments.format, talk)?.write(&disk, &meter)?;
         return Ok(Report::done("", Value::Null));
     }
@@ -46,8 +54,9 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let format = format_of(&output, &disk, arguments.format)?;
     let size_bytes = manifest.size_bytes;
     let written_bytes = match format {
-        OutputFormat::Raw => raw(&archive, &manifest, &output, memory_bytes, &meter)?,
+        OutputFormat::Raw => raw(&archive, &manifest, &output, &options, &meter)?,
         OutputFormat::Qcow2 => {
+            examined()?;
             OutgoingImage::create(&output, &disk, Some(format), FILE_MODE)?.write(&disk, &meter)?.written_bytes
         }
     };
@@ -76,13 +85,12 @@ fn own_name(image: &str, format: Option<OutputFormat>) -> String {
 }
 
 /// Makes a raw image, as an installation to a new file does. Returns the number of bytes that were written.
-fn raw(archive: &Archive, manifest: &Manifest, output: &Path, memory_bytes: u64, meter: &Meter) -> Outcome<u64> {
+fn raw(archive: &Archive, manifest: &Manifest, output: &Path, options: &InstallOptions, meter: &Meter) -> Outcome<u64> {
     let cannot = || format!("cannot export `{}`", manifest.image);
     let file = UnpublishedFile::create(output, FILE_MODE)?;
     let target = FileTarget::blank(file.descriptor()?, manifest.size_bytes);
     let target = target.map_err(|error| Failure::of_io(cannot(), &error))?;
-    let options = InstallOptions { free: Free::Zero, verify: false, threads: threads(), memory_bytes };
-    let installed = install(archive, manifest, &target, &options, &meter.on_progress());
+    let installed = install(archive, manifest, &target, options, &meter.on_progress());
     meter.finish();
     let installed = installed.map_err(|error| Failure::of_install(cannot(), &error, Left::Nothing))?;
     file.publish()?;

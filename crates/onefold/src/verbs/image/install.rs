@@ -7,7 +7,9 @@ use std::time::Instant;
 use onefold_block::Show;
 use onefold_image::archive::Archive;
 use onefold_image::format::manifest::Manifest;
-use onefold_image::install::{Content, FileTarget, Free, InstallError, InstallOptions, Installed, Target, install};
+use onefold_image::install::{
+    Content, FileTarget, Free, InstallError, InstallOptions, Installed, Target, examine, install,
+};
 use serde_json::json;
 
 use super::{find_manifest, partitions, signed, threads};
@@ -111,6 +113,13 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Examines the image as an installation does before it touches a target.
+    fn examine(&self) -> Outcome<()> {
+        let examined = examine(self.archive, self.manifest, &self.options, &self.meter.on_progress());
+        self.meter.finish();
+        examined.map_err(|error| Failure::of_install(&self.cannot, &error, Left::Untouched))
+    }
+
     fn install(&self, target: &dyn Target, left: Left) -> Outcome<Installed> {
         let installed = install(self.archive, self.manifest, target, &self.options, &self.meter.on_progress());
         self.meter.finish();
@@ -123,6 +132,7 @@ fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Insta
     // A folder that takes no file is found out by a dry run, too. A file without a name leaves nothing behind.
     let output = UnpublishedFile::create(&arguments.target, NEW_FILE_MODE)?;
     if arguments.dry_run {
+        work.examine()?;
         return Ok(None);
     }
     let target = FileTarget::blank(output.descriptor()?, work.manifest.size_bytes);
@@ -144,6 +154,7 @@ fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Inst
         return Err(Failure::of_install(&work.cannot, &error, Left::Nothing));
     }
     if arguments.dry_run {
+        work.examine()?;
         return Ok(None);
     }
     let installed = work.install(&target, Left::Incomplete)?;

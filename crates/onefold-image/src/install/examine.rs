@@ -1,0 +1,92 @@
+//! Examines an image before its target is touched. Each header is read and verified, no sector belongs to two chunks,
+//! the bytes add up to the totals of the manifest, and a pack is known for each unit. Only the units are not read.
+
+use super::work::{Done, on_threads, threads_of};
+use super::{InstallError, InstallOptions, check_interrupt};
+use crate::UnitName;
+use crate::archive::{Archive, ArchiveError, WantedUnit};
+use crate::claims::Claims;
+use crate::format::FormatError;
+use crate::format::chunk_header::ChunkHeader;
+use crate::format::manifest::Manifest;
+use crate::placed::{HeaderError, bytes_of, check};
+
+use onefold_disk::OnProgress;
+
+/// Divisor for the share of the memory that the claimed sectors get.
+const CLAIMS_SHARE: u64 = 4;
+
+/// Examines an image, so that damage is found before a target is touched.
+///
+/// # Errors
+/// When a header is lost, damaged or invalid, no pack has a unit, chunks and totals of the manifest disagree, or the
+/// store fails.
+pub fn examine(
+    archive: &Archive,
+    manifest: &Manifest,
+    options: &InstallOptions,
+    progress: OnProgress<'_>,
+) -> Result<(), InstallError> {
+    let examination = Examination { archive, manifest, progress };
+    examination.run(options).map_err(|error| match error {
+        InstallError::Archive(error) => archive.of_image(&manifest.image, error).into(),
+        error => error,
+    })
+}
+
+struct Examination<'a> {
+    archive: &'a Archive,
+    manifest: &'a Manifest,
+    progress: OnProgress<'a>,
+}
+
+impl Examination<'_> {
+    fn run(&self, options: &InstallOptions) -> Result<(), InstallError> {
+        let (manifest, threads) = (self.manifest, threads_of(options, self.manifest));
+        let mut claims = Claims::new(manifest.size_bytes, options.memory_bytes / CLAIMS_SHARE);
+        let found = on_threads(threads, manifest.chunks.len(), &|index, sum| {
+            let header = self.claimed(&claims, index)?;
+            self.find_units(&header)?;
+            for unit in &header.units {
+                sum.data_bytes = sum.data_bytes.saturating_add(unit.plain_bytes.into());
+            }
+            for run in &header.zeros {
+                let range = bytes_of(*run, manifest.size_bytes);
+                sum.zero_bytes = sum.zero_bytes.saturating_add(range.end - range.start);
+            }
+            Ok(())
+        })?;
+        while let Some(chunks) = claims.next() {
+            on_threads(threads, chunks.len(), &|at, _| self.claimed(&claims, chunks[at]).map(drop))?;
+        }
+        check_totals(manifest, found)
+    }
+
+    /// Returns the header of a chunk, whose sectors belong to no other chunk.
+    fn claimed(&self, claims: &Claims, index: usize) -> Result<ChunkHeader, InstallError> {
+        check_interrupt(self.progress, self.manifest)?;
+        let name: &UnitName = &self.manifest.chunks[index];
+        let header = self.archive.header(name)?;
+        check(name, &header, self.manifest.size_bytes)?;
+        match claims.claim(index, &header) {
+            true => Ok(header),
+            false => Err(HeaderError { header: *name, what: "another chunk has the same sectors" }.into()),
+        }
+    }
+
+    fn find_units(&self, header: &ChunkHeader) -> Result<(), ArchiveError> {
+        header.units.iter().try_for_each(|unit| {
+            self.archive.find_unit(WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) })
+        })
+    }
+}
+
+/// Fails if the chunks of an image have other bytes than its manifest says.
+fn check_totals(manifest: &Manifest, found: Done) -> Result<(), InstallError> {
+    let totals = &manifest.totals;
+    if (found.data_bytes, found.zero_bytes) == (totals.data_bytes, totals.zero_bytes) {
+        return Ok(());
+    }
+    let source = FormatError::Value { structure: "manifest", what: "its totals differ from those of its chunks" };
+    Err(ArchiveError::Damaged { name: Archive::manifest_name(manifest), source }.into())
+}
