@@ -12,6 +12,7 @@ from dataclasses import replace
 sys.dont_write_bytecode = True
 
 from image_rows import rows  # noqa: E402
+from image_rows.collection import collects  # noqa: E402
 from image_rows.line import COLUMNS  # noqa: E402
 from image_rows.row import ImagesBench  # noqa: E402
 from image_rows.sides import sides  # noqa: E402
@@ -36,9 +37,8 @@ def parse():
 def measure(arguments):
     tested = programs.find()
     chosen = launch.choose(arguments, settings.IMAGES)
-    chosen = replace(
-        chosen, rounds=arguments.rounds or chosen.rounds, archived_sources=takes_archived_images(tested.onefold)
-    )
+    able = {"archived_sources": takes_archived_images(tested.onefold), "collects": collects(tested.onefold)}
+    chosen = replace(chosen, rounds=arguments.rounds or chosen.rounds, **able)
     launch.ensure_able()
     folder = arguments.dir.absolute()
     with workplace.taken(folder, chosen.disk_bytes + launch.SPARE_BYTES) as work:

@@ -3,6 +3,7 @@
 Rows of one set stand together: they share its archive and its exports.
 """
 
+from .collection import CollectionRow
 from .line import ImageLine
 from .paper import PaperRow
 from .row import LaterRow
@@ -11,7 +12,6 @@ from .stored import MetadataRow, SavingsRow, SetRow, smaller
 from .whole import CatRow, CheckRow
 
 NO_S3 = "there is no S3 store yet"
-NO_GENERATOR = "there is no generator of such an archive yet"
 
 
 def rows(settings):
@@ -30,6 +30,7 @@ def rows(settings):
         SavingsRow(settings, "distros", "`distros` without Btrfs", 0.85, 0.95),
         SetRow(settings, "builds", "builds", f"two independent builds, {equal}", (0.75, 0.6), is_equal=True),
         SavingsRow(settings, "aligned", "aligned and misaligned pair", 0.9, 0.97),
+        CollectionRow(settings),
         *later(),
         PaperRow(settings, "fbs"),
         PaperRow(settings, "distros"),
@@ -47,15 +48,8 @@ def later():
         smaller("s3-gets", "GETs to install a first image, for each GiB stored", "requests", 300, 140),
     )  # fmt: skip
     yield LaterRow(
-        "units", "there is no synthetic index yet",
+        "units", "the index lies in memory, which holds 16,777,216 units at most, and there is no synthetic one yet",
         ImageLine("units-new", "10^8 units in the index: look-ups of new ones", "per s", bound=1e5, aim=3e5),
         ImageLine("units-known", "look-ups of known ones in old order", "per s", bound=3e5, aim=1e6),
         smaller("units-memory", "within `--memory` of", "MiB", 512, 256),
-    )  # fmt: skip
-    yield LaterRow(
-        "collection", NO_GENERATOR,
-        smaller("collection-rm", "1,000 images of 10^7 units, one in ten removed: `rm`", "s", 1, 0.2),
-        smaller("collection-gc", "`gc`", "s", 60, 15),
-        smaller("collection-kept", "bytes kept beyond need", "%", 15, 5),
-        smaller("collection-check", "`check`", "s", 60, 15),
     )  # fmt: skip

@@ -204,6 +204,9 @@ TABLE = {
         # How often one image is captured, each time after its guest has changed so many files.
         "versions": (10, 3, 3),
         "version_files": (400, 100, 2),
+        # Made-up images beside a collection, and what each has that no other has before it.
+        "many_images": (1000, 100, 20),
+        "many_units": (10_000, 10_000, 100),
         # What a run takes of the disk.
         "disk_bytes": (20 * GIB, 9 * GIB, GIB),
         # Of images that are made up.
@@ -224,8 +227,8 @@ CHOSEN = {
     "paper": {"index_bits": PAPER_INDEX_BITS, "tag_bits": PAPER_TAG_BITS},
     "fbs": {},
     "files": {"images": ()},
-    # Whether the program reads images of archives wherever it reads disks.
-    "images": {"archived_sources": False},
+    # Whether the program reads images of archives wherever it reads disks, and whether it has a collection.
+    "images": {"archived_sources": False, "collects": False},
 }
 
 

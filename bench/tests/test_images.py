@@ -1,8 +1,10 @@
 """The rows about archives, without an archive to measure."""
 
 import os
+import random
 import struct
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -10,7 +12,7 @@ from unittest import mock
 import paths
 import common
 import images
-from image_rows import later, paper, rows, stored
+from image_rows import collection, later, paper, rows, stored
 from image_rows.dedup import DEDUPLICATING, Borg
 from image_rows.images import missing_of, paths_of
 from image_rows.line import COLUMNS, ImageLine, ratio, verdict
@@ -205,6 +207,32 @@ class Paper(unittest.TestCase):
         self.assertAlmostEqual(share, 0.5)
         self.assertEqual(more["repeated_bytes"] * 2, more["bytes"])
         self.assertEqual(paper.repeated_chunks([folder / "one", folder / "shifted"])[0], 0.0)
+
+
+class Collections(unittest.TestCase):
+    def test_images_share_with_ones_before_them_and_units_are_counted_once(self):
+        dice = random.Random(1)
+        several = [collection.units_of(number, 100, dice) for number in range(20)]
+        self.assertEqual(collection.count(several), 20 * 100)
+        self.assertEqual(sum(len(units) for ranges in several for units in ranges), 20 * 100 + 19 * 20)
+        for number, (own, *others) in enumerate(several):
+            self.assertTrue(all(max(units) < min(own) for units in others), number)
+        # Of images that are removed, others need a part.
+        self.assertGreater(collection.count(several[1:]), 19 * 100 - 1)
+
+    def test_units_are_told_apart_and_none_is_zero(self):
+        contents = {collection.content(unit) for unit in (0, 1, 255, 256, 10**7)}
+        self.assertEqual((len(contents), {len(content) for content in contents}), (5, {4096}))
+        self.assertNotIn(bytes(4096), contents)
+
+    def test_a_program_without_a_collection_is_not_measured(self):
+        row = collection.CollectionRow(settings.IMAGES.full)
+        self.assertIn("gc", row.why_not(settings.IMAGES.full))
+        self.assertIsNone(row.why_not(replace(settings.IMAGES.full, collects=True)))
+        with mock.patch.object(system, "run", return_value=SimpleNamespace(text="Commands:\n  gc  Collect\n")):
+            self.assertTrue(collection.collects("onefold"))
+        with mock.patch.object(system, "run", return_value=SimpleNamespace(text="  check  all that gc left\n")):
+            self.assertFalse(collection.collects("onefold"))
 
 
 class Roots(unittest.TestCase):
