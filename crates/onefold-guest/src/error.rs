@@ -32,6 +32,20 @@ pub enum GuestError {
     TooManyLinks,
 }
 
+/// The problem of a structure at a place that the medium below the disk cannot read.
+pub(crate) const UNREADABLE: &str = "the disk cannot read it";
+
+impl GuestError {
+    /// Returns whether the disk failed, at one place or as a whole, in contrast to bytes that contradict themselves.
+    pub(crate) fn is_of_disk(&self) -> bool {
+        match self {
+            GuestError::Disk(_) => true,
+            GuestError::Damaged(damage) => damage.is_unreadable(),
+            _ => false,
+        }
+    }
+}
+
 /// A form of stored content that differs from the content itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Encoding {
@@ -63,6 +77,13 @@ pub struct Damage {
     pub structure: &'static str,
     /// Description of the damage.
     pub problem: &'static str,
+}
+
+impl Damage {
+    /// Returns whether its bytes cannot be read.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.problem == UNREADABLE
+    }
 }
 
 /// Damage that a reader found and skipped: the first parts in full, the rest as a number.

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, DirectoryEntry, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem, FileSystemFacts,
-    FileSystemKind, State, Timestamp,
+    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
+    FileSystemFacts, FileSystemKind, State, Timestamp,
 };
 
 /// A file system in memory. Files are added by path; their numbers count from 0, which is the root.
@@ -201,6 +201,10 @@ impl FileSystem for MemoryFileSystem {
 
     fn state(&self) -> &State {
         &self.state
+    }
+
+    fn add_doubt(&mut self, doubt: Doubt) {
+        self.state.add(doubt);
     }
 
     fn damage(&self) -> &DamageLog {

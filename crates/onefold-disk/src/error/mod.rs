@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use onefold_block::Show;
 use onefold_block::size::human;
+use rustix::io::Errno;
 
 pub use chain::ChainError;
 pub use image::{ImageError, RoomError};
@@ -67,6 +68,21 @@ pub enum DiskError {
     /// A disk or sink from outside this crate failed, with this error of its own.
     #[error(transparent)]
     Other(Box<dyn Error + Send + Sync>),
+}
+
+impl DiskError {
+    /// Returns whether the medium below the disk failed at the place that was read, so that other places may still be
+    /// readable.
+    #[must_use]
+    pub fn is_of_medium(&self) -> bool {
+        let source = match self {
+            DiskError::File { source, .. } | DiskError::Image { source: ImageError::Io(source), .. } => source,
+            _ => return false,
+        };
+        // What the block layer returns for errors of a medium, of its protection data and of its target.
+        let medium = [Errno::IO, Errno::NODATA, Errno::ILSEQ, Errno::REMOTEIO];
+        source.raw_os_error().is_some_and(|number| medium.contains(&Errno::from_raw_os_error(number)))
+    }
 }
 
 /// A failed action on a file or folder.
@@ -144,5 +160,22 @@ impl fmt::Display for LongWork {
             LongWork::Copying => "copying",
             LongWork::Converting => "converting",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_medium_is_one_of_a_place() {
+        let read = |number| {
+            let source = io::Error::from_raw_os_error(number);
+            DiskError::File { action: FileAction::Read, path: PathBuf::from("disk"), source }
+        };
+        let number = |errno: Errno| errno.raw_os_error();
+        assert!(read(number(Errno::IO)).is_of_medium() && read(number(Errno::NODATA)).is_of_medium());
+        assert!(!read(number(Errno::ACCESS)).is_of_medium() && !read(number(Errno::STALE)).is_of_medium());
+        assert!(!DiskError::Other("gone".into()).is_of_medium());
     }
 }

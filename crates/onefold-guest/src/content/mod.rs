@@ -13,10 +13,10 @@ mod zfs;
 pub use over_disk::{OverDisk, over_disk};
 
 use crate::budget::Budget;
-use crate::error::GuestError;
+use crate::error::{GuestError, UNREADABLE};
 use crate::ext;
 use crate::fat::Fat;
-use crate::filesystem::{Allocation, AllocationClass, FileSystem, FileSystemKind, State};
+use crate::filesystem::{Allocation, AllocationClass, Doubt, FileSystem, FileSystemKind, State};
 use crate::lvm::PhysicalVolume;
 use crate::ntfs;
 use crate::partition::PartitionKind;
@@ -81,75 +81,128 @@ const NTFS_MAGIC: &[u8] = b"NTFS    ";
 /// partition.
 #[must_use]
 pub fn open<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> VolumeContent<'a> {
-    recognised(reader, kind).unwrap_or_else(VolumeContent::Failed)
+    let mut probes = Probes::default();
+    let found = recognised(reader, kind, &mut probes).unwrap_or_else(VolumeContent::Failed);
+    probes.judge(reader, found)
 }
 
-fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Result<VolumeContent<'a>, GuestError> {
-    if kind.is_some_and(PartitionKind::is_windows_dynamic) {
-        return Ok(VolumeContent::NotRead(windows_dynamic::named(reader)?));
+/// Looks for several kinds of content in one volume. A look that the disk fails does not end the search.
+#[derive(Default)]
+struct Probes {
+    /// The first failure of the disk.
+    failure: Option<GuestError>,
+}
+
+impl Probes {
+    /// Returns what a look found: nothing if the disk failed, which is noted.
+    fn found<T>(&mut self, outcome: Result<Option<T>, GuestError>) -> Result<Option<T>, GuestError> {
+        match outcome {
+            Err(error) if error.is_of_disk() => {
+                self.failure.get_or_insert(error);
+                Ok(None)
+            }
+            outcome => outcome,
+        }
     }
-    // These two may leave the header of a former file system in place.
-    if kind.is_some_and(PartitionKind::is_storage_spaces) {
-        return Ok(VolumeContent::NotRead(NotRead::new("Windows Storage Spaces", String::new())));
+
+    /// Returns `found` as it counts after all looks. If one failed, another kind of content may have its header there,
+    /// so no block may count as free.
+    fn judge<'a>(self, reader: &VolumeReader<'_>, found: VolumeContent<'a>) -> VolumeContent<'a> {
+        match (self.failure, found) {
+            (Some(_), VolumeContent::FileSystem(mut system)) => {
+                system.add_doubt(Doubt::HeadersUnreadable);
+                VolumeContent::FileSystem(system)
+            }
+            (Some(_), VolumeContent::PhysicalVolume(mut physical)) => {
+                physical.damage.push(reader.damage(0, "headers of other kinds of volumes", UNREADABLE));
+                VolumeContent::PhysicalVolume(physical)
+            }
+            (Some(error), VolumeContent::Unknown | VolumeContent::Swap(_)) => VolumeContent::Failed(error),
+            (_, found) => found,
+        }
     }
-    if kind.is_some_and(PartitionKind::is_plain_crypt) {
-        return Ok(VolumeContent::NotRead(NotRead::encrypted("plain dm-crypt", String::new())));
+}
+
+fn recognised<'a>(
+    reader: &VolumeReader<'a>,
+    kind: Option<PartitionKind>,
+    probes: &mut Probes,
+) -> Result<VolumeContent<'a>, GuestError> {
+    if let Some(found) = by_partition(reader, kind)? {
+        return Ok(VolumeContent::NotRead(found));
     }
     for recognise in WRAPPERS {
-        if let Some(found) = recognise(reader)? {
+        if let Some(found) = probes.found(recognise(reader))? {
             return Ok(VolumeContent::NotRead(found));
         }
     }
-    if let Some(physical) = PhysicalVolume::open(reader)? {
+    if let Some(physical) = probes.found(PhysicalVolume::open(reader))? {
         return Ok(VolumeContent::PhysicalVolume(Box::new(physical)));
     }
-    if let Some(file_system) = file_system(reader)? {
-        return Ok(match beside(reader, file_system.facts().kind)? {
+    if let Some(file_system) = file_system(reader, probes)? {
+        return Ok(match beside(reader, file_system.facts().kind, probes)? {
             Some(found) => VolumeContent::NotRead(found),
             None => VolumeContent::FileSystem(file_system),
         });
     }
     for recognise in NAMED {
-        if let Some(found) = recognise(reader)? {
+        if let Some(found) = probes.found(recognise(reader))? {
             return Ok(VolumeContent::NotRead(found));
         }
     }
     // A swap header with large pages survives the creation of an NTFS. No page of such a volume may count as free.
-    let is_ntfs = head(reader, 3, NTFS_MAGIC.len())? == NTFS_MAGIC;
-    if !is_ntfs && let Some(swap) = Swap::open(reader)? {
+    let is_ntfs = probes.found(head(reader, 3, NTFS_MAGIC.len()).map(Some))?.is_some_and(|bytes| bytes == NTFS_MAGIC);
+    if !is_ntfs && let Some(swap) = probes.found(Swap::open(reader))? {
         return Ok(VolumeContent::Swap(swap));
     }
     // Copies of boot sectors and superblocks survive when another format is made over them, so all other kinds are
     // tried first.
-    if let Some(ntfs) = ntfs::open(reader)? {
+    if let Some(ntfs) = probes.found(ntfs::open(reader))? {
         return Ok(VolumeContent::FileSystem(boxed(ntfs)));
     }
-    if let Some(xfs) = xfs::open_by_copy(reader.clone())? {
+    if let Some(xfs) = probes.found(xfs::open_by_copy(reader.clone()))? {
         return Ok(VolumeContent::FileSystem(boxed(xfs)));
     }
-    Ok(Fat::open_by_copy(reader.clone())?.map_or(VolumeContent::Unknown, |fat| VolumeContent::FileSystem(boxed(fat))))
+    let fat = probes.found(Fat::open_by_copy(reader.clone()))?;
+    Ok(fat.map_or(VolumeContent::Unknown, |fat| VolumeContent::FileSystem(boxed(fat))))
+}
+
+/// Recognises content by its type in the partition table alone.
+fn by_partition(reader: &VolumeReader<'_>, kind: Option<PartitionKind>) -> Result<Option<NotRead>, GuestError> {
+    if kind.is_some_and(PartitionKind::is_windows_dynamic) {
+        return windows_dynamic::named(reader).map(Some);
+    }
+    // These two may leave the header of a former file system in place.
+    if kind.is_some_and(PartitionKind::is_storage_spaces) {
+        return Ok(Some(NotRead::new("Windows Storage Spaces", String::new())));
+    }
+    let is_encrypted = kind.is_some_and(PartitionKind::is_plain_crypt);
+    Ok(is_encrypted.then(|| NotRead::encrypted("plain dm-crypt", String::new())))
 }
 
 /// Opens the file system of a volume with the reader that recognises it; `None` if no reader does. New readers are
 /// added here.
-fn file_system<'a>(reader: &VolumeReader<'a>) -> Result<Option<Box<dyn FileSystem + 'a>>, GuestError> {
-    if let Some(ext) = ext::open(reader.clone())? {
+fn file_system<'a>(
+    reader: &VolumeReader<'a>,
+    probes: &mut Probes,
+) -> Result<Option<Box<dyn FileSystem + 'a>>, GuestError> {
+    if let Some(ext) = probes.found(ext::open(reader.clone()))? {
         return Ok(Some(boxed(ext)));
     }
-    if let Some(xfs) = xfs::open(reader.clone())? {
+    if let Some(xfs) = probes.found(xfs::open(reader.clone()))? {
         return Ok(Some(boxed(xfs)));
     }
     // FAT has no magic number, so its reader comes last.
-    Ok(Fat::open(reader.clone())?.map(boxed))
+    Ok(probes.found(Fat::open(reader.clone()))?.map(boxed))
 }
 
 /// Recognises content without a reader in a volume in which a reader opens a file system of `kind`. ZFS and others
 /// leave the superblock of a former file system in place. It is unknown which of the two is the former one, so no block
 /// may count as free.
-fn beside(reader: &VolumeReader<'_>, kind: FileSystemKind) -> Result<Option<NotRead>, GuestError> {
-    Ok(match named::beside(reader, kind)? {
+fn beside(reader: &VolumeReader<'_>, kind: FileSystemKind, probes: &mut Probes) -> Result<Option<NotRead>, GuestError> {
+    Ok(match probes.found(named::beside(reader, kind))? {
         Some(found) => Some(found),
-        None => zfs::recognise(reader)?,
+        None => probes.found(zfs::recognise(reader))?,
     })
 }
 

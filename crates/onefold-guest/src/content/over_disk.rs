@@ -2,7 +2,7 @@
 //! before or after the table.
 
 use super::{NTFS_MAGIC, NotRead, bitlocker, firmware_raid, head, joined, luks, named, raid, windows_dynamic, zfs};
-use super::{Recognise, file_system};
+use super::{Probes, Recognise, file_system};
 use crate::error::GuestError;
 use crate::partition::PartitionTable;
 use crate::volume::VolumeReader;
@@ -53,8 +53,13 @@ fn found(reader: &VolumeReader<'_>, table: &PartitionTable) -> Result<Option<Ove
     if head(reader, 3, NTFS_MAGIC.len())? == NTFS_MAGIC {
         return Ok(Some(doubt(&NotRead::new("NTFS", String::new()))));
     }
-    let known = file_system(reader)?.map(|system| NotRead::new(system.facts().kind.name(), String::new()));
-    Ok(known.as_ref().map(doubt))
+    let mut probes = Probes::default();
+    let known = file_system(reader, &mut probes)?.map(|system| NotRead::new(system.facts().kind.name(), String::new()));
+    match (known, probes.failure) {
+        (Some(known), _) => Ok(Some(doubt(&known))),
+        (None, Some(error)) => Err(error),
+        (None, None) => Ok(None),
+    }
 }
 
 fn doubt(found: &NotRead) -> OverDisk {

@@ -1,8 +1,8 @@
 //! Headers that no tool here makes. They are written from published descriptions.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
-use onefold_disk::{Disk, DiskError};
+use onefold_disk::{Disk, DiskError, FileAction};
 
 use super::*;
 use crate::partition::Guid;
@@ -208,15 +208,17 @@ fn a_former_swap_area_with_something_else_has_no_free_page() {
     assert_eq!(Memory::with(&other).named(None).0, "Btrfs");
 }
 
+/// A FAT12 of 2 MiB: 4096 sectors, 4 of a cluster, two tables of 3 sectors, 112 entries in the root.
+const FAT12: [(usize, &[u8]); 4] = [
+    (0, &[0xeb, 0x3c, 0x90]),
+    (11, &[0, 2, 4, 1, 0, 2, 112, 0, 0, 16, 0xf8, 3, 0]),
+    (510, &[0x55, 0xaa, 0xf8, 0xff, 0xff]),
+    (2048, &[0xf8, 0xff, 0xff]),
+];
+
 #[test]
 fn what_was_made_over_a_file_system_is_named_and_counted_whole() {
-    // A FAT12 of 2 MiB: 4096 sectors, 4 of a cluster, two tables of 3 sectors, 112 entries in the root.
-    let fat: [(usize, &[u8]); 4] = [
-        (0, &[0xeb, 0x3c, 0x90]),
-        (11, &[0, 2, 4, 1, 0, 2, 112, 0, 0, 16, 0xf8, 3, 0]),
-        (510, &[0x55, 0xaa, 0xf8, 0xff, 0xff]),
-        (2048, &[0xf8, 0xff, 0xff]),
-    ];
+    let fat = FAT12;
     let disk = Memory::with(&fat);
     let content = open(&disk.reader(), None);
     assert!(matches!(content, VolumeContent::FileSystem(_)), "{content:?}");
@@ -259,4 +261,67 @@ fn a_disk_that_fails_is_a_failed_volume() {
     let content = open(&VolumeReader::new(&Failing, &Volume { origin: VolumeOrigin::WholeDisk, ranges }), None);
     assert_eq!(content.whole_because().unwrap(), "the disk is gone");
     assert_eq!(content.allocation(1 << 30).unwrap()[0].class, AllocationClass::Doubtful);
+}
+
+/// A disk of which the medium cannot read a part.
+struct Faulty {
+    disk: Memory,
+    bad: Range<u64>,
+}
+
+impl Disk for Faulty {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.disk.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        if offset < self.bad.end && self.bad.start < offset + into.len() as u64 {
+            let source = rustix::io::Errno::IO.into();
+            return Err(DiskError::File { action: FileAction::Read, path: "disk".into(), source });
+        }
+        self.disk.read(offset, into)
+    }
+}
+
+/// Calls `then` with the content of a disk of which a part cannot be read.
+fn with_faulty<T>(pieces: &[(usize, &[u8])], bad: Range<usize>, then: impl FnOnce(VolumeContent<'_>) -> T) -> T {
+    let disk = Faulty { disk: Memory::with(pieces), bad: bad.start as u64..bad.end as u64 };
+    let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() }];
+    let content = open(&VolumeReader::new(&disk, &Volume { origin: VolumeOrigin::WholeDisk, ranges }), None);
+    let runs = content.allocation(disk.size_bytes()).unwrap();
+    assert!(runs.iter().all(|run| run.class == AllocationClass::Doubtful), "{bad:?}: {runs:?}");
+    then(content)
+}
+
+/// Regression: one bad sector where another kind of volume has its header, and no file was listed.
+#[test]
+fn a_file_system_is_read_where_headers_of_other_kinds_cannot_be() {
+    let whole = Memory::with(&FAT12);
+    assert_eq!(open(&whole.reader(), None).whole_because(), None);
+    // An array's superblock, a firmware array's signature, a label of ZFS, a magic of Btrfs.
+    for bad in [2 * MIB - (64 << 10), 2 * MIB - 512, 128 << 10, 64 << 10] {
+        with_faulty(&FAT12, bad..bad + 512, |content| {
+            let VolumeContent::FileSystem(system) = &content else { panic!("{bad}: {content:?}") };
+            assert_eq!(*system.state(), State::Unsure(vec![Doubt::HeadersUnreadable]), "{bad}");
+            system.each_entry(system.root(), &mut |_| ControlFlow::Continue(())).unwrap();
+            assert!(content.whole_because().unwrap().contains("the disk cannot read"), "{bad}");
+        });
+    }
+}
+
+/// Bytes that cannot be read may belong to what was made over the rest.
+#[test]
+fn a_volume_with_unreadable_headers_is_neither_unknown_nor_swap() {
+    let swap: [(usize, &[u8]); 3] = [(4086, b"SWAPSPACE2"), (1024, &[1]), (1028, &[99])];
+    for pieces in [&[][..], &swap] {
+        with_faulty(pieces, 2 * MIB - 512..2 * MIB, |content| {
+            assert!(matches!(content, VolumeContent::Failed(GuestError::Damaged(_))), "{content:?}");
+        });
+    }
+    // The boot sector itself.
+    with_faulty(&FAT12, 0..512, |content| assert!(matches!(content, VolumeContent::Failed(_)), "{content:?}"));
 }

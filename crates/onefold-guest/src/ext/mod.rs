@@ -152,6 +152,10 @@ impl FileSystem for Ext<'_> {
         &self.state
     }
 
+    fn add_doubt(&mut self, doubt: Doubt) {
+        self.state.add(doubt);
+    }
+
     fn damage(&self) -> &DamageLog {
         &self.tables.damage
     }

@@ -8,8 +8,8 @@ use super::{Fat, ROOT};
 use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, DirectoryEntry, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat, FileSystem,
-    FileSystemFacts, State,
+    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat,
+    FileSystem, FileSystemFacts, State,
 };
 
 impl FileSystem for Fat<'_> {
@@ -19,6 +19,10 @@ impl FileSystem for Fat<'_> {
 
     fn state(&self) -> &State {
         &self.state
+    }
+
+    fn add_doubt(&mut self, doubt: Doubt) {
+        self.state.add(doubt);
     }
 
     fn damage(&self) -> &DamageLog {

@@ -78,6 +78,20 @@ pub enum State {
     Unsure(Vec<Doubt>),
 }
 
+impl State {
+    /// Adds a reason for uncertainty.
+    pub(crate) fn add(&mut self, doubt: Doubt) {
+        let mut doubts = match std::mem::replace(self, State::Certain) {
+            State::Certain => Vec::new(),
+            State::Unsure(doubts) => doubts,
+        };
+        doubts.push(doubt);
+        doubts.sort_unstable();
+        doubts.dedup();
+        *self = State::Unsure(doubts);
+    }
+}
+
 /// A reason for uncertainty of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Doubt {
@@ -103,6 +117,8 @@ pub enum Doubt {
     MetadataDamaged,
     /// It has a feature that no reader here knows, and that may change the meaning of its maps.
     UnknownFeature,
+    /// The disk cannot read all places in which another kind of volume would have its header.
+    HeadersUnreadable,
 }
 
 impl fmt::Display for Doubt {
@@ -119,6 +135,7 @@ impl fmt::Display for Doubt {
             Doubt::LongerThanVolume => "it is longer than its volume",
             Doubt::MetadataDamaged => "its metadata is damaged",
             Doubt::UnknownFeature => "it has a feature that is unknown here",
+            Doubt::HeadersUnreadable => "the disk cannot read the places where another kind of volume has its header",
         })
     }
 }

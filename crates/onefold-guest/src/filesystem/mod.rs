@@ -33,6 +33,9 @@ pub trait FileSystem: Send + Sync {
     /// Returns whether its maps are certain.
     fn state(&self) -> &State;
 
+    /// Adds a reason for uncertainty that lies outside of the file system.
+    fn add_doubt(&mut self, doubt: Doubt);
+
     /// Returns the damage that was found so far.
     fn damage(&self) -> &DamageLog;
 

@@ -14,8 +14,8 @@ use super::{Ntfs, ROOT, allocation, is_own, numbered, stat};
 use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, DirectoryEntry, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem, FileSystemFacts,
-    State,
+    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
+    FileSystemFacts, State,
 };
 
 /// Maximum length of an alternate stream that is shown as an extended attribute. Linux does not allow longer ones.
@@ -31,6 +31,10 @@ impl FileSystem for Ntfs<'_> {
 
     fn state(&self) -> &State {
         &self.state
+    }
+
+    fn add_doubt(&mut self, doubt: Doubt) {
+        self.state.add(doubt);
     }
 
     fn damage(&self) -> &DamageLog {

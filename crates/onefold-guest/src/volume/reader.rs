@@ -5,7 +5,7 @@ use std::sync::Arc;
 use onefold_disk::Disk;
 
 use super::{DiskRange, Volume};
-use crate::error::{Damage, GuestError};
+use crate::error::{Damage, GuestError, UNREADABLE};
 
 /// The bytes of a volume. All structures of a guest are read through it.
 ///
@@ -40,8 +40,8 @@ impl<'a> VolumeReader<'a> {
     /// Fills `into` from byte `offset` of the volume; `structure` names the structure in errors.
     ///
     /// # Errors
-    /// When the range does not lie within the volume, which is damage of the structure that named it; and those of the
-    /// disk.
+    /// When the range does not lie within the volume, which is damage of the structure that named it, or the medium
+    /// below the disk fails there, which is damage of the structure that lies there; and all other errors of the disk.
     pub fn read(&self, offset: u64, into: &mut [u8], structure: &'static str) -> Result<(), GuestError> {
         let end = offset.checked_add(into.len() as u64);
         if end.is_none_or(|end| end > self.size_bytes) {
@@ -53,7 +53,10 @@ impl<'a> VolumeReader<'a> {
             let Some(range) = self.on_disk(at) else { return Ok(()) };
             let length = usize::try_from(range.length_bytes).unwrap_or(usize::MAX).min(rest.len());
             let (part, after) = rest.split_at_mut(length);
-            self.disk.read(range.start_bytes, part)?;
+            match self.disk.read(range.start_bytes, part) {
+                Err(error) if error.is_of_medium() => return Err(self.damage(at, structure, UNREADABLE).into()),
+                outcome => outcome?,
+            }
             at += length as u64;
             rest = after;
         }

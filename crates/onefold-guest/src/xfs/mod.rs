@@ -198,6 +198,10 @@ impl FileSystem for Xfs<'_> {
         &self.state
     }
 
+    fn add_doubt(&mut self, doubt: Doubt) {
+        self.state.add(doubt);
+    }
+
     fn damage(&self) -> &DamageLog {
         &self.damage
     }

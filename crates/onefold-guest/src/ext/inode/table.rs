@@ -82,7 +82,14 @@ impl Tables<'_> {
         selection: Selection,
         visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, GuestError> {
-        let Some(window) = self.skip_file(self.read_window(stretch))? else { return Ok(ControlFlow::Continue(())) };
+        let window = match self.read_window(stretch) {
+            // A bad sector takes a few inodes, and not all of a long read.
+            Err(GuestError::Damaged(damage)) if damage.is_unreadable() && stretch.range.len() > 1 => {
+                return self.each_inode_in_halves(stretch, selection, visit);
+            }
+            outcome => outcome,
+        };
+        let Some(window) = self.skip_file(window)? else { return Ok(ControlFlow::Continue(())) };
         for (index, within) in stretch.range.clone().enumerate() {
             let is_used = is_used(stretch.bitmap, within);
             let start = index * self.superblock.inode_bytes;
@@ -107,6 +114,21 @@ impl Tables<'_> {
             let Some(inode) = self.skip_file(self.decode_inode(place))? else { continue };
             *self.last_inode.lock() = Some(inode.clone());
             if visit(inode).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn each_inode_in_halves(
+        &self,
+        stretch: &Stretch<'_>,
+        selection: Selection,
+        visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, GuestError> {
+        let middle = stretch.range.start.midpoint(stretch.range.end);
+        for range in [stretch.range.start..middle, middle..stretch.range.end] {
+            if self.each_inode_in(&Stretch { range, ..*stretch }, selection, visit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
