@@ -223,9 +223,13 @@ run_test-guest() {
     local drawn=(copies_of_a_busy_file_system an_image_in_use a_poisoned_image)
     prepare build test demo fuzz
     cargo test --locked --workspace --test guests --no-run
+    cargo test --locked --workspace --test guest --no-run
     scripts/fuzz.sh --build
-    [[ -n ${ONEFOLD_GUEST_IMAGE-} ]] || bench/corpus/corpus.sh build debian-12-base
+    # A whole Debian, its packages, and its files on XFS on LVM2. Tests skip what is not there.
+    bench/corpus/corpus.sh build debian-12-base debian-12-web debian-12-lvm
     ONEFOLD_SEED=$seed logged "${whole[@]}" --include-ignored
+    # The command line, on ten million files and within its memory.
+    ONEFOLD_SEED=$seed logged cargo test --locked --workspace --test guest -- --nocapture --include-ignored
     ONEFOLD_SEED=$seed ONEFOLD_GUEST_TIMES=${ONEFOLD_GUEST_TIMES:-$(whole_or_round 20 4)} logged "${whole[@]}" "${drawn[@]}"
     mapfile -t targets < <(scripts/fuzz.sh --list guest)
     targets_seconds=$(($(left) * ${FUZZ_JOBS:-$(nproc)} / ${#targets[@]}))
@@ -234,8 +238,9 @@ run_test-guest() {
 }
 
 count_test-guest() {
-    printf '%s file systems, %s copies of busy images, %s boots, %s hostile inputs\n' \
+    printf '%s file systems, %s verbs on ten million files, %s copies of busy images, %s boots, %s hostile inputs\n' \
         "$(grouped "$(sum '[0-9]+ file systems made and compared')")" \
+        "$(grep -c ' of ten million files: at most ' "$log" || true)" \
         "$(grouped "$(sum '[0-9]+ copies of busy images compared')")" \
         "$(sum '[0-9]+ boots of an image whose free bytes are noise')" \
         "$(grouped "$(sum '[0-9]+ inputs, +[0-9]+ edges')")"
