@@ -253,6 +253,22 @@ impl<'a> Writer<'a> {
         Ok(segment.map(|segment| EndedPacks { packs, segment, bytes }))
     }
 
+    /// Deletes the packs that no entry names, as far as that is possible. The units in them have to be added again.
+    pub(super) fn abandon(&mut self) {
+        self.forget();
+        for pack in std::mem::take(&mut self.packs) {
+            // If this fails, the packs go when the writer is given up.
+            let _ = self.archive.store().delete(&Folder::Packs.object(pack));
+        }
+    }
+
+    /// Forgets the units that it added, and waits for the thread that puts a pack.
+    fn forget(&mut self) {
+        self.own.clear();
+        self.pack = None;
+        self.puts = Puts::new(Arc::clone(&self.archive.store));
+    }
+
     /// Makes an image of the units that were added. The image is durable when this returns. If another writer took the
     /// version, the image gets the next one.
     ///
@@ -301,12 +317,11 @@ impl<'a> Writer<'a> {
     /// Fails if there were any, with the units that have to be added again.
     fn begin_again(&mut self) -> Result<(), ArchiveError> {
         self.id = announce(self.archive, self.seams, &self.host)?;
-        self.pack = None;
-        self.puts = Puts::new(Arc::clone(&self.archive.store));
+        let mut units: Vec<UnitName> = self.own.keys().copied().collect();
+        units.sort_unstable();
+        self.forget();
         self.packs.clear();
         self.stored_bytes = 0;
-        let mut units: Vec<UnitName> = self.own.drain().map(|(unit, _)| unit).collect();
-        units.sort_unstable();
         if units.is_empty() { Ok(()) } else { Err(ArchiveError::Retired(units)) }
     }
 

@@ -15,6 +15,7 @@ mod rewrite;
 mod rows;
 mod watch;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -144,8 +145,8 @@ impl Archive {
             return Err(ArchiveError::Ledger { position, what: ledger::HOLE });
         }
         let id = WriterId(random_bytes(random)?);
-        let report = CollectReport::default();
-        let mut run = Run { archive: self, options, clock, random, id, writer: None, report };
+        let (given_up, report) = (HashSet::new(), CollectReport::default());
+        let mut run = Run { archive: self, options, clock, random, id, writer: None, given_up, report };
         // What is due already comes free even if the needs of an image are unknown, or no entry can be added because the
         // disk is full.
         let outcome = run.change(&listing, on_progress);
@@ -164,6 +165,8 @@ struct Run<'r> {
     id: WriterId,
     /// Writes packs and segments. Begins when there is something to write.
     writer: Option<Writer<'r>>,
+    /// Writers that it gave up, or would give up.
+    given_up: HashSet<WriterId>,
     report: CollectReport,
 }
 
@@ -209,6 +212,7 @@ impl<'r> Run<'r> {
         for writer in silent {
             if self.options.dry_run || self.give_up_one(writer, before)? {
                 self.report.given_up += 1;
+                self.given_up.insert(writer);
             }
         }
         Ok(())
@@ -240,6 +244,10 @@ impl<'r> Run<'r> {
         for object in listing.objects() {
             match judge.fate(object) {
                 Fate::Needed => {}
+                // In a dry run, no entry gives the writer up.
+                Fate::Running if self.given_up.contains(&object.id.writer) => {
+                    self.report.deleted.add(object.length_bytes);
+                }
                 Fate::Due => {
                     if !self.options.dry_run {
                         self.archive.store().delete(&object.name())?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use onefold_sort::{Merge, SortWriter, Spool, SpoolWriter};
 
 use super::read::{Span, read_spans};
-use super::rows::{Located, Match, UnitKey, join, table_row, temporary};
+use super::rows::{Located, Match, UnitPrefix, join, table_row, temporary};
 use crate::archive::state::{ImageRecord, State};
 use crate::archive::tables::{is_broken, read_table};
 use crate::archive::units::decompressor;
@@ -171,7 +171,7 @@ impl Headers<'_> {
         let mut needed = self.room.sort();
         let mut places = self.room.sort();
         // Headers that are read in another way, because this one fails.
-        let mut others: Vec<UnitKey> = Vec::new();
+        let mut others: Vec<UnitPrefix> = Vec::new();
         join(chunks, tables.read(0, u64::MAX), &mut |key, matched| {
             match matched {
                 Match::Copy { unit, kept } if unit == kept => {
@@ -184,7 +184,7 @@ impl Headers<'_> {
             Ok(())
         })?;
         let mut add = |header: &ChunkHeader| {
-            header.units.iter().try_for_each(|unit| needed.push(UnitKey::of(&unit.name).row()).map_err(temporary))
+            header.units.iter().try_for_each(|unit| needed.push(UnitPrefix::of(&unit.name).row()).map_err(temporary))
         };
         self.read_placed(places.finish().map_err(temporary)?, &mut others, &mut add)?;
         self.read_others(others, &mut add)?;
@@ -196,7 +196,7 @@ impl Headers<'_> {
         let mut chunks = self.room.sort();
         for record in self.images {
             if let Some(names) = self.chunks_of(record)? {
-                names.iter().try_for_each(|chunk| chunks.push(UnitKey::of(chunk).row())).map_err(temporary)?;
+                names.iter().try_for_each(|chunk| chunks.push(UnitPrefix::of(chunk).row())).map_err(temporary)?;
             }
             step();
         }
@@ -216,11 +216,11 @@ impl Headers<'_> {
     fn read_placed(
         &self,
         places: Merge,
-        others: &mut Vec<UnitKey>,
+        others: &mut Vec<UnitPrefix>,
         add: &mut dyn FnMut(&ChunkHeader) -> Result<(), ArchiveError>,
     ) -> Result<(), ArchiveError> {
         let mut decoder = HeaderDecoder { archive: self.archive, decompressor: decompressor()?, plain: Vec::new() };
-        let mut batch: Vec<(Located, UnitKey)> = Vec::new();
+        let mut batch: Vec<(Located, UnitPrefix)> = Vec::new();
         let mut places = places.peekable();
         while let Some(row) = places.next() {
             let (unit, key) = Located::of_row(row.map_err(temporary)?);
@@ -252,7 +252,7 @@ impl Headers<'_> {
     /// Reads headers by their names, with all means of a reader.
     fn read_others(
         &self,
-        mut others: Vec<UnitKey>,
+        mut others: Vec<UnitPrefix>,
         add: &mut dyn FnMut(&ChunkHeader) -> Result<(), ArchiveError>,
     ) -> Result<(), ArchiveError> {
         if others.is_empty() {
@@ -261,7 +261,7 @@ impl Headers<'_> {
         others.sort_unstable();
         for record in self.images {
             for chunk in self.chunks_of(record)?.unwrap_or_default() {
-                if others.binary_search(&UnitKey::of(&chunk)).is_err() {
+                if others.binary_search(&UnitPrefix::of(&chunk)).is_err() {
                     continue;
                 }
                 match self.archive.header(&chunk).map_err(|error| self.archive.of_image(&record.image, error)) {
@@ -291,11 +291,11 @@ struct HeaderDecoder<'d> {
 
 impl HeaderDecoder<'_> {
     /// Returns the header with a name that begins with `key`.
-    fn decode(&mut self, key: UnitKey, bytes: &[u8]) -> Option<ChunkHeader> {
+    fn decode(&mut self, key: UnitPrefix, bytes: &[u8]) -> Option<ChunkHeader> {
         let (header, stored) = bytes.split_at_checked(UNIT_HEADER_BYTES as usize)?;
         let header = UnitHeader::decode(header).ok()?;
         let is_unit = self.decompressor.decompress(header, stored, &mut self.plain)
-            && UnitKey::of(&self.archive.descriptor().key.name(&self.plain)) == key;
+            && UnitPrefix::of(&self.archive.descriptor().key.name(&self.plain)) == key;
         if is_unit { ChunkHeader::decode(&self.plain).ok() } else { None }
     }
 }

@@ -21,7 +21,17 @@ impl Run<'_> {
         for _ in 0..ATTEMPTS {
             let needs = Needs::of(self.archive, room, on_progress)?;
             self.count(&needs);
-            if self.options.dry_run || self.retire(&needs, room)? == Ground::Same {
+            if self.options.dry_run {
+                return Ok(());
+            }
+            let ground = self.retire(&needs, room);
+            if ground.is_err()
+                && let Some(writer) = &mut self.writer
+            {
+                // On a full disk, its incomplete work would take room for a day.
+                writer.abandon();
+            }
+            if ground? == Ground::Same {
                 return Ok(());
             }
             self.archive.refresh()?;

@@ -17,7 +17,7 @@ const _: () = assert!((UNIT_BYTES_MAX as u64) < STORED_MASK);
 /// The beginning of a unit's name, 107 bits. Different units with the same key count as copies of each other until
 /// their complete names are compared, which is before any copy is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct UnitKey([u64; 2]);
+pub(super) struct UnitPrefix([u64; 2]);
 
 /// A unit in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +27,10 @@ pub(super) struct Located {
     pub(super) span: Span,
 }
 
-impl UnitKey {
-    pub(super) fn of(name: &UnitName) -> UnitKey {
+impl UnitPrefix {
+    pub(super) fn of(name: &UnitName) -> UnitPrefix {
         let word = |at: usize| name.0[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        UnitKey([word(0), word(8) & !STORED_MASK])
+        UnitPrefix([word(0), word(8) & !STORED_MASK])
     }
 
     /// Returns the row of a needed unit.
@@ -38,15 +38,15 @@ impl UnitKey {
         [self.0[0], self.0[1], 0]
     }
 
-    /// Returns the key of a row that [`UnitKey::row`] or [`table_row`] made.
-    pub(super) fn of_row(row: Row) -> UnitKey {
-        UnitKey([row[0], row[1] & !STORED_MASK])
+    /// Returns the key of a row that [`UnitPrefix::row`] or [`table_row`] made.
+    pub(super) fn of_row(row: Row) -> UnitPrefix {
+        UnitPrefix([row[0], row[1] & !STORED_MASK])
     }
 }
 
 /// Returns the row of a table's entry. Rows of copies come one after the other, the shortest first.
 pub(super) fn table_row(pack: u32, entry: &TableEntry) -> Row {
-    let key = UnitKey::of(&entry.name);
+    let key = UnitPrefix::of(&entry.name);
     [key.0[0], key.0[1] | u64::from(entry.stored_bytes), place(pack, entry.offset)]
 }
 
@@ -61,13 +61,13 @@ impl Located {
     }
 
     /// Returns a row that sorts by the unit's place and says its key.
-    pub(super) fn row(self, key: UnitKey) -> Row {
+    pub(super) fn row(self, key: UnitPrefix) -> Row {
         [place(self.pack, self.span.offset), key.0[0], key.0[1] | u64::from(self.span.stored_bytes)]
     }
 
     /// Returns unit and key of a row that [`Located::row`] made.
-    pub(super) fn of_row(row: Row) -> (Located, UnitKey) {
-        (Located::of_words(row[0], row[2]), UnitKey([row[1], row[2] & !STORED_MASK]))
+    pub(super) fn of_row(row: Row) -> (Located, UnitPrefix) {
+        (Located::of_words(row[0], row[2]), UnitPrefix([row[1], row[2] & !STORED_MASK]))
     }
 
     /// Returns a row that sorts by the unit's place and says where else it is.
@@ -100,21 +100,21 @@ pub(super) enum Match {
 pub(super) fn join(
     needed: impl IntoIterator<Item = io::Result<Row>>,
     tables: impl IntoIterator<Item = io::Result<Row>>,
-    each: &mut dyn FnMut(UnitKey, Match) -> Result<(), ArchiveError>,
+    each: &mut dyn FnMut(UnitPrefix, Match) -> Result<(), ArchiveError>,
 ) -> Result<(), ArchiveError> {
     let mut tables = tables.into_iter();
     let mut table = tables.next().transpose().map_err(temporary)?;
     let mut last = None;
     for need in needed {
-        let key = UnitKey::of_row(need.map_err(temporary)?);
+        let key = UnitPrefix::of_row(need.map_err(temporary)?);
         if last.replace(key) == Some(key) {
             continue;
         }
         let mut kept = None;
         while let Some(row) = table
-            && UnitKey::of_row(row) <= key
+            && UnitPrefix::of_row(row) <= key
         {
-            if UnitKey::of_row(row) == key {
+            if UnitPrefix::of_row(row) == key {
                 let unit = Located::of_table_row(row);
                 each(key, Match::Copy { unit, kept: *kept.get_or_insert(unit) })?;
             }
@@ -149,13 +149,13 @@ mod tests {
         for (pack, number, offset, stored_bytes) in [(0, 0, 64, 1), (u32::MAX, 255, u32::MAX, UNIT_BYTES_MAX)] {
             let located = Located { pack, span: Span { offset, stored_bytes } };
             let row = table_row(pack, &entry(number, offset, stored_bytes));
-            let key = UnitKey::of(&name(number));
-            assert_eq!((UnitKey::of_row(row), Located::of_table_row(row)), (key, located));
+            let key = UnitPrefix::of(&name(number));
+            assert_eq!((UnitPrefix::of_row(row), Located::of_table_row(row)), (key, located));
             assert_eq!(Located::of_row(located.row(key)), (located, key));
             let other = Located { pack: 7, span: Span { offset: 9, stored_bytes: 11 } };
             assert_eq!(Located::of_row_beside(located.row_beside(other)), (located, other));
             assert_eq!(Located::of_row_beside(other.row_beside(located)), (other, located));
-            assert_eq!(UnitKey::of_row(key.row()), key);
+            assert_eq!(UnitPrefix::of_row(key.row()), key);
         }
     }
 
@@ -166,10 +166,10 @@ mod tests {
             tables.push(table_row(pack, &entry(number, 64 + pack, stored_bytes)));
         }
         tables.sort_unstable();
-        let needed = [1, 1, 3, 4, 5].map(|number| Ok(UnitKey::of(&name(number)).row()));
+        let needed = [1, 1, 3, 4, 5].map(|number| Ok(UnitPrefix::of(&name(number)).row()));
         let mut found = Vec::new();
         join(needed, tables.into_iter().map(Ok), &mut |key, matched| {
-            let number = (1..6).find(|number| UnitKey::of(&name(*number)) == key).unwrap();
+            let number = (1..6).find(|number| UnitPrefix::of(&name(*number)) == key).unwrap();
             found.push(match matched {
                 Match::Copy { unit, kept } => (number, Some((unit.pack, kept.pack, unit.span.stored_bytes))),
                 Match::Nowhere => (number, None),

@@ -7,6 +7,9 @@ use crate::archive::{Archive, ArchiveError};
 use crate::format::ledger::Change;
 use crate::{ObjectId, UnitName};
 
+/// Number of units of packs that are compared at once with those of new images, apart from those of one pack.
+const UNITS_MAX: usize = 500_000;
+
 /// The entries that were read since the needs of all images were determined.
 #[derive(Debug)]
 pub(super) struct Watch<'w> {
@@ -79,17 +82,27 @@ impl<'w> Watch<'w> {
                 Err(error) if is_broken(&error) => spared[number] = true,
                 Err(error) => return Err(error),
             }
+            if units.len() >= UNITS_MAX {
+                self.mark(&mut units, &mut spared)?;
+            }
         }
+        self.mark(&mut units, &mut spared)?;
+        let mut spared = spared.into_iter();
+        packs.retain(|_| !spared.next().unwrap_or(true));
+        Ok(())
+    }
+
+    /// Marks the numbers of packs with a unit of an added image. Empties the list of units.
+    fn mark(&self, units: &mut Vec<(UnitName, usize)>, spared: &mut [bool]) -> Result<(), ArchiveError> {
         units.sort_unstable();
         let mut spare = |unit: &UnitName| {
             let from = units.partition_point(|(name, _)| name < unit);
             units[from..].iter().take_while(|(name, _)| name == unit).for_each(|(_, number)| spared[*number] = true);
         };
         for record in &self.added {
-            each_unit(archive, record, &mut spare)?;
+            each_unit(self.archive, record, &mut spare)?;
         }
-        let mut spared = spared.into_iter();
-        packs.retain(|_| !spared.next().unwrap_or(true));
+        units.clear();
         Ok(())
     }
 }

@@ -313,7 +313,9 @@ fn a_silent_writer_is_given_up_and_what_it_left_comes_free() {
     bench.clock.advance_seconds(80_000);
     assert_eq!(bench.collect(&options()).given_up, 0);
     bench.clock.advance_seconds(10_000);
+    let dry = bench.collect(&CollectOptions { dry_run: true, ..options() });
     let report = bench.collect(&options());
+    assert_eq!((dry.given_up, dry.deleted), (1, report.deleted));
     assert_eq!((report.given_up, report.running), (1, Amount::default()));
     assert_eq!(bench.names("packs/"), []);
     assert_eq!(bench.names("probe/"), []);
@@ -531,4 +533,55 @@ fn readers_beside_a_collection_find_everything_in_its_new_place() {
             }
         }
     }
+}
+
+/// A store without room for more packs.
+#[derive(Debug)]
+struct Full(Arc<MemoryStore>, AtomicU64);
+
+impl Store for Full {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        self.0.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        if name.as_str().starts_with("packs/") && self.1.fetch_add(1, Ordering::Relaxed) >= 2 {
+            let source = std::io::ErrorKind::StorageFull.into();
+            return Err(StoreError::Io { action: "write", name: name.to_string(), source });
+        }
+        self.0.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.0.create(name, bytes)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.0.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.0.delete(name)
+    }
+}
+
+#[test]
+fn a_store_without_room_for_rewriting_still_gets_room() {
+    let bench = Bench::new(18);
+    let content = noise(&bench.random, 40);
+    let web = bench.capture("web", &content);
+    let gone = bench.capture("gone", &noise(&bench.random, 10));
+    let some: Vec<Vec<u8>> = content.iter().step_by(3).cloned().collect();
+    let mail = bench.capture("mail", &some);
+    [web, gone].iter().for_each(|image| bench.remove(image));
+    let before = bench.names("packs/");
+    let archive = other(Arc::new(Full(Arc::clone(&bench.store), AtomicU64::new(0))));
+    let collected = archive.collect(&options(), &*bench.clock, &bench.random, &mut |_, _| ());
+    assert!(matches!(collected, Err(ArchiveError::Store(_))), "{collected:?}");
+    let left = bench.names("packs/");
+    assert!(
+        left.len() + 4 <= before.len() && left.iter().all(|name| before.contains(name)),
+        "what nothing needs is gone"
+    );
+    bench.verify(&[(&mail, &some)]);
 }
