@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &GcArgs, talk: Talk) -> Outcome<Report> {
     }
     let path = &arguments.archive;
     let archive = super::open(path)?;
-    let temporary = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+    let temporary = temporary();
     let host = host::name();
     let options = CollectOptions {
         delay: arguments.delay,
@@ -51,6 +51,11 @@ pub(super) fn run(arguments: &GcArgs, talk: Talk) -> Outcome<Report> {
     json["archive"] = json!(machine_name(path));
     json["dry_run"] = json!(arguments.dry_run);
     Ok(Report::done(text, json))
+}
+
+/// Returns the folder for temporary files.
+pub(super) fn temporary() -> PathBuf {
+    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
 fn text(report: &CollectReport, is_dry: bool) -> String {

@@ -1,7 +1,9 @@
 //! `onefold archive stat`
 
 use onefold_block::Show;
-use onefold_image::archive::{Archive, ArchiveError};
+use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
+use onefold_image::archive::{Archive, ArchiveError, CollectOptions, CollectReport};
 use onefold_image::store::Store;
 use serde_json::json;
 
@@ -49,6 +51,7 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
     for (prefix, what) in KINDS {
         stored.push((what, objects_of(archive.store(), prefix).map_err(|error| cannot(&error))?));
     }
+    let unneeded = unneeded(&archive).map_err(|error| cannot(&error))?;
     let total_bytes: u64 = stored.iter().map(|(_, stored)| stored.bytes).sum();
     let units = archive.descriptor().units;
     let (cut, unit_bytes) = kind_text(units);
@@ -60,13 +63,14 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
     let objects: u64 = stored.iter().map(|(_, stored)| stored.objects).sum();
     table.row(["all".to_owned(), grouped(objects), grouped(total_bytes), human(total_bytes)]);
     let text = format!(
-        "{} images of {}: {} free, {} zero, {} data\nunits of up to {} {cut}\n\n{table}",
+        "{} images of {}: {} free, {} zero, {} data\nunits of up to {} {cut}\n\n{table}\n{}",
         images.len(),
         human(contained.size_bytes),
         human(contained.free_bytes),
         human(contained.zero_bytes),
         human(contained.data_bytes),
         human(unit_bytes.into()),
+        unneeded_text(unneeded.as_ref()),
     );
     let kinds: serde_json::Map<_, _> = KINDS
         .iter()
@@ -88,6 +92,8 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
         "data_bytes": contained.data_bytes,
         "stored": kinds,
         "stored_bytes": total_bytes,
+        "unneeded_bytes": unneeded.as_ref().map(CollectReport::unneeded_bytes),
+        "unfinished_bytes": unneeded.as_ref().map(|report| report.running.bytes),
     });
     Ok(Report::done(text, json))
 }
@@ -95,13 +101,40 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
 fn contained(archive: &Archive) -> Result<Contained, ArchiveError> {
     let mut sum = Contained::default();
     for image in archive.images() {
-        let manifest = archive.manifest(&image)?;
+        let manifest = match archive.manifest(&image) {
+            Ok(manifest) => manifest,
+            // Another host removed it a moment ago.
+            Err(ArchiveError::Removed { .. }) => continue,
+            Err(error) => return Err(error),
+        };
         sum.size_bytes = sum.size_bytes.saturating_add(manifest.size_bytes);
         sum.free_bytes = sum.free_bytes.saturating_add(manifest.totals.free_bytes);
         sum.zero_bytes = sum.zero_bytes.saturating_add(manifest.totals.zero_bytes);
         sum.data_bytes = sum.data_bytes.saturating_add(manifest.totals.data_bytes);
     }
     Ok(sum)
+}
+
+/// Returns what a collection would do; `None` if damage hides what an image needs.
+fn unneeded(archive: &Archive) -> Result<Option<CollectReport>, ArchiveError> {
+    let temporary = super::gc::temporary();
+    let options = CollectOptions { dry_run: true, ..CollectOptions::new(&temporary) };
+    match archive.collect(&options, &SystemClock, &SystemRandom, &mut |_, _| ()) {
+        Ok(report) => Ok(Some(report)),
+        Err(ArchiveError::Unknown { .. } | ArchiveError::Ledger { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn unneeded_text(report: Option<&CollectReport>) -> String {
+    let Some(report) = report else {
+        return "no longer needed: unknown, because of damage; `onefold archive check` tells more".to_owned();
+    };
+    let unneeded = format!("no longer needed: {}", human(report.unneeded_bytes()));
+    match report.running.objects {
+        0 => unneeded,
+        _ => format!("{unneeded}\nof captures that run or were killed: {}", human(report.running.bytes)),
+    }
 }
 
 /// Counts the objects whose names begin with `prefix`.
