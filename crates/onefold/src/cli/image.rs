@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
+use glob::Pattern;
 use onefold_image::ImageName;
 
 use super::key::{Acceptance, SigningKey};
@@ -30,7 +31,7 @@ pub(crate) enum ImageCommand {
     Install(InstallArgs),
     /// Write an image to a new image file, or as a stream
     Export(ExportArgs),
-    /// Remove versions of an image from an archive; what they alone use stays stored for now
+    /// Remove versions of images from an archive; `archive gc` frees what they alone use
     Rm(RmArgs),
     /// Sign an image with a secret key
     ///
@@ -195,9 +196,69 @@ pub(crate) struct ExportArgs {
 pub(crate) struct RmArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// The version to remove, as `web@1`
+    /// The version to remove, as `web@1`; with a --keep option a name, as `web`, or a pattern of names, as `web-*`
     #[arg(required = true, value_name = "IMAGE@VERSION")]
-    pub(crate) images: Vec<ImageRef>,
+    pub(crate) images: Vec<RemovalTarget>,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Which versions of each name stay. A version stays if any of these keeps it.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct KeepArgs {
+    /// Remove all versions of the names but the newest N
+    #[arg(long, value_name = "N", value_parser = parse_kept)]
+    pub(crate) keep_last: Option<usize>,
+    /// Keep the newest version of each of the last N days that have one
+    #[arg(long, value_name = "N", value_parser = parse_kept)]
+    pub(crate) keep_daily: Option<usize>,
+    /// Keep the newest version of each of the last N weeks that have one
+    #[arg(long, value_name = "N", value_parser = parse_kept)]
+    pub(crate) keep_weekly: Option<usize>,
+    /// Keep the newest version of each of the last N months that have one
+    #[arg(long, value_name = "N", value_parser = parse_kept)]
+    pub(crate) keep_monthly: Option<usize>,
+}
+
+impl KeepArgs {
+    /// Returns whether one of them is given.
+    pub(crate) fn is_some(&self) -> bool {
+        [self.keep_last, self.keep_daily, self.keep_weekly, self.keep_monthly].iter().any(Option::is_some)
+    }
+}
+
+fn parse_kept(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1 on".to_owned())
+}
+
+/// What `rm` removes: an image, or all images whose names a pattern matches.
+#[derive(Clone, Debug)]
+pub(crate) enum RemovalTarget {
+    Image(ImageRef),
+    Pattern(Pattern),
+}
+
+impl FromStr for RemovalTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RemovalTarget, String> {
+        if text.contains(['*', '?', '[']) {
+            return Pattern::new(text).map(RemovalTarget::Pattern).map_err(|error| error.msg.to_owned());
+        }
+        text.parse().map(RemovalTarget::Image)
+    }
+}
+
+impl fmt::Display for RemovalTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemovalTarget::Image(image) => image.fmt(f),
+            RemovalTarget::Pattern(pattern) => pattern.fmt(f),
+        }
+    }
 }
 
 /// Arguments of `sign`.

@@ -1,6 +1,7 @@
 //! `onefold image list`
 
 use onefold_image::ImageVersion;
+use onefold_image::archive::ArchiveError;
 use onefold_image::format::manifest::Manifest;
 use serde_json::{Value, json};
 
@@ -17,9 +18,14 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
     let signers = Signers::read(&archive)?;
     let mut images = Vec::new();
     for record in archive.images() {
-        let manifest = archive
-            .manifest(&record)
-            .map_err(|error| Failure::of_archive(format!("cannot read the image `{}`", record.image), &error))?;
+        let manifest = match archive.manifest(&record) {
+            Ok(manifest) => manifest,
+            // Another host removed it a moment ago.
+            Err(ArchiveError::Removed { .. }) => continue,
+            Err(error) => {
+                return Err(Failure::of_archive(format!("cannot read the image `{}`", record.image), &error));
+            }
+        };
         let signers = signers.of(&archive, &record)?;
         images.push((record, manifest, signers));
     }

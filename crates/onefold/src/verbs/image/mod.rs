@@ -3,6 +3,7 @@
 mod capture;
 mod export;
 mod install;
+mod keep;
 mod list;
 mod partitions;
 mod rm;
