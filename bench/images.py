@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures archives of disk images beside restic, borg, casync, zstd, partclone and qemu-img.
 
-Needs root (loop devices, mounts, caches), e2fsprogs and release builds of onefold and onefold-synthetic; programs that are
-not installed are left out. See bench/README.md.
+Needs root (loop devices, mounts, caches), e2fsprogs and release builds of onefold and onefold-synthetic; programs that
+are not installed are left out. See bench/README.md.
 """
 
 import sys
@@ -44,7 +44,8 @@ def measure(arguments):
     with workplace.taken(folder, chosen.disk_bytes + launch.SPARE_BYTES) as work:
         place = launch.place(arguments, work, tested.onefold)
         facts = launch.facts("bench/images.py", chosen.mode, place, tested.onefold)
-        facts |= settings_of(sides(tested, chosen), chosen)
+        # Stores are folders: no side serves clients.
+        facts |= {"clients": "root"} | settings_of(sides(tested, chosen), chosen)
         run = Run(facts, chosen)
         wanted = launch.wanted(rows(chosen), arguments)
         launch.measure_rows(ImagesBench(place, tested, chosen), wanted, run, arguments.json or folder / "images.json")
@@ -55,7 +56,8 @@ def settings_of(known, chosen):
     """Returns what the figures were measured with, by name."""
     return {
         "programs": "; ".join(f"`{side.name}`: {side.settings}" for side in known),
-        "sizes": f"up to {chosen.images_max} images of a set, up to {chosen.rounds} rounds",
+        "sizes": f"{chosen.versions} versions of an image, {chosen.many_images:,} made-up images beside a collection, "
+        f"up to {chosen.rounds} rounds",
     }
 
 

@@ -59,7 +59,8 @@ class CollectionRow(ImageRow):
         yield "collection-gc", ONEFOLD, seconds(timed(onefold, "archive", "gc", "--quiet", *HASTE, archive))
         needed = count(units for number, units in enumerate(images_units) if number not in removed)
         kept = 100 * (packs_bytes(archive) / (before * needed / distinct) - 1)
-        yield "collection-kept", ONEFOLD, Sample(kept, more={"before_bytes": before, "needed": needed, "units": distinct})
+        more = {"before_bytes": before, "needed": needed, "units": distinct}
+        yield "collection-kept", ONEFOLD, Sample(kept, more=more)
         yield "collection-check", ONEFOLD, seconds(timed(onefold, "archive", "check", "--quiet", archive))
         shutil.rmtree(folder)
 

@@ -90,12 +90,12 @@ class Casync(Side):
     settings = "defaults (chunks of about 64 KiB, zstd)"
     needed = ("casync",)
     options = ""
-    restore_script = f"casync extract --store={{folder}}/store/castr {{folder}}/store/{{name}}.caibx {{target}} && {FLUSH}"
+    places = "--store={folder}/store/castr {folder}/store/{name}.caibx"
+    restore_script = f"casync extract {places} {{target}} && {FLUSH}"
 
     @property
     def store_script(self):
-        words = f"casync make {self.options} --store={{folder}}/store/castr {{folder}}/store/{{name}}.caibx {{image}}"
-        return f"{words} >/dev/null && {FLUSH}"
+        return f"casync make {self.options} {self.places} {{image}} >/dev/null && {FLUSH}"
 
 
 class CasyncSmallest(Casync):
@@ -123,7 +123,9 @@ class Rustic(Side):
     name = "rustic"
     settings = "defaults"
     needed = ("rustic",)
-    environment = f"export RUSTIC_PASSWORD={PASSWORD} RUSTIC_REPOSITORY={{folder}}/store RUSTIC_CACHE_DIR={{folder}}/cache;"
+    environment = (
+        f"export RUSTIC_PASSWORD={PASSWORD} RUSTIC_REPOSITORY={{folder}}/store RUSTIC_CACHE_DIR={{folder}}/cache;"
+    )
     create_script = "rustic init"
     store_script = "rustic backup --tag {name} {image}"
     restores_to_folder = True

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guest_rows import made
+from guest_rows.programs import warm
 from lib import corpus, device, system
 from lib.runner import say
 from lib.system import BenchError
 
 from .packs import units_bytes
+from .plain import root_of
 from .sides import sides
 
 MIB = 1 << 20
 # Images of a corpus's set that rows leave out: captured raw for now, which would measure nothing but Zstandard.
 LEFT_OUT = {"distros": ("debian-13-btrfs",)}
+# A server and clones of it.
+DERIVED = "fbs"
 # Sets that are no set of the corpus.
 PAIRS = {"aligned": ("debian-12-base", "debian-12-misaligned")}
 # What a made-up derived image has more than the one before.
@@ -58,7 +62,7 @@ class Images:
 
     def __init__(self, place, programs, settings):
         self.place, self.programs, self.settings = place, programs, settings
-        self._captured = {}
+        self._captured, self._stores = {}, {}
 
     @property
     def folder(self):
@@ -71,8 +75,13 @@ class Images:
 
     def of(self, name):
         """Returns the images of a set that this run takes."""
-        paths = self._made() if self.settings.mode == "tiny" else paths_of(name)
-        return paths[: self.settings.images_max]
+        if self.settings.mode == "tiny":
+            return self._made()
+        return self._lived_in() if self._is_short(name) else paths_of(name)
+
+    def _is_short(self, name):
+        """Tells whether a quick run has an image and a version of it in place of a set."""
+        return self.settings.mode == "quick" and name == DERIVED
 
     def captured(self, name):
         """Returns an archive with a set, made when it is first asked for; that of another set goes."""
@@ -110,6 +119,33 @@ class Images:
             add_file(second, "new", MADE_FILE_BYTES, self.folder)
         return [first, second]
 
+    def _lived_in(self):
+        """Returns a real image, and a copy of it that was lived in."""
+        first, second = paths_of(DERIVED)[0], self.folder / "lived-in.device"
+        if not second.exists():
+            system.run("cp", "--sparse=always", first, second)
+            live_in(second, 1, self.settings.version_files, self.folder)
+        return [first, second]
+
+    # Stores of all sides, kept from a row to the next one that needs them.
+
+    def store_with(self, side, paths):
+        """Returns the folder of a side's store that has these images, in their order."""
+        folder, stored = self._stores.get(side.name, (None, []))
+        if folder is None or stored != paths[: len(stored)]:
+            folder, stored = self.new_folder(f"{side.name}.store"), []
+            side.create(folder)
+        for image in paths[len(stored) :]:
+            warm(image)
+            side.store(folder, image, image.stem)
+        self._stores[side.name] = folder, list(paths)
+        return folder
+
+    def drop_stores(self):
+        for folder, _ in self._stores.values():
+            shutil.rmtree(folder)
+        self._stores.clear()
+
     # Folders that a turn makes and removes.
 
     def new_folder(self, name):
@@ -121,6 +157,7 @@ class Images:
     def clear(self):
         """Removes all sets, stores and targets that rows have left."""
         self._captured.clear()
+        self._stores.clear()
         for path in self.folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -148,7 +185,9 @@ def missing_of(name, settings):
     """Returns why a set cannot be measured; None where it can."""
     if settings.mode == "tiny":
         return None
-    absent = [path.stem for path in paths_of(name)[: settings.images_max] if not path.is_file()]
+    # A quick run has the first of them only.
+    wanted = paths_of(name)[:1] if settings.mode == "quick" and name == DERIVED else paths_of(name)
+    absent = [path.stem for path in wanted if not path.is_file()]
     if not absent:
         return None
     return f"{', '.join(absent)} of the set not built: run `make corpus SETS=\"{' '.join(absent)}\"`"
@@ -168,6 +207,22 @@ def capture(programs, folder, images, kind=()):
         added.append(Added(told, stat["stored_bytes"] - total, now - units))
         total, units = stat["stored_bytes"], now
     return Captured(archive, added)
+
+
+def live_in(image, number, count, folder):
+    """Has a guest rewrite some of its files, and make a new one, through the kernel's file system."""
+    mountpoint = folder / "lived-in.mount"
+    mountpoint.mkdir(exist_ok=True)
+    system.run("mount", "-o", f"loop,offset={root_of(image).start}", image, mountpoint)
+    try:
+        files = sorted(path for path in (mountpoint / "usr").rglob("*") if path.is_file() and not path.is_symlink())
+        for path in files[number :: max(1, len(files) // count)]:
+            content = path.read_bytes()
+            path.write_bytes(content[: len(content) // 2] + f"version {number}".encode() + content[len(content) // 2 :])
+        fresh = mountpoint / "usr" / f"version-{number}"
+        fresh.write_bytes(b"".join(f"{number} {line}\n".encode() for line in range(100_000)))
+    finally:
+        system.unmount(mountpoint)
 
 
 def add_file(image, name, length, folder):

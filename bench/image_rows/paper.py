@@ -1,7 +1,7 @@
-"""The savings of "Frisbee on Venti" repeated: with the paper's unit (32 KiB at fixed places of the disk), and with ours.
+"""The savings of "Frisbee on Venti" repeated: with the paper's unit, 32 KiB at fixed places of the disk, and with ours.
 
-The paper's 430 images are not available. Its 69.312 % by blocks and 67.82 % with metadata do not name their base, so both
-possible ones are shown.
+The paper's 430 images are not available. Its 69.312 % by blocks and 67.82 % with metadata do not name their base, so
+both possible ones are shown.
 """
 
 import hashlib

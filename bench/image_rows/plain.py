@@ -52,6 +52,8 @@ class Qcow2(Side):
     name = "qemu-img-c"
     settings = "`convert -c -O qcow2` (zlib)"
     needed = ("qemu-img",)
+    # As slow as all others together.
+    in_quick = False
     deduplicates = False
     options = ""
     restore_script = "qemu-img convert -f qcow2 -O raw {folder}/store/{name}.qcow2 {target} && sync {target}"
@@ -81,13 +83,15 @@ class Root:
 
 
 class Partclone(Side):
-    """`partclone` of the largest partition, which knows what is free there. Other parts of the disk are no part of it."""
+    """`partclone` of the largest partition, which knows what is free there. It stores no other part of the disk."""
 
     name = "partclone"
     settings = "`-c | zstd`, the largest partition"
     needed = ("partclone.ext4", "zstd", "sfdisk", "blkid")
     deduplicates = False
-    store_script = "{program} -q -c -s {image} -o - 2>/dev/null | zstd --quiet --force -o {folder}/store/{name}.zst && " + FLUSH
+    store_script = (
+        "{program} -q -c -s {image} -o - 2>/dev/null | zstd --quiet --force -o {folder}/store/{name}.zst && " + FLUSH
+    )
     # It writes to devices and to files that have the partition's length.
     restore_script = (
         "truncate -s {length} {target} && zstd -dc --quiet {folder}/store/{name}.zst"

@@ -15,6 +15,10 @@ class ImageRow(BesideRow):
 
     sides = SIDES
 
+    def prepare(self, images, settings):
+        """Makes what it needs. Rows that need the stores of all sides stand together: another row drops them."""
+        images.drop_stores()
+
 
 class LaterRow(ImageRow):
     """A row of what cannot be measured yet. The table says so and why: it has no figure and passes nothing."""

@@ -1,7 +1,7 @@
 """Sides of the table of archives: programs that store disk images and return them, each with its own settings.
 
-A side stores images one after the other in one folder, and returns any of them. Everything that it does for an image is
-one shell command, which is timed as a whole. Where a program does not flush what it wrote, the command does so after it.
+A side stores images one after the other in one folder, and returns any of them. Everything that it does for an image
+is one shell command, which is timed as a whole. Where a program does not flush what it wrote, the command does so.
 """
 
 import os

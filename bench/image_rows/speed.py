@@ -8,44 +8,32 @@ from lib.measure import Cost, Sample, Work
 from lib.rows.beside import ONEFOLD, alternating
 from lib.runner import say
 
-from .images import MIB, expect_equal, missing_of
+from .images import DERIVED, MIB, expect_equal, live_in, missing_of
 from .line import ImageLine
-from .plain import root_of
 from .row import ImageRow
 from .sides import Onefold
 from .stored import smaller
 
 
 class StoresRow(ImageRow):
-    """A row that needs a store on each side, made once; `stored_count` images are stored in it."""
+    """A row that needs a store on each side with the images of the derived set, all of them or all but the last."""
 
-    # Of the set's images, how many: all, or all but the last.
     stores_last = True
 
     def missing(self, settings):
-        return missing_of("fbs", settings)
+        return missing_of(DERIVED, settings)
 
     def is_wanted(self, side):
         """Tells whether a side takes part."""
         return True
 
     def prepare(self, images, settings):
-        paths = images.of("fbs")
-        self._stores = {}
+        paths, self._stores = images.of(DERIVED), {}
         for side in images.sides(self.is_wanted):
-            say(f"  making the store of {side.name}")
-            folder = images.new_folder(f"{side.name}.store")
-            side.create(folder)
+            say(f"  filling the store of {side.name}")
             # One that shares nothing is as fast without the others.
-            before = paths if side.deduplicates else paths[-1:]
-            for image in before if self.stores_last else before[:-1]:
-                warm(image)
-                side.store(folder, image, image.stem)
-            self._stores[side.name] = folder
-
-    def finish(self, images, settings):
-        for folder in self._stores.values():
-            shutil.rmtree(folder, ignore_errors=True)
+            wanted = paths if side.deduplicates else paths[-1:]
+            self._stores[side.name] = images.store_with(side, wanted if self.stores_last else wanted[:-1])
 
 
 class StoreRow(StoresRow):
@@ -81,7 +69,7 @@ class StoreRow(StoresRow):
 
     def _touchable(self, images):
         """Returns a copy of the last image, as its times are changed."""
-        source = images.of("fbs")[-1]
+        source = images.of(DERIVED)[-1]
         copy = images.folder / "touched" / source.name
         if not copy.exists():
             copy.parent.mkdir(exist_ok=True)
@@ -89,7 +77,6 @@ class StoreRow(StoresRow):
         return copy
 
     def finish(self, images, settings):
-        super().finish(images, settings)
         shutil.rmtree(images.folder / "touched")
 
 
@@ -109,14 +96,14 @@ class InstallRow(StoresRow):
         return side.deduplicates or side.name in (ONEFOLD, "zstd")
 
     def measure(self, images, settings, round_no):
-        image = images.of("fbs")[-1]
+        image = images.of(DERIVED)[-1]
         for side in alternating(round_no, *images.sides(self.is_wanted)):
             folder = self._stores[side.name]
             caches.forget_all(folder)
             target = images.folder / "target"
             took = side.restore(folder, image, image.stem, target)
             if round_no == 0:
-                whole = images.equal("fbs")[-1] if side.name == ONEFOLD else image
+                whole = images.equal(DERIVED)[-1] if side.name == ONEFOLD else image
                 expect_equal(whole, side.restored_file(image, target))
             remove(target)
             keys = ["install-peer"] if side.deduplicates else []
@@ -146,7 +133,7 @@ class InstallRow(StoresRow):
             device.detach_loops(disk)
 
     def finish(self, images, settings):
-        super().finish(images, settings)
+        images.drop_stores()
         (images.folder / "install.device").unlink(missing_ok=True)
 
 
@@ -162,17 +149,18 @@ class VersionsRow(ImageRow):
         yield ImageLine("versions", title, "MiB/s", bound=0.7, aim=0.9, beside="of the first version")
 
     def missing(self, settings):
-        return missing_of("fbs", settings)
+        return missing_of(DERIVED, settings)
 
     def prepare(self, images, settings):
+        super().prepare(images, settings)
         folder = images.new_folder("versions")
         self._side = Onefold(images.programs)
         self._side.create(folder)
         image = images.folder / "version.device"
-        system.run("cp", "--sparse=always", images.of("fbs")[0], image)
+        system.run("cp", "--sparse=always", images.of(DERIVED)[0], image)
         for number in range(1, settings.versions + 1):
             if number > 1:
-                live_in(images, image, number, settings.version_files)
+                live_in(image, number, settings.version_files, images.folder)
             self._side.store(folder, image, "versions")
         self._folder, self._bytes = folder, system.stored_bytes(image)
         image.unlink()
@@ -187,22 +175,6 @@ class VersionsRow(ImageRow):
 
     def finish(self, images, settings):
         shutil.rmtree(self._folder)
-
-
-def live_in(images, image, number, count):
-    """Has a guest rewrite some of its files, and make a new one, through the kernel's file system."""
-    mountpoint = images.folder / "version.mount"
-    mountpoint.mkdir(exist_ok=True)
-    system.run("mount", "-o", f"loop,offset={root_of(image).start}", image, mountpoint)
-    try:
-        files = sorted(path for path in (mountpoint / "usr").rglob("*") if path.is_file() and not path.is_symlink())
-        for path in files[number :: max(1, len(files) // count)]:
-            content = path.read_bytes()
-            path.write_bytes(content[: len(content) // 2] + f"version {number}".encode() + content[len(content) // 2 :])
-        fresh = mountpoint / "usr" / f"version-{number}"
-        fresh.write_bytes(b"".join(f"{number} {line}\n".encode() for line in range(100_000)))
-    finally:
-        system.unmount(mountpoint)
 
 
 def rate(length, took):

@@ -10,7 +10,7 @@ from lib.rows.beside import ONEFOLD, alternating
 from lib.runner import say
 from lib.system import BenchError
 
-from .images import MIB, missing_of
+from .images import DERIVED, MIB, missing_of
 from .line import ImageLine
 from .row import ImageRow
 
@@ -27,6 +27,8 @@ class SetRow(ImageRow):
 
     def __init__(self, settings, name, corpus_set, title, goals, is_equal, has_cpu=False):
         self.name, self.corpus_set, self.is_equal = name, corpus_set, is_equal
+        # A quick run has time for one set.
+        self.in_quick = not is_equal
         self._title, self._goals, self._has_cpu = title, goals, has_cpu
         super().__init__(settings)
 
@@ -78,6 +80,7 @@ class SavingsRow(ImageRow):
 
     sides = (ONEFOLD, "blocks")
     rounds_max = 1
+    in_quick = False
 
     def __init__(self, settings, corpus_set, title, bound, aim):
         self.name, self.corpus_set = f"savings-{corpus_set}", corpus_set
@@ -117,10 +120,10 @@ class MetadataRow(ImageRow):
         yield smaller("metadata-derived", "the same, added by its last image beside its new units", "%", 0.1, 0.05)
 
     def missing(self, settings):
-        return missing_of("fbs", settings)
+        return missing_of(DERIVED, settings)
 
     def measure(self, images, settings, round_no):
-        captured = images.captured("fbs")
+        captured = images.captured(DERIVED)
         data = captured.sum("data_bytes")
         metadata = captured.metadata_bytes
         yield "metadata", ONEFOLD, Sample(100 * metadata / data, more={"bytes": metadata, "data_bytes": data})

@@ -5,7 +5,7 @@ from lib import caches, system
 from lib.measure import Cost, Sample
 from lib.rows.beside import ONEFOLD, alternating
 
-from .images import MIB, missing_of
+from .images import DERIVED, MIB, missing_of
 from .line import ImageLine
 from .packs import files
 from .row import ImageRow
@@ -28,10 +28,10 @@ class CheckRow(ImageRow):
         yield ImageLine("check-cpu", title, "MiB/s", bound=1024)
 
     def missing(self, settings):
-        return missing_of("fbs", settings)
+        return missing_of(DERIVED, settings)
 
     def measure(self, images, settings, round_no):
-        archive = images.captured("fbs").archive
+        archive = images.captured(DERIVED).archive
         packs = files(archive, "packs")
         length = sum(path.stat().st_size for path in packs)
         check = (images.programs.onefold, "archive", "check", "--data", "--quiet", archive)
@@ -59,10 +59,10 @@ class CatRow(ImageRow):
             return "made-up guests have no such file"
         if not settings.archived_sources:
             return "this `guest cat` takes no archived image"
-        return missing_of("fbs", settings)
+        return missing_of(DERIVED, settings)
 
     def measure(self, images, settings, round_no):
-        captured = images.captured("fbs")
+        captured = images.captured(DERIVED)
         source = f"{captured.archive}#{captured.added[-1].told['image']}"
         caches.forget_all(captured.archive)
         took = timed(images.programs.onefold, "guest", "cat", source, SMALL)

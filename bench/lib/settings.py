@@ -199,8 +199,6 @@ TABLE = {
     "images": {
         "rounds": (5, 1, 1),
         "run_seconds": (5400, 200, 1e6),
-        # Of a set, how many images are taken.
-        "images_max": (100, 2, 2),
         # How often one image is captured, each time after its guest has changed so many files.
         "versions": (10, 3, 3),
         "version_files": (400, 100, 2),
@@ -208,7 +206,7 @@ TABLE = {
         "many_images": (1000, 100, 20),
         "many_units": (10_000, 10_000, 100),
         # What a run takes of the disk.
-        "disk_bytes": (20 * GIB, 9 * GIB, GIB),
+        "disk_bytes": (24 * GIB, 9 * GIB, GIB),
         # Of images that are made up.
         "made_bytes": (64 * MIB, 64 * MIB, 64 * MIB),
         "made_packages": (4, 4, 4),

@@ -112,7 +112,8 @@ class Table(unittest.TestCase):
         common.assert_has_all_columns(self, text, len(COLUMNS) + 4)
         self.assertEqual(text.count("| not measured |  |  |"), len(later_row.lines))
         self.assertEqual(text.count("| not measured |  | `"), len(later_row.lines))
-        sides_shown = [line.split("|")[2].strip() for line in images.all_sides(run).splitlines() if "bytes stored" in line]
+        lines = [line for line in images.all_sides(run).splitlines() if "bytes stored" in line]
+        sides_shown = [line.split("|")[2].strip() for line in lines]
         self.assertEqual(sides_shown, ["`onefold`", "`restic`", "`borg`", "`zstd-1`"])
 
     def test_the_committed_document_takes_the_table(self):

@@ -1,4 +1,4 @@
-"""Verbs of an archive are killed at any moment. What was acknowledged stays, and what was not leaves nothing half done."""
+"""Verbs of an archive are killed at any moment. What was acknowledged stays; what was not is there whole, or not at all."""
 
 import hashlib
 import json

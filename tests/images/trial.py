@@ -3,12 +3,12 @@
 
     trial.py [--parts LIST] [--images FILE...] [--seconds N | --kills N] [--no-boot] [--seed N] [--folder PATH]
 
-    disks   each image is captured and installed over noise; its file systems are checked, and all files compared. Those of
-            Debian 12 with a boot loader boot in QEMU
+    disks   each image is captured and installed over noise; its file systems are checked, and all files compared.
+            Those of Debian 12 with a boot loader boot in QEMU
     kills   captures, removals, installations, and collections and repairs where the program has them, are killed
 
-Parts of LIST are separated by commas. What is drawn depends on the seed, the part and the number of the round. Needs root
-and loop devices. ONEFOLD names the binary. Exit codes: 0 all is well, 1 it is not, 2 wrong usage.
+Parts of LIST are separated by commas. What is drawn depends on the seed, the part and the number of the round. Needs
+root and loop devices. ONEFOLD names the binary. Exit codes: 0 all is well, 1 it is not, 2 wrong usage.
 """
 
 import argparse

@@ -178,11 +178,14 @@ def compare(name, before, after):
         raise Failed(f"{name}: there is no file system that can be checked")
     for volume, one in before.items():
         other = after[volume]
+        where = f"{name}, {volume}"
         if (one.kind, one.verdict) != (other.kind, other.verdict):
-            raise Failed(f"{name}, {volume}: the checker ended with {one.verdict} before, {other.verdict} after: {other.said}")
+            verdicts = f"the checker ended with {one.verdict} before and {other.verdict} after"
+            raise Failed(f"{where}: {verdicts}: {other.said}")
         if not one.files:
-            raise Failed(f"{name}, {volume}: no files were read")
-        differ = [path for path in one.files.keys() | other.files.keys() if one.files.get(path) != other.files.get(path)]
+            raise Failed(f"{where}: no files were read")
+        paths = one.files.keys() | other.files.keys()
+        differ = sorted(path for path in paths if one.files.get(path) != other.files.get(path))
         if differ:
-            raise Failed(f"{name}, {volume}: {len(differ)} files differ: {sorted(differ)[:5]}")
+            raise Failed(f"{where}: {len(differ)} files differ: {differ[:5]}")
     return len(before), sum(len(one.files) for one in before.values())
