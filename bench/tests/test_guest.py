@@ -45,6 +45,19 @@ class Rows(unittest.TestCase):
             self.assertIsNone(looks.VirtLsRow(FULL).why_not(FULL))
             self.assertEqual(looks.VirtLsRow(TINY).why_not(TINY), "a virtual machine starts for it")
 
+    def test_a_scan_that_sleeps_is_compared_by_its_processor_time(self):
+        scans = {row.name: row for row in rows(FULL) if isinstance(row, allocation.ScanRow)}
+        self.assertEqual(sorted(scans), ["scan-ext4", "scan-ntfs", "scan-ntfs-processor", "scan-xfs-processor"])
+        known = programs.Timed(seconds=2.5, cpu_seconds=0.25, memory_bytes=1, read_bytes=2)
+        for name, expected in (("scan-ntfs", 2500), ("scan-ntfs-processor", 250)):
+            row = scans[name]
+            with mock.patch.object(allocation, "from_memory", return_value=[(OTHER, known)]) as measured:
+                made = mock.Mock(folder=Path("/work"))
+                ((key, side, sample),) = row.measure(made, FULL, 0)
+            self.assertEqual((key, side, sample.value), (name, OTHER, expected))
+            self.assertEqual(measured.call_args.args[4][0], row.scan.program)
+            self.assertEqual("processor" in row.lines[0].unit, name.endswith("processor"))
+
     def test_the_desktop_is_left_out_where_it_is_not_built(self):
         row = packages.DesktopPackagesRow(TINY)
         self.assertIn("make corpus SETS=vdi", row.why_not(TINY))
