@@ -13,8 +13,8 @@ use crate::size::ByteSize;
 /// Arguments of `analyze`.
 #[derive(Args, Debug)]
 pub(crate) struct AnalyzeArgs {
-    /// Images, block devices, and folders of images (all files from 1 MiB on, by name); the order tells how storage
-    /// grows
+    /// Images, block devices, archived images as ARCHIVE#IMAGE, folders of images (all files from 1 MiB on, by name),
+    /// and archives (the newest version of each image); the order tells how storage grows
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Put images whose path or name matches a pattern such as `debian-*` into a group; the first match counts

@@ -97,7 +97,8 @@ pub(crate) struct GuestInfoArgs {
 /// Images, and how they are opened.
 #[derive(Args, Debug)]
 pub(crate) struct GuestImagesArgs {
-    /// Images, block devices, and folders of images (all files from 1 MiB on, by name)
+    /// Images, block devices, archived images as ARCHIVE#IMAGE, folders of images (all files from 1 MiB on, by name),
+    /// and archives (the newest version of each image)
     #[arg(required = true, value_name = "IMAGE")]
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -107,7 +108,7 @@ pub(crate) struct GuestImagesArgs {
 /// An image, and how it is opened.
 #[derive(Args, Debug)]
 pub(crate) struct GuestImageArgs {
-    /// The image, or a block device
+    /// The image, a block device, or an archived image as ARCHIVE#IMAGE
     pub(crate) image: PathBuf,
     #[command(flatten)]
     pub(crate) open: GuestOpenArgs,
@@ -221,7 +222,7 @@ pub(crate) struct GuestPackagesArgs {
 /// Arguments of `guest diff`.
 #[derive(Args, Debug)]
 pub(crate) struct GuestDiffArgs {
-    /// The first image
+    /// The first image; two versions of an archived one, as ARCHIVE#IMAGE@1 and ARCHIVE#IMAGE@2, for example
     pub(crate) one: PathBuf,
     /// The second image
     pub(crate) two: PathBuf,

@@ -85,13 +85,15 @@ fn parse_name(text: &str) -> Result<ImageName, String> {
 pub(crate) struct CaptureArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// The disk: an image file (raw, qcow2, VMDK, or another format that qemu-img reads), or a block device
+    /// The disk: an image file (raw, qcow2, VMDK, or another format that qemu-img reads), a block device, or an image
+    /// of another archive, as ARCHIVE#IMAGE
     #[arg(value_name = "IMAGE", required_unless_present = "each", conflicts_with = "each")]
     pub(crate) source: Option<PathBuf>,
     /// Name of the image in the archive; without it the file's own name without its ending
     #[arg(value_parser = parse_name)]
     pub(crate) name: Option<ImageName>,
-    /// Capture all images in this folder and below, each named after its file; a failure does not stop the rest
+    /// Capture all images in this folder and below, each named after its file, or the newest version of each image of
+    /// this archive; a failure does not stop the rest
     #[arg(long, value_name = "FOLDER")]
     pub(crate) each: Option<PathBuf>,
     /// Format of the images; without it told from their first bytes

@@ -244,7 +244,7 @@ pub(crate) struct DedupArgs {
 pub(crate) struct ImportArgs {
     /// The mount point, or the pool's file or partition
     pub(crate) target: PathBuf,
-    /// The images: raw, qcow2, VMDK, or another format that qemu-img reads
+    /// The images: raw, qcow2, VMDK, or another format that qemu-img reads; or archived ones, as ARCHIVE#IMAGE
     #[arg(required = true, value_name = "IMAGE")]
     pub(crate) images: Vec<PathBuf>,
     /// Name in the pool (one image), or an existing directory of the pool (several);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use onefold_block::Show;
-use onefold_disk::{ImageFile, ImageFormat, OpenImage, SIZE_BYTES_MAX, copy};
+use onefold_disk::{Disk, ImageFormat, OpenImage, SIZE_BYTES_MAX, copy};
 use onefold_pool::{FILE_BYTES_MAX, PoolStat};
 use serde_json::{Value, json};
 
@@ -21,6 +21,8 @@ use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::store::{self, COPY_MODE_MAX, Intent, OpenStore, PoolFileKind, PoolPath, Store};
+use crate::verbs::images::archived::STREAM_BYTES;
+use crate::verbs::images::{self, FoundImage, archived};
 
 /// Every disk that can be opened can be stored.
 const _: () = assert!(SIZE_BYTES_MAX <= FILE_BYTES_MAX);
@@ -57,15 +59,27 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
 
 /// An image, with the permissions that its copy may have.
 struct SourceImage {
-    image: OpenImage,
+    disk: Box<dyn Disk>,
+    /// The name of its format.
+    format: &'static str,
     copy_mode: u16,
 }
+
+/// What a copy of an archived image lets others do: nothing, as with an exported one.
+const ARCHIVED_COPY_MODE: u16 = 0o600;
 
 /// Opens the image at `path` once, so that format, permissions and content are those of one file. `meter` returns the
 /// meter of a conversion that must come first.
 fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + Sync)) -> Outcome<SourceImage> {
-    let file = ImageFile::named(path)
-        .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", path.shown()), &error))?;
+    let cannot = || format!("cannot open the image `{}`", path.shown());
+    let found = match images::find_one(path).map_err(|failure| failure.wrap(cannot()))? {
+        FoundImage::File(found) => found,
+        FoundImage::Archived(image) => {
+            let disk = Box::new(image.disk(STREAM_BYTES));
+            return Ok(SourceImage { disk, format: archived::FORMAT, copy_mode: ARCHIVED_COPY_MODE });
+        }
+    };
+    let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
     let copy_mode = copy_mode(file.metadata());
     let converting = OnceLock::new();
     let on_progress = |progress| {
@@ -76,7 +90,8 @@ fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + 
     if let Some(meter) = converting.get() {
         meter.finish();
     }
-    Ok(SourceImage { image: image?, copy_mode })
+    let OpenImage { disk, format, .. } = image?;
+    Ok(SourceImage { disk, format: format.name(), copy_mode })
 }
 
 /// Returns the permissions that a copy of an image may have. The permissions of a block device apply to the device.
@@ -120,8 +135,16 @@ fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
     Ok(names)
 }
 
-/// Returns the default name of an image: its own, with `.raw` in place of the ending of an image file.
+/// Returns the default name of an image: its own, with `.raw` in place of the ending of an image file, or behind the
+/// last part of an archived image's name.
 fn own_name(image: &Path, format: Option<ImageFormat>) -> Outcome<OsString> {
+    // A file that is named like an archived image wins, as it does when it is opened.
+    if fs::symlink_metadata(image).is_err()
+        && let Some(archived) = archived::image_name(image)
+    {
+        let name = archived.name.as_str();
+        return Ok(format!("{}.raw", name.rsplit('/').next().unwrap_or(name)).into());
+    }
     let name =
         image.file_name().ok_or_else(|| Failure::usage(format!("`{}` is not the name of an image", image.shown())))?;
     let is_known = |ending: &OsStr| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known));
@@ -170,11 +193,11 @@ fn import(
     name: &PoolPath,
     meter: &Meter,
 ) -> Outcome<ImportResult> {
-    let image = &source.image;
+    let disk = source.disk.as_ref();
     let started = Instant::now();
     let before = store.stat()?;
-    let draft = store.draft(name, image.disk.size_bytes(), source.copy_mode)?;
-    let copied = copy(image.disk.as_ref(), draft.as_ref(), &meter.on_progress());
+    let draft = store.draft(name, disk.size_bytes(), source.copy_mode)?;
+    let copied = copy(disk, draft.as_ref(), &meter.on_progress());
     meter.finish();
     let copied = copied?;
     draft.publish(name)?;
@@ -183,8 +206,8 @@ fn import(
     Ok(ImportResult {
         source: path.to_owned(),
         name: name.clone(),
-        format: image.format.name(),
-        apparent_bytes: image.disk.size_bytes(),
+        format: source.format,
+        apparent_bytes: disk.size_bytes(),
         zero_bytes: copied.zero_bytes,
         // Other users may write to a mounted pool at the same time, and their blocks must not count for this image.
         stored_bytes: stored_bytes.min(copied.written_bytes),
@@ -237,6 +260,8 @@ mod tests {
         assert_eq!(named("disk", None), "disk");
         assert_eq!(named("/dev/vdb1", None), "vdb1");
         assert_eq!(named("a.qcow2", Some(ImageFormat::Raw)), "a.qcow2");
+        assert_eq!(named("/none/archive#debian/12.5@3", None), "12.5.raw");
+        assert_eq!(named("/none/archive#no name", None), "archive#no name");
     }
 
     #[test]

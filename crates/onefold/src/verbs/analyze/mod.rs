@@ -24,7 +24,8 @@ use crate::output::analysis::Cost;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 
-use super::images::{self, UnfitFile};
+use super::images::archived::STREAM_BYTES;
+use super::images::{self, FoundImage, UnfitFile};
 use found::AnalysisResult;
 use open::OpeningOptions;
 use report::ReportFile;
@@ -49,8 +50,10 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
         interrupt: interrupt.clone(),
     };
     let images: Vec<_> = finding.images.iter().map(|found| open::image(found, &how, group_of(found))).collect();
+    let is_archived = |found: &FoundImage| matches!(found, FoundImage::Archived(_));
+    let archived_bytes = if finding.images.iter().any(is_archived) { STREAM_BYTES } else { 0 };
     let options = Options {
-        memory_bytes: arguments.memory.0 - OVERHEAD_BYTES,
+        memory_bytes: arguments.memory.0 - OVERHEAD_BYTES - archived_bytes,
         folder: temporary_folder(arguments),
         key: key()?,
         groups: names,
@@ -67,12 +70,14 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     };
     shown.finish();
     let mut found = result.map_err(|error| failure(&error))?;
-    let left_out = |unfit: UnfitFile| LeftOut { name: machine_name(&unfit.path), why: unfit.why };
+    let unfit_exit = finding.unfit.iter().fold(Exit::Done, |exit, unfit| exit.worse(unfit.why.exit));
+    let left_out =
+        |unfit: UnfitFile| LeftOut { name: machine_name(&unfit.path), why: open::explain_failure(&unfit.why) };
     found.leave_out(finding.unfit.into_iter().map(left_out));
-    let exit = if found.left_out().is_empty() { Exit::Done } else { Exit::Failed };
+    let exit = if found.left_out().is_empty() { Exit::Done } else { unfit_exit.worse(Exit::Failed) };
     found.leave_out(finding.repeated.into_iter().map(left_out));
     if found.is_nothing() {
-        return Err(nothing(found.left_out()));
+        return Err(Failure { exit, ..nothing(found.left_out()) });
     }
     let cost = Cost { seconds: started.elapsed().as_secs_f64(), memory_peak_bytes: memory::peak_bytes() };
     if let Some(page) = page {
@@ -87,7 +92,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns the names of the groups, and what tells the group of an image.
-fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&images::FoundImage) -> Option<usize>) {
+fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&FoundImage) -> Option<usize>) {
     let mut names: Vec<String> = Vec::new();
     let mut patterns = Vec::new();
     for group in &arguments.group {
@@ -97,9 +102,8 @@ fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&images::FoundImage)
         });
         patterns.push((at, group));
     }
-    let group_of = move |found: &images::FoundImage| {
-        patterns.iter().find(|(_, group)| group.takes(&found.path)).map(|&(at, _)| at)
-    };
+    let group_of =
+        move |found: &FoundImage| patterns.iter().find(|(_, group)| group.takes(found.path())).map(|&(at, _)| at);
     (names, group_of)
 }
 

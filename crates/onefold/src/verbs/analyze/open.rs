@@ -12,7 +12,8 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
-use crate::verbs::images::{FileState, FoundImage};
+use crate::verbs::images::archived::{ArchivedImage, STREAM_BYTES};
+use crate::verbs::images::{FileState, FoundFile, FoundImage};
 use crate::verbs::in_use;
 
 /// How images are opened.
@@ -23,8 +24,31 @@ pub(super) struct OpeningOptions {
     pub(super) interrupt: Interrupt,
 }
 
-/// Returns the image at `found.path`, which is opened when its turn comes.
+/// Returns an image that is opened when its turn comes.
 pub(super) fn image(found: &FoundImage, how: &OpeningOptions, group: Option<usize>) -> Image {
+    match found {
+        FoundImage::File(found) => image_of_file(found, how, group),
+        FoundImage::Archived(image) => archived_image(image, group),
+    }
+}
+
+fn archived_image(image: &ArchivedImage, group: Option<usize>) -> Image {
+    let (name, image) = (machine_name(image.path()), image.clone());
+    Image {
+        name,
+        about_bytes: image.size_bytes(),
+        allocated_bytes: image.stored_bytes(),
+        group,
+        is_plain: false,
+        is_copied: false,
+        open: Box::new(move || {
+            let disk = Box::new(image.disk(STREAM_BYTES));
+            Ok(WatchedDisk { disk, has_changed: Box::new(|| false), has_writer: false })
+        }),
+    }
+}
+
+fn image_of_file(found: &FoundFile, how: &OpeningOptions, group: Option<usize>) -> Image {
     let is_device = found.metadata.file_type().is_block_device();
     let peeked = found.open().ok();
     let about_bytes = match &peeked {
@@ -49,8 +73,12 @@ pub(super) fn image(found: &FoundImage, how: &OpeningOptions, group: Option<usiz
 
 /// Returns why an image cannot be read, on one line; the name of the image stands before it.
 pub(super) fn explain(error: &DiskError) -> String {
-    let failure = Failure::of_disk(error);
-    let mut text = failure.error;
+    explain_failure(&Failure::of_disk(error))
+}
+
+/// As [`explain`].
+pub(super) fn explain_failure(failure: &Failure) -> String {
+    let mut text = failure.error.clone();
     failure.causes.iter().for_each(|cause| text.push_str(&format!(": {cause}")));
     if let Some(hint) = &failure.hint {
         text.push_str(&format!(" ({hint})"));
@@ -59,7 +87,7 @@ pub(super) fn explain(error: &DiskError) -> String {
 }
 
 /// Opens the image when its turn comes.
-fn open(found: &FoundImage, how: &OpeningOptions) -> Result<WatchedDisk, DiskError> {
+fn open(found: &FoundFile, how: &OpeningOptions) -> Result<WatchedDisk, DiskError> {
     let file = found
         .open()
         .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;
@@ -89,7 +117,7 @@ mod tests {
             let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
             // The last write, and the file it makes, are of different times.
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
-            let found = find(std::slice::from_ref(&path)).images.remove(0);
+            let FoundImage::File(found) = find(std::slice::from_ref(&path)).images.remove(0) else { panic!("no file") };
             let disk = open(&found, &how).unwrap();
             change(&file);
             (disk.has_changed)()

@@ -30,7 +30,7 @@ pub(super) fn each(
     let finding = images::find(&arguments.paths);
     let cannot = |path: &PathBuf| format!("cannot open the image `{}`", path.shown());
     for UnfitFile { path, why } in finding.unfit {
-        ending.failed(Failure::new(cannot(&path)).because_of(why));
+        ending.failed(why.wrap(cannot(&path)));
     }
     if finding.images.is_empty() && !ending.has_failed() {
         ending.failed(Failure::new("cannot find any image").because_of("the folders hold no file of 1 MiB or more"));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use onefold_block::Show;
-use onefold_disk::{CachedDisk, Disk, ImageFile, ImageFormat};
+use onefold_disk::{CachedDisk, Disk, ImageFile, ImageFormat, OpenImage};
 use onefold_guest::budget::Budget;
 use onefold_guest::guest::Guest;
 
@@ -14,28 +14,35 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
-use crate::verbs::images::{self, FileState, FoundImage};
+use crate::verbs::images::{self, FileState, FoundImage, archived};
 use crate::verbs::in_use;
 
 /// Minimum of `--memory`: below it, buffers would take most of it.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
 /// Divisor of `--memory`: this share is for the cache of a disk.
 const CACHE_SHARE: u64 = 4;
+/// Divisor of `--memory`: this share is for an archived image, below the cache of its disk.
+const ARCHIVED_SHARE: u64 = 8;
 /// Divisor of `--memory`: allocation maps may take this share.
 const MAP_SHARE: u64 = 2;
 
 /// An open image.
 pub(super) struct GuestImage {
-    /// The file as it was found.
     found: FoundImage,
-    state: FileState,
-    /// Whether a machine had it open for writing when it was opened here.
-    has_writer: bool,
-    /// Its format.
-    pub(super) format: ImageFormat,
+    /// What tells whether a machine uses it; `None` for an archived image, which never changes.
+    watch: Option<Watch>,
+    /// The name of its format.
+    pub(super) format: &'static str,
     /// Watched if the image is one of many and was converted.
     interrupt: Interrupt,
     pub(super) disk: Box<dyn Disk>,
+}
+
+/// A file as it was when it was opened.
+struct Watch {
+    state: FileState,
+    /// Whether a machine had it open for writing.
+    has_writer: bool,
 }
 
 impl GuestImage {
@@ -46,21 +53,28 @@ impl GuestImage {
         talk: Talk,
         conversions: &mut Conversions,
     ) -> Outcome<GuestImage> {
-        let cannot = || format!("cannot open the image `{}`", found.path.shown());
-        let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
-        let state = FileState::of(file.metadata());
-        let has_writer = in_use::has_writer(&file);
-        let interrupt = conversions.interrupt(&file, arguments);
-        let meter = Meter::new(format!("converting {}", found.path.shown()), talk.quiet, interrupt.clone());
-        let opened = open_disk(file, arguments, &meter);
+        let file = match &found {
+            FoundImage::File(file) => file.clone(),
+            FoundImage::Archived(image) => {
+                let disk = Box::new(image.disk(arguments.memory.0 / ARCHIVED_SHARE));
+                let interrupt = Interrupt::default();
+                return Ok(GuestImage { found, watch: None, format: archived::FORMAT, interrupt, disk });
+            }
+        };
+        let cannot = || format!("cannot open the image `{}`", file.path.shown());
+        let open = file.open().map_err(|error| Failure::of_io(cannot(), &error))?;
+        let watch = Watch { state: FileState::of(open.metadata()), has_writer: in_use::has_writer(&open) };
+        let interrupt = conversions.interrupt(&open, arguments);
+        let meter = Meter::new(format!("converting {}", file.path.shown()), talk.quiet, interrupt.clone());
+        let opened = open_disk(open, arguments, &meter);
         meter.finish();
-        let opened = opened?;
-        Ok(GuestImage { found, state, has_writer, format: opened.format, interrupt, disk: opened.disk })
+        let OpenImage { disk, format, .. } = opened?;
+        Ok(GuestImage { found, watch: Some(watch), format: format.name(), interrupt, disk })
     }
 
     /// Returns its path.
     pub(super) fn path(&self) -> &Path {
-        &self.found.path
+        self.found.path()
     }
 
     /// Returns its name for programs.
@@ -75,7 +89,10 @@ impl GuestImage {
 
     /// Returns whether a machine uses the image: QEMU may write to it, or it has changed since it was opened.
     pub(super) fn is_in_use(&self) -> bool {
-        self.has_writer || fs::metadata(self.path()).map_or(true, |metadata| FileState::of(&metadata) != self.state)
+        self.watch.as_ref().is_some_and(|watch| {
+            let has_changed = |metadata| FileState::of(&metadata) != watch.state;
+            watch.has_writer || fs::metadata(self.path()).map_or(true, has_changed)
+        })
     }
 
     /// Opens all volumes of the disk, and calls `work` with them. A cache with a part of `--memory` serves repeated
@@ -122,7 +139,7 @@ impl Conversions {
     }
 }
 
-fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outcome<onefold_disk::OpenImage> {
+fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outcome<OpenImage> {
     let format = arguments.format.map(Into::into);
     Ok(onefold_disk::open(file, format, &arguments.backing_from, &meter.on_progress())?)
 }
@@ -138,17 +155,10 @@ pub(super) fn check(arguments: &GuestOpenArgs) -> Outcome<()> {
 /// Opens the one image of a verb.
 pub(super) fn one(arguments: &GuestImageArgs, talk: Talk) -> Outcome<GuestImage> {
     check(&arguments.open)?;
-    let mut finding = images::find_file(&arguments.image);
-    match (finding.images.pop(), finding.unfit.pop()) {
-        (Some(found), _) => {
-            let mut conversions = Conversions::default();
-            let opened = GuestImage::open(found, &arguments.open, talk, &mut conversions)?;
-            conversions.end_at_next_signal();
-            Ok(GuestImage { interrupt: Interrupt::default(), ..opened })
-        }
-        (None, unfit) => {
-            let failure = Failure::new(format!("cannot open the image `{}`", arguments.image.shown()));
-            Err(unfit.map_or(failure.clone(), |unfit| failure.because_of(unfit.why)))
-        }
-    }
+    let found = images::find_one(&arguments.image)
+        .map_err(|failure| failure.wrap(format!("cannot open the image `{}`", arguments.image.shown())))?;
+    let mut conversions = Conversions::default();
+    let opened = GuestImage::open(found, &arguments.open, talk, &mut conversions)?;
+    conversions.end_at_next_signal();
+    Ok(GuestImage { interrupt: Interrupt::default(), ..opened })
 }

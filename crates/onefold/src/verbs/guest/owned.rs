@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::describe::{class_name, origin, path_members};
 use super::scene::Readable;
 use crate::size::grouped;
-use crate::verbs::images;
+use crate::verbs::images::{self, FoundImage};
 
 const CACHE_BYTES: usize = 32 << 20;
 /// Memory for allocation maps.
@@ -51,8 +51,9 @@ struct ByteOwner {
 
 /// Returns the guest's use of a byte of an image file. An error says why it is not known.
 pub(in crate::verbs) fn owned_byte(path: &Path, offset: u64) -> Result<OwnedByte, String> {
-    let mut finding = images::find_file(path);
-    let found = finding.images.pop().ok_or_else(|| finding.unfit.pop().map_or_else(String::new, |unfit| unfit.why))?;
+    let FoundImage::File(found) = images::find_one(path).map_err(|failure| failure.error)? else {
+        return Err("it lies in an archive".to_owned());
+    };
     let file = found.open().map_err(|error| error.to_string())?;
     match onefold_disk::format_of(&file) {
         Some(ImageFormat::Raw | ImageFormat::Qcow2) => {}

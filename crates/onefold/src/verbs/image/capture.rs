@@ -9,7 +9,6 @@ use std::time::Instant;
 use onefold_block::Show;
 use onefold_block::clock::{Clock, SystemClock};
 use onefold_block::random::SystemRandom;
-use onefold_disk::ImageFormat;
 use onefold_image::archive::Archive;
 use onefold_image::capture::{self, CaptureError, CaptureOptions, Captured, MEMORY_BYTES_MIN, Scope, capture};
 use onefold_image::format::manifest::Totals;
@@ -45,7 +44,7 @@ struct Wanted {
 struct Done {
     path: PathBuf,
     captured: Captured,
-    format: ImageFormat,
+    format: &'static str,
     is_clone: bool,
     seconds: f64,
 }
@@ -77,27 +76,26 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
         match work.capture(&wanted) {
             Ok(captured) => done.push(captured),
             Err(failure) if arguments.each.is_none() => return Err(failure),
-            Err(failure) => failed.push(Failed { path: wanted.found.path, failure }),
+            Err(failure) => failed.push(Failed { path: wanted.found.path().to_owned(), failure }),
         }
         if work.interrupt.is_asked() {
             break;
         }
     }
-    let left: Vec<PathBuf> = wanted.map(|wanted| wanted.found.path).collect();
+    let left: Vec<PathBuf> = wanted.map(|wanted| wanted.found.path().to_owned()).collect();
     Ok(report(&done, &failed, &left))
 }
 
 /// Returns the one image that the user named.
 fn one(source: &Path, name: Option<ImageName>) -> Outcome<Wanted> {
     let cannot = || format!("cannot capture `{}`", source.shown());
-    let finding = images::find_file(source);
-    if let Some(unfit) = finding.unfit.into_iter().next() {
-        return Err(Failure::new(cannot()).because_of(unfit.why));
-    }
-    let found = finding.images.into_iter().next().ok_or_else(|| Failure::new(cannot()))?;
-    let name = match name {
-        Some(name) => name,
-        None => name_of(Path::new(source.file_name().unwrap_or_default())).map_err(|failure| failure.wrap(cannot()))?,
+    let found = images::find_one(source).map_err(|failure| failure.wrap(cannot()))?;
+    let name = match (name, &found) {
+        (Some(name), _) => name,
+        (None, FoundImage::Archived(image)) => image.version().name.clone(),
+        (None, FoundImage::File(_)) => {
+            name_of(Path::new(source.file_name().unwrap_or_default())).map_err(|failure| failure.wrap(cannot()))?
+        }
     };
     Ok(Wanted { found, name })
 }
@@ -111,19 +109,26 @@ fn each(folder: &Path, archive: &Path, failed: &mut Vec<Failed>) -> Outcome<Vec<
     }
     let finding = images::find(&[folder.to_owned()]);
     failed.extend(finding.unfit.into_iter().map(|unfit| {
-        let failure = Failure::new(format!("cannot capture `{}`", unfit.path.shown())).because_of(unfit.why);
+        let failure = unfit.why.wrap(format!("cannot capture `{}`", unfit.path.shown()));
         Failed { path: unfit.path, failure }
     }));
     let archive = fs::canonicalize(archive).ok();
     let is_object = |found: &FoundImage| {
-        let path = fs::canonicalize(&found.path).ok();
+        let path = fs::canonicalize(match found {
+            FoundImage::File(found) => &found.path,
+            FoundImage::Archived(image) => image.folder(),
+        });
+        let path = path.ok();
         path.zip(archive.as_ref()).is_some_and(|(path, archive)| path.starts_with(archive))
     };
     let mut names = HashSet::new();
     let mut wanted = Vec::new();
     for found in finding.images.into_iter().filter(|found| !is_object(found)) {
-        let cannot = format!("cannot capture `{}`", found.path.shown());
-        let name = name_of(found.path.strip_prefix(folder).unwrap_or(&found.path));
+        let cannot = format!("cannot capture `{}`", found.path().shown());
+        let name = match &found {
+            FoundImage::File(found) => name_of(found.path.strip_prefix(folder).unwrap_or(&found.path)),
+            FoundImage::Archived(image) => Ok(image.version().name.clone()),
+        };
         let name = name.and_then(|name| match names.insert(name.clone()) {
             true => Ok(name),
             false => Err(Failure::new(format!("another image in the folder is named `{name}`, too"))
@@ -131,7 +136,7 @@ fn each(folder: &Path, archive: &Path, failed: &mut Vec<Failed>) -> Outcome<Vec<
         });
         match name {
             Ok(name) => wanted.push(Wanted { found, name }),
-            Err(failure) => failed.push(Failed { path: found.path, failure: failure.wrap(cannot) }),
+            Err(failure) => failed.push(Failed { path: found.path().to_owned(), failure: failure.wrap(cannot) }),
         }
     }
     if wanted.is_empty() && failed.is_empty() {
@@ -164,7 +169,7 @@ struct Work<'a> {
 impl Work<'_> {
     fn capture(&self, wanted: &Wanted) -> Outcome<Done> {
         let started = Instant::now();
-        let path = &wanted.found.path;
+        let path = wanted.found.path();
         let cannot = || format!("cannot capture `{}`", path.shown());
         let began = SystemClock.now();
         let converting = self.meter(format!("converting {}", path.shown()));
@@ -192,10 +197,10 @@ impl Work<'_> {
             Ok(captured) => {
                 self.sign(&captured)?;
                 Ok(Done {
-                    path: path.clone(),
+                    path: path.to_owned(),
                     captured,
                     format: source.format,
-                    is_clone: source.is_clone(),
+                    is_clone: source.is_clone,
                     seconds: started.elapsed().as_secs_f64(),
                 })
             }
@@ -264,7 +269,7 @@ fn json_of_done(done: &Done) -> Value {
     let Captured { image, manifest } = &done.captured;
     let mut json = json_of(image, manifest);
     json["source"] = machine_name(&done.path).into();
-    json["format"] = done.format.name().into();
+    json["format"] = done.format.into();
     json["cloned"] = done.is_clone.into();
     json["seconds"] = done.seconds.into();
     json

@@ -15,6 +15,7 @@ mod source;
 use std::path::Path;
 
 use onefold_block::Show;
+use onefold_image::ImageName;
 use onefold_image::archive::{Archive, ImageRecord};
 use onefold_image::format::manifest::Manifest;
 
@@ -45,12 +46,49 @@ fn find(archive: &Archive, path: &Path, image: &ImageRef) -> Outcome<ImageRecord
             Some(newest) => failure.because_of(format!("the newest version of that name is {}", newest.image)),
             None => failure.because_of("it has no image of that name"),
         }
-        .hint("`onefold image list` shows what is there")
+        .hint(match similar(archive, &image.name) {
+            names if names.is_empty() => "`onefold image list` shows what is there".to_owned(),
+            names => format!("there is {}; `onefold image list` shows all", names.join(", ")),
+        })
     })
 }
 
+/// Maximum number of similar names in a message.
+const SIMILAR_MAX: usize = 3;
+
+/// Returns names of images that `name` may have been meant to be, quoted.
+fn similar(archive: &Archive, name: &ImageName) -> Vec<String> {
+    let mut names: Vec<(usize, String)> = Vec::new();
+    for record in archive.images() {
+        let other = record.image.name.as_str();
+        let distance = distance(name.as_str(), other);
+        let is_similar = distance <= 2 + name.as_str().len() / 5 || other.starts_with(name.as_str());
+        if distance > 0 && is_similar && names.iter().all(|(_, known)| known != other) {
+            names.push((distance, other.to_owned()));
+        }
+    }
+    names.sort();
+    names.into_iter().take(SIMILAR_MAX).map(|(_, name)| format!("`{name}`")).collect()
+}
+
+/// Returns the number of bytes to insert, remove or replace to turn one name into the other. Names have at most 200
+/// bytes.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, byte) in one.bytes().enumerate() {
+        let mut diagonal = at;
+        row[0] = at + 1;
+        for (column, with) in other.bytes().enumerate() {
+            let replaced = diagonal + usize::from(byte != with);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
 /// Returns an image of an archive with its manifest.
-fn find_manifest(archive: &Archive, path: &Path, image: &ImageRef) -> Outcome<(ImageRecord, Manifest)> {
+pub(super) fn find_manifest(archive: &Archive, path: &Path, image: &ImageRef) -> Outcome<(ImageRecord, Manifest)> {
     let record = find(archive, path, image)?;
     match archive.manifest(&record) {
         Ok(manifest) => Ok((record, manifest)),
@@ -61,4 +99,19 @@ fn find_manifest(archive: &Archive, path: &Path, image: &ImageRef) -> Outcome<(I
 /// Number of threads that wait for a store or a target while others decompress.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, |count| count.get() + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_of_names_counts_single_changes() {
+        for (one, other, expected) in
+            [("web", "web", 0), ("web", "wbe", 2), ("web", "webs", 1), ("", "ab", 2), ("kitten", "sitting", 3)]
+        {
+            assert_eq!(distance(one, other), expected, "{one} {other}");
+            assert_eq!(distance(other, one), expected, "{one} {other}");
+        }
+    }
 }

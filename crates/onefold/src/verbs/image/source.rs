@@ -19,7 +19,8 @@ use crate::cli::image::CaptureArgs;
 use crate::failure::{Failure, Outcome};
 use crate::mounts;
 use crate::progress::Meter;
-use crate::verbs::images::FoundImage;
+use crate::verbs::images::archived::STREAM_BYTES;
+use crate::verbs::images::{FoundFile, FoundImage, archived};
 use crate::verbs::in_use;
 
 /// Both ways out where a source may change while it is captured.
@@ -29,8 +30,11 @@ const WAYS_OUT: &str =
 /// A disk that is captured.
 pub(super) struct Source {
     pub(super) disk: Box<dyn Disk>,
-    pub(super) format: ImageFormat,
-    /// What tells whether the source has changed; `None` for a clone, which does not change.
+    /// The name of its format.
+    pub(super) format: &'static str,
+    /// Whether capture reads a clone of the image's file.
+    pub(super) is_clone: bool,
+    /// What tells whether the source has changed; `None` if it cannot change.
     watch: Option<Watch>,
 }
 
@@ -60,11 +64,23 @@ enum State {
 impl Source {
     /// Opens an image, or a clone of it.
     pub(super) fn open(found: &FoundImage, arguments: &CaptureArgs, meter: &Meter) -> Outcome<Source> {
+        match found {
+            FoundImage::File(found) => Source::open_file(found, arguments, meter),
+            FoundImage::Archived(image) => {
+                let disk = Box::new(image.disk(STREAM_BYTES));
+                Ok(Source { disk, format: archived::FORMAT, is_clone: false, watch: None })
+            }
+        }
+    }
+
+    fn open_file(found: &FoundFile, arguments: &CaptureArgs, meter: &Meter) -> Outcome<Source> {
         let cannot = || format!("cannot open the image `{}`", found.path.shown());
         let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
         let format = arguments.format.map(Into::into).or_else(|| format_of(&file)).unwrap_or(ImageFormat::Raw);
         let not_cloned = match open_clone(&file, &found.path, format)? {
-            Cloned::Made(disk) => return Ok(Source { disk, format, watch: None }),
+            Cloned::Made(disk) => {
+                return Ok(Source { disk, format: format.name(), is_clone: true, watch: None });
+            }
             Cloned::None(why) => why,
         };
         let explained = |failure: Failure| failure.because_of(not_cloned.clone());
@@ -74,12 +90,8 @@ impl Source {
         for other in &image.others {
             files.push(watched_other(other).map_err(explained)?);
         }
-        Ok(Source { disk: image.disk, format: image.format, watch: Some(Watch { files, not_cloned }) })
-    }
-
-    /// Returns whether capture reads a clone.
-    pub(super) fn is_clone(&self) -> bool {
-        self.watch.is_none()
+        let watch = Some(Watch { files, not_cloned });
+        Ok(Source { disk: image.disk, format: image.format.name(), is_clone: false, watch })
     }
 
     /// Returns whether the source is what it was when it was opened.
@@ -301,7 +313,7 @@ mod tests {
             not_cloned: "it is not cloned".to_owned(),
         };
         let disk = FileDisk::new(File::open(&files[0]).unwrap(), &files[0]).unwrap();
-        let source = Source { disk: Box::new(disk), format: ImageFormat::Raw, watch: Some(watch) };
+        let source = Source { disk: Box::new(disk), format: "raw", is_clone: false, watch: Some(watch) };
         assert!(source.is_unchanged());
         let before = named(&files[1]);
         fs::write(&files[1], [2; 1001]).unwrap();

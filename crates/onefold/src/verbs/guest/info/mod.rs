@@ -62,7 +62,7 @@ impl ImageInfo<'_, '_, '_> {
             None => "no partition table".to_owned(),
         };
         let size = human(self.guest.disk().size_bytes());
-        let mut text = format!("{}: {}, {size}, {table}\n", self.image.path().shown(), self.image.format.name());
+        let mut text = format!("{}: {}, {size}, {table}\n", self.image.path().shown(), self.image.format);
         // Writing into a string does not fail.
         for problem in self.guest.table().iter().flat_map(|table| &table.problems) {
             let _ = writeln!(text, "  {problem}");
@@ -106,7 +106,7 @@ impl ImageInfo<'_, '_, '_> {
         });
         let members = json!({
             "image": self.image.name(),
-            "format": self.image.format.name(),
+            "format": self.image.format,
             "size_bytes": self.guest.disk().size_bytes(),
             "partition_table": table.map(|table| table.scheme.name()),
             "sector_bytes": table.map(|table| table.sector_bytes),

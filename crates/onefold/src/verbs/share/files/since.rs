@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use onefold_block::Show;
-use onefold_disk::CachedDisk;
+use onefold_disk::{CachedDisk, Disk};
 use onefold_guest::filesystem::Timestamp;
 use onefold_guest::packages::LocalTime;
 use onefold_share::files::{Since, Template, TemplateError};
@@ -12,7 +12,7 @@ use crate::calendar;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::progress::Meter;
-use crate::verbs::images;
+use crate::verbs::images::{self, FoundImage};
 
 /// Memory for the cache of a template.
 const CACHE_BYTES: usize = 32 << 20;
@@ -43,19 +43,23 @@ fn of_date(seconds: i64) -> Since {
 
 fn read_template(path: &Path) -> Outcome<Template> {
     let cannot = || format!("cannot use `{}` as a template", path.shown());
-    let mut finding = images::find_file(path);
-    let Some(found) = finding.images.pop() else {
-        let why = finding.unfit.pop().map_or_else(String::new, |unfit| unfit.why);
-        return Err(Failure::new(cannot())
-            .because_of(why)
-            .hint("give the image that the machines were made from, or a date such as 2026-11-01"));
+    let found = images::find_one(path).map_err(|failure| match &failure.hint {
+        Some(_) => failure.wrap(cannot()),
+        None => {
+            failure.wrap(cannot()).hint("give the image that the machines were made from, or a date such as 2026-11-01")
+        }
+    })?;
+    let disk: Box<dyn Disk> = match found {
+        FoundImage::Archived(image) => Box::new(image.disk(CACHE_BYTES as u64)),
+        FoundImage::File(found) => {
+            let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
+            // Converting a format first takes a while.
+            let meter = Meter::new(format!("converting {}", path.shown()), true, Interrupt::default());
+            let opened = onefold_disk::open(file, None, &[], &meter.on_progress());
+            meter.finish();
+            opened.map_err(|error| Failure::of_disk(&error).wrap(cannot()))?.disk
+        }
     };
-    let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
-    // Converting a format first takes a while.
-    let meter = Meter::new(format!("converting {}", path.shown()), true, Interrupt::default());
-    let opened = onefold_disk::open(file, None, &[], &meter.on_progress());
-    meter.finish();
-    let disk = opened.map_err(|error| Failure::of_disk(&error).wrap(cannot()))?.disk;
     Template::read(&CachedDisk::new(disk.as_ref(), CACHE_BYTES)).map_err(|error| match &error {
         TemplateError::Guest(guest) => Failure::of_guest(cannot(), guest),
         TemplateError::NoFileSystem | TemplateError::NoDatabase => Failure::new(cannot())
