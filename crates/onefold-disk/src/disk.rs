@@ -36,6 +36,24 @@ pub trait Disk: Send + Sync {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
 }
 
+impl<D: Disk + ?Sized> Disk for Box<D> {
+    fn size_bytes(&self) -> u64 {
+        (**self).size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        (**self).next_data(offset)
+    }
+
+    fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
+        (**self).in_file(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        (**self).read(offset, into)
+    }
+}
+
 /// Where a range of a disk lies in the file of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilePlacement {

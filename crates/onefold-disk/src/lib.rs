@@ -20,6 +20,7 @@ mod folders;
 mod format;
 mod image;
 mod image_file;
+mod part;
 mod progress;
 mod qcow2;
 mod qemu;
@@ -34,6 +35,7 @@ pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, Long
 pub use format::ImageFormat;
 pub use image::{OpenImage, format_of, open, open_alone};
 pub use image_file::{FileIdentity, ImageFile, NamedFile};
+pub use part::DiskPart;
 pub use progress::{OnProgress, Progress};
 pub use qcow2::Qcow2Sink;
 pub use raw::{FileDisk, FileSink};
