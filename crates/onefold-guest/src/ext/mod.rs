@@ -17,9 +17,10 @@ mod map;
 mod source;
 mod superblock;
 mod tables;
+mod unread;
 mod verity;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 pub use allocation::AllocationDifferences;
 use inode::{Inode, Selection};
@@ -219,6 +220,10 @@ impl FileSystem for Ext<'_> {
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
         self.allocation_with_differences().map(|(runs, _)| runs)
+    }
+
+    fn each_unread(&self, visit: &mut dyn FnMut(Range<u64>)) -> Result<(), GuestError> {
+        if self.state == State::Certain { self.tables.each_unread(visit) } else { Ok(()) }
     }
 
     fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {

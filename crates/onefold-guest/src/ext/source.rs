@@ -31,6 +31,11 @@ impl Overlay {
         Overlay { blocks, block_bytes }
     }
 
+    /// Returns whether no block has a newer copy.
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
     /// Returns its blocks that overlap a range of the volume.
     pub(super) fn overlapping(&self, offset: u64, length: u64) -> &[JournaledBlock] {
         let end = offset.saturating_add(length);

@@ -8,7 +8,7 @@ mod allocation;
 mod facts;
 mod file;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 pub use allocation::{Allocation, AllocationClass, TableKind};
 pub use facts::{Doubt, FileSystemFacts, FileSystemKind, State};
@@ -142,6 +142,17 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// Those of the disk.
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError>;
+
+    /// Calls `visit` with ranges of bytes of the volume that are allocated and that neither a mount nor the file
+    /// system's own checker reads, so that zeros can stand for them. They are not free: old bytes there could come to
+    /// life. There are none if the file system is not certain, or was not cleanly unmounted.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn each_unread(&self, visit: &mut dyn FnMut(Range<u64>)) -> Result<(), GuestError> {
+        let _ = visit;
+        Ok(())
+    }
 
     /// Returns the allocation map like [`FileSystem::allocation`], with memory from a budget. Parts that do not fit
     /// count as allocated, which is recorded in the budget. Readers with potentially large maps override this.

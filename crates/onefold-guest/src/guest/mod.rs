@@ -5,6 +5,7 @@
 mod disk_map;
 mod order;
 mod overlap;
+mod unread;
 mod who;
 mod whole;
 

@@ -157,7 +157,7 @@ impl Tables<'_> {
     }
 
     /// Returns the bitmap of a group's inodes.
-    fn inode_bitmap(&self, group: &Group) -> Result<Vec<u8>, GuestError> {
+    pub(in crate::ext) fn inode_bitmap(&self, group: &Group) -> Result<Vec<u8>, GuestError> {
         let offset = group.inode_bitmap * self.superblock.block_bytes;
         let length = self.superblock.inodes_per_group as usize / 8;
         let bitmap = self.source.bytes(offset, self.superblock.block_length, BITMAP)?;

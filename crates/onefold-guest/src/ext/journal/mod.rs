@@ -11,7 +11,7 @@ mod head;
 mod records;
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use head::{HEAD_BYTES, Head, Sums};
 use records::{Commit, Record, Tag};
@@ -109,6 +109,30 @@ pub(super) fn recover(tables: &Tables<'_>) -> Result<Recovery, GuestError> {
     };
     let (overlay, is_whole) = journal.overlay(log)?;
     Ok(Recovery { overlay, doubt: if is_whole { doubt } else { Some(Doubt::JournalDamaged) }, has_error })
+}
+
+/// Calls `visit` with the bytes of the volume in which the log of an empty journal lies, without its superblock and
+/// without the blocks of fast commits.
+///
+/// # Errors
+/// Those of the disk. A damaged journal has no such bytes.
+pub(super) fn each_unread(tables: &Tables<'_>, visit: &mut dyn FnMut(Range<u64>)) -> Result<(), GuestError> {
+    let superblock = &tables.superblock;
+    if !superblock.features.has(features::HAS_JOURNAL) || superblock.journal_inode == 0 {
+        return Ok(());
+    }
+    let Some(Journal { runs, head, .. }) = tables.damage.skip(Journal::open(tables))? else { return Ok(()) };
+    if head.start != 0 || head.has_error {
+        return Ok(());
+    }
+    for run in &runs {
+        let (start, end) = (run.first.max(u64::from(head.first)), run.end().min(u64::from(head.last)));
+        if start < end {
+            let at = |block: u64| (run.block + (block - run.first)) * superblock.block_bytes;
+            visit(at(start)..at(end));
+        }
+    }
+    Ok(())
 }
 
 impl<'t, 'a> Journal<'t, 'a> {
