@@ -14,6 +14,7 @@ mod policy;
 mod recent;
 mod source;
 mod units;
+mod unread;
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -37,6 +38,7 @@ use self::policy::{Found, each_taken};
 use self::recent::Recent;
 use self::source::PolledDisk;
 use self::units::{Kept, SharedUnits, ThreadUnits};
+use self::unread::{ReadDisk, Unread};
 use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
 use crate::format::descriptor::UnitKind;
 use crate::format::manifest::{Manifest, REGIONS_MAX};
@@ -52,6 +54,9 @@ pub struct CaptureOptions<'o> {
     pub began: Timestamp,
     /// The bytes to capture.
     pub scope: Scope,
+    /// Whether allocated places that nothing reads are captured as they are. Otherwise, and unless all bytes are
+    /// captured, they become zeros: the log of a clean journal, and parts of inode tables that were never used.
+    pub exact: bool,
     /// Number of threads that read, name and compress.
     pub threads: usize,
     /// Approximate memory to use, in bytes. A smaller value than [`MEMORY_BYTES_MIN`] counts as that.
@@ -135,6 +140,12 @@ fn capture_polled(
     archive.limit_tables(memory.tables_bytes);
     let cached = CachedDisk::new(polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
+    let unread = match (options.scope, options.exact) {
+        (Scope::Allocated, false) => Unread::of(&guest)?,
+        (Scope::All, _) | (_, true) => Unread::default(),
+    };
+    let read = ReadDisk::new(source.disk, &unread);
+    let source = Source { disk: &read, ..source };
     let recent = Recent::new(memory.recent_bytes);
     writer.limit_packs(memory.pack_bytes as u64);
     let mut added = Added::default();
@@ -146,7 +157,7 @@ fn capture_polled(
             added = Added::default();
             recent.clear();
         }
-        let (found, plan) = plan(archive, &guest, polled, options, &memory)?;
+        let (found, plan) = plan(archive, &guest, polled, &read, options, &memory)?;
         let pass = Pass { archive, source, options, memory: &memory, recent: &recent, found: &found, progress };
         let collected = match pass.run(writer, plan, &mut added) {
             Err(CaptureError::Archive(ArchiveError::Retired(_))) => continue,
@@ -162,7 +173,7 @@ fn capture_polled(
             size_bytes,
             units: archive.descriptor().units,
             region_bytes,
-            volumes: found.volumes(&guest, options.scope, &volume_bytes),
+            volumes: found.volumes(&guest, options.scope, &volume_bytes, unread.volume_bytes()),
             totals,
             chunks,
             regions,
@@ -177,11 +188,12 @@ fn capture_polled(
     Err(CaptureError::Restless)
 }
 
-/// Makes the plan of a disk.
+/// Makes the plan of a disk. `read` is the disk as it is captured; `disk` asks whether to go on.
 fn plan(
     archive: &Archive,
     guest: &Guest<'_>,
     disk: &PolledDisk<'_>,
+    read: &ReadDisk<'_>,
     options: &CaptureOptions<'_>,
     memory: &Memory,
 ) -> Result<(Found, Plan), CaptureError> {
@@ -197,7 +209,7 @@ fn plan(
         polled(number).map_err(GuestError::Disk)?;
         extent
     });
-    let mut planner = Planner::new(disk, units, files, options.folder, memory.plan_bytes);
+    let mut planner = Planner::new(read, units, files, options.folder, memory.plan_bytes);
     let (mut failed, mut runs) = (None, 0_u32);
     let mut add = |run| -> Result<(), PlanError> {
         runs = runs.wrapping_add(1);

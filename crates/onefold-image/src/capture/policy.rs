@@ -206,8 +206,14 @@ impl Found {
     }
 
     /// Returns how each volume was captured, in the order of the disk. `taken_bytes` has the bytes of each volume that
-    /// are not zero.
-    pub(crate) fn volumes(&self, guest: &Guest<'_>, scope: Scope, taken_bytes: &[u64]) -> Vec<CapturedVolume> {
+    /// are not zero, and `unread_bytes` those that count as zero because nothing reads them.
+    pub(crate) fn volumes(
+        &self,
+        guest: &Guest<'_>,
+        scope: Scope,
+        taken_bytes: &[u64],
+        unread_bytes: &[u64],
+    ) -> Vec<CapturedVolume> {
         let size_bytes = guest.disk().size_bytes();
         let mut volumes: Vec<CapturedVolume> = Vec::with_capacity(guest.volumes().len());
         for (at, volume) in guest.volumes().iter().enumerate() {
@@ -226,6 +232,7 @@ impl Found {
                 content: shortened(content(&volume.content), CONTENT_BYTES_MAX),
                 way: reason.map_or(CaptureWay::Map, |why| CaptureWay::Raw(shortened(&why, REASON_BYTES_MAX))),
                 taken_bytes: taken_bytes.get(at).copied().unwrap_or(0),
+                unread_bytes: unread_bytes.get(at).copied().unwrap_or(0),
             });
         }
         volumes.sort_by_key(|volume| volume.start_bytes);

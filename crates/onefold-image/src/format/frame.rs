@@ -5,7 +5,7 @@
 //! | 0..8   | magic    | `1foldarc`                                                                              |
 //! | 8..10  | kind     | 1 descriptor, 2 pack, 3 manifest, 4 segment, 5 ledger entry                             |
 //! | 10..12 | version  | 1; another one is refused. All versions have this frame and the digest at the end       |
-//! | 12..16 | features | bits without which the object cannot be understood; none so far                        |
+//! | 12..16 | features | bits without which the object cannot be understood ([`Kind::features`])                 |
 //! | 16..32 | archive  | identity of the archive                                                                 |
 //! | 32..56 | name     | writer and random part; of a ledger entry 16 zeros and its number; of a descriptor zeros |
 //! | 56..64 | length   | of the whole object, with frame and digest                                              |
@@ -47,6 +47,14 @@ impl Kind {
             Kind::Entry => "ledger entry",
         }
     }
+
+    /// Returns the features that this version of Onefold knows: of a manifest, [`super::manifest::UNREAD`].
+    fn features(self) -> u32 {
+        match self {
+            Kind::Manifest => super::manifest::UNREAD,
+            Kind::Descriptor | Kind::Pack | Kind::Segment | Kind::Entry => 0,
+        }
+    }
 }
 
 /// Returns the name of an object in its frame, if the object has a number instead of an [`ObjectId`].
@@ -62,7 +70,7 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// What this version of Onefold writes and reads.
+    /// An object without features.
     pub(super) const KNOWN: Needs = Needs { version: VERSION, features: 0 };
 
     /// Fails if a newer version of Onefold is needed.
@@ -83,8 +91,13 @@ pub(super) fn frame(kind: Kind, needs: Needs, archive: ArchiveId, id: ObjectId, 
 
 /// Returns an object: its frame, `body`, and the digest of both.
 pub(super) fn enclose(kind: Kind, archive: ArchiveId, id: ObjectId, body: &[u8]) -> Vec<u8> {
+    enclose_with(kind, Needs::KNOWN, archive, id, body)
+}
+
+/// As [`enclose`], with what the object needs of its readers.
+pub(super) fn enclose_with(kind: Kind, needs: Needs, archive: ArchiveId, id: ObjectId, body: &[u8]) -> Vec<u8> {
     let length = FRAME_BYTES + body.len() + DIGEST_BYTES;
-    let mut object = frame(kind, Needs::KNOWN, archive, id, length as u64);
+    let mut object = frame(kind, needs, archive, id, length as u64);
     object.reserve_exact(length - object.len());
     object.extend_from_slice(body);
     let digest = blake3::hash(&object);
@@ -95,6 +108,11 @@ pub(super) fn enclose(kind: Kind, archive: ArchiveId, id: ObjectId, body: &[u8])
 /// Returns the body of an object with this kind and name, and the archive to which the object claims to belong. Checks
 /// everything except the archive.
 pub(super) fn disclose(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(ArchiveId, &[u8]), FormatError> {
+    disclose_with(kind, id, object).map(|(archive, _, body)| (archive, body))
+}
+
+/// As [`disclose`], with the features of the object.
+pub(super) fn disclose_with(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(ArchiveId, u32, &[u8]), FormatError> {
     let structure = kind.structure();
     let (archive, needs) = check_frame(kind, id, object)?;
     let body_end = object.len().checked_sub(DIGEST_BYTES).filter(|end| *end >= FRAME_BYTES);
@@ -103,14 +121,29 @@ pub(super) fn disclose(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(Archi
         return Err(FormatError::Digest { structure });
     }
     // Not before: a changed bit is no newer version.
-    needs.check(structure)?;
-    Ok((archive, &content[FRAME_BYTES..]))
+    let unknown = Needs { features: needs.features & !kind.features(), ..needs };
+    unknown.check(structure)?;
+    Ok((archive, needs.features, &content[FRAME_BYTES..]))
 }
 
 /// Returns the body of an object that must belong to `archive`.
 pub(super) fn disclose_of(kind: Kind, archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<&[u8], FormatError> {
-    let (of, body) = disclose(kind, id, object)?;
-    if of == archive { Ok(body) } else { Err(FormatError::Other { structure: kind.structure(), what: "its archive" }) }
+    disclose_of_with(kind, archive, id, object).map(|(_, body)| body)
+}
+
+/// As [`disclose_of`], with the features of the object.
+pub(super) fn disclose_of_with(
+    kind: Kind,
+    archive: ArchiveId,
+    id: ObjectId,
+    object: &[u8],
+) -> Result<(u32, &[u8]), FormatError> {
+    let (of, features, body) = disclose_with(kind, id, object)?;
+    if of == archive {
+        Ok((features, body))
+    } else {
+        Err(FormatError::Other { structure: kind.structure(), what: "its archive" })
+    }
 }
 
 /// Checks kind, name and length in the frame of an object, and returns its archive and what it needs.

@@ -8,7 +8,8 @@
 //! | units, region | as in the descriptor                                                              |
 //! | totals        | free, zero, data, units, new units, new bytes, stored bytes: u64 each             |
 //! | numbers       | of volumes, chunks, regions: u32 each                                             |
-//! | volumes       | start, length, taken bytes: u64 each; content: text; way u32: 1 map, 2 raw with a text |
+//! | volumes       | start, length, taken bytes: u64 each; content: text; way u32: 1 map, 2 raw with a text, |
+//! |               | 3 map with unread bytes u64                                                       |
 //! | chunks        | names of their headers, 32 bytes each                                             |
 //! | regions       | first chunk u32; number of others u32 and their numbers u32, or 2^32 - 1 if too many |
 
@@ -18,7 +19,7 @@ use super::FormatError;
 use super::bytes::{Decoder, Encoder};
 use super::descriptor::{UnitKind, is_region};
 use super::fields::{decode_image, decode_time, encode_image, encode_time};
-use super::frame::{Kind, disclose_of, enclose};
+use super::frame::{Kind, Needs, disclose_of_with, enclose_with};
 use crate::run::SECTORS_MAX;
 use crate::{ArchiveId, ImageVersion, ObjectId, SECTOR_BYTES, UnitName};
 
@@ -75,6 +76,8 @@ pub struct CapturedVolume {
     pub way: CaptureWay,
     /// Captured bytes that are not zero.
     pub taken_bytes: u64,
+    /// Bytes that count as zero because nothing reads them, whatever they are; 0 for a volume that was captured raw.
+    pub unread_bytes: u64,
 }
 
 /// How a volume was captured.
@@ -104,6 +107,9 @@ pub struct Totals {
     /// Bytes that the new units take in packs, including headers of chunks.
     pub stored_bytes: u64,
 }
+
+/// Feature of a manifest: a volume has [`CapturedVolume::unread_bytes`].
+pub(super) const UNREAD: u32 = 1;
 
 /// Maximum length of a manifest in bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
@@ -148,7 +154,8 @@ impl Manifest {
         if body.0.len() as u64 > MANIFEST_BYTES_MAX - 1024 {
             return Err(FormatError::Length { structure: Kind::Manifest.structure() });
         }
-        Ok(enclose(Kind::Manifest, self.archive, self.id, &body.0))
+        let needs = Needs { features: self.features(), ..Needs::KNOWN };
+        Ok(enclose_with(Kind::Manifest, needs, self.archive, self.id, &body.0))
     }
 
     /// Decodes a manifest from an object.
@@ -156,7 +163,7 @@ impl Manifest {
     /// # Errors
     /// When the object is not a valid manifest, or is another one.
     pub fn decode(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Manifest, FormatError> {
-        let body = disclose_of(Kind::Manifest, archive, id, object)?;
+        let (features, body) = disclose_of_with(Kind::Manifest, archive, id, object)?;
         let decoder = &mut Decoder::new(Kind::Manifest.structure(), body);
         let image = decode_image(decoder)?;
         let captured = decode_time(decoder)?;
@@ -190,7 +197,15 @@ impl Manifest {
             regions,
         };
         manifest.check()?;
+        if manifest.features() != features {
+            return Err(FormatError::Value { structure: Kind::Manifest.structure(), what: "a feature that it lacks" });
+        }
         Ok(manifest)
+    }
+
+    /// Returns the features that readers must know.
+    fn features(&self) -> u32 {
+        if self.volumes.iter().any(|volume| volume.unread_bytes > 0) { UNREAD } else { 0 }
     }
 
     /// Checks the properties on which readers rely: totals add up, volumes lie on the disk, and regions lead to chunks
@@ -271,6 +286,8 @@ impl CapturedVolume {
         };
         self.start_bytes.checked_add(self.length_bytes).is_some_and(|end| end <= size_bytes)
             && self.taken_bytes <= size_bytes
+            && self.unread_bytes <= size_bytes
+            && (self.unread_bytes == 0 || self.way == CaptureWay::Map)
             && self.content.len() <= CONTENT_BYTES_MAX
             && reason.len() <= REASON_BYTES_MAX
     }
@@ -278,6 +295,7 @@ impl CapturedVolume {
     fn encode(&self, body: &mut Encoder) {
         body.u64(self.start_bytes).u64(self.length_bytes).u64(self.taken_bytes).text(&self.content);
         match &self.way {
+            CaptureWay::Map if self.unread_bytes > 0 => body.u32(3).u64(self.unread_bytes),
             CaptureWay::Map => body.u32(1),
             CaptureWay::Raw(reason) => body.u32(2).text(reason),
         };
@@ -286,12 +304,16 @@ impl CapturedVolume {
     fn decode(decoder: &mut Decoder<'_>) -> Result<CapturedVolume, FormatError> {
         let (start_bytes, length_bytes, taken_bytes) = (decoder.u64()?, decoder.u64()?, decoder.u64()?);
         let content = decoder.text(CONTENT_BYTES_MAX)?.to_owned();
-        let way = match decoder.u32()? {
-            1 => CaptureWay::Map,
-            2 => CaptureWay::Raw(decoder.text(REASON_BYTES_MAX)?.to_owned()),
+        let (way, unread_bytes) = match decoder.u32()? {
+            1 => (CaptureWay::Map, 0),
+            2 => (CaptureWay::Raw(decoder.text(REASON_BYTES_MAX)?.to_owned()), 0),
+            3 => match decoder.u64()? {
+                0 => return Err(decoder.wrong("a volume with none of the unread bytes that it claims")),
+                unread_bytes => (CaptureWay::Map, unread_bytes),
+            },
             _ => return Err(decoder.wrong("a volume captured in an unknown way")),
         };
-        Ok(CapturedVolume { start_bytes, length_bytes, content, way, taken_bytes })
+        Ok(CapturedVolume { start_bytes, length_bytes, content, way, taken_bytes, unread_bytes })
     }
 }
 

@@ -4,11 +4,13 @@ use std::io;
 
 use parking_lot::Mutex;
 
+use super::fit::{Backup, FitError, fit};
+use super::hidden::{self, BOOT_BYTES, HiddenSectors};
 use super::target::Target;
 use super::{InstallError, failed};
 
 /// Bytes at the beginning of a disk that are held back. They contain partition tables, boot loaders and superblocks.
-const HEAD_BYTES: u64 = 1 << 20;
+pub const HEAD_BYTES: u64 = 1 << 20;
 /// Bytes at the end of a disk that are held back. They contain the backup of a GPT, to which firmware falls back.
 const TAIL_BYTES: u64 = 33 * 512;
 /// Bytes that are written after all others, because firmware reads them first.
@@ -27,6 +29,8 @@ pub(super) struct Ends {
     tail: Mutex<Vec<u8>>,
     /// First byte of the tail; the end of the disk if the head covers all of it.
     tail_start: u64,
+    /// The backup of a GPT at the end of a larger target.
+    backup: Mutex<Option<Backup>>,
 }
 
 impl Ends {
@@ -36,7 +40,7 @@ impl Ends {
         let tail_start = size_bytes.saturating_sub(TAIL_BYTES).max(head_bytes);
         // Each is at most 1 MiB.
         let zeros = |length_bytes: u64| Mutex::new(vec![0; usize::try_from(length_bytes).unwrap_or(0)]);
-        Ends { head: zeros(head_bytes), tail: zeros(size_bytes - tail_start), tail_start }
+        Ends { head: zeros(head_bytes), tail: zeros(size_bytes - tail_start), tail_start, backup: Mutex::new(None) }
     }
 
     /// Durably wipes both ends of the area that the disk will cover, and a GPT's backup at the end of a longer target.
@@ -90,9 +94,50 @@ impl Ends {
         self.head.lock().len() as u64..self.tail_start
     }
 
+    /// Fits the GPT in the ends to the length of the target. The ends must be complete. Returns whether anything
+    /// changed.
+    pub(super) fn fit(&self, target_bytes: u64) -> Result<bool, FitError> {
+        let (mut head, mut tail) = (self.head.lock(), self.tail.lock());
+        let backup = fit(&mut head, &mut tail, self.tail_start, target_bytes)?;
+        if let Some(Backup { offset, bytes }) = &backup {
+            // A target that is hardly larger has its backup where the disk has its end.
+            let place = usize::try_from(offset.saturating_sub(self.tail_start)).unwrap_or(usize::MAX).min(tail.len());
+            let length = (tail.len() - place).min(bytes.len());
+            tail[place..place + length].copy_from_slice(&bytes[..length]);
+        }
+        let has_changed = backup.is_some();
+        *self.backup.lock() = backup;
+        Ok(has_changed)
+    }
+
+    /// Puts a number of hidden sectors into the boot sector and its copy, which may lie between the ends. The ends must
+    /// be complete. Returns the number if the disk has a boot sector.
+    pub(super) fn hide(&self, target: &dyn Target, hidden: HiddenSectors) -> io::Result<Option<u32>> {
+        let mut boot = [0; BOOT_BYTES];
+        let size_bytes = self.tail_start + self.tail.lock().len() as u64;
+        if size_bytes < BOOT_BYTES as u64 {
+            return Ok(None);
+        }
+        self.read(target, 0, &mut boot)?;
+        let Some((number, copy)) = hidden.places(&boot) else { return Ok(None) };
+        for offset in std::iter::once(0).chain(copy) {
+            if offset.checked_add(BOOT_BYTES as u64).is_some_and(|end| end <= size_bytes) {
+                self.read(target, offset, &mut boot)?;
+                hidden::put(&mut boot, number);
+                self.write(target, offset, &boot)?;
+            }
+        }
+        // A copy between the ends is durable before them.
+        target.sync()?;
+        Ok(Some(number))
+    }
+
     /// Writes both ends durably, the first sectors last. All other bytes are already durable.
     pub(super) fn publish(&self, target: &dyn Target) -> io::Result<()> {
         target.write(self.tail_start, &self.tail.lock())?;
+        if let Some(Backup { offset, bytes }) = &*self.backup.lock() {
+            target.write(*offset, bytes)?;
+        }
         let head = self.head.lock();
         let (first, rest) = head.split_at(FIRST_BYTES.min(head.len()));
         target.write(first.len() as u64, rest)?;
@@ -120,21 +165,32 @@ impl Ends {
 
     /// Reads both ends back after they were written, and compares them.
     pub(super) fn read_back(&self, target: &dyn Target) -> Result<(), InstallError> {
-        for (bytes, start) in [(self.head.lock(), 0), (self.tail.lock(), self.tail_start)] {
-            let mut found = vec![0; bytes.len()];
-            target.read(start, &mut found).map_err(failed("read back"))?;
-            if let Some(place) = found.iter().zip(bytes.iter()).position(|(found, byte)| found != byte) {
-                return Err(InstallError::ReadBack { offset: start + place as u64 });
-            }
+        compare(target, 0, &self.head.lock())?;
+        compare(target, self.tail_start, &self.tail.lock())?;
+        match &*self.backup.lock() {
+            Some(Backup { offset, bytes }) => compare(target, *offset, bytes),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Wipes both ends after they were written, durably. The first sectors go first.
     pub(super) fn wipe_again(&self, target: &dyn Target) -> io::Result<()> {
         wipe(target, 0, self.head.lock().len() as u64)?;
         wipe(target, self.tail_start, self.tail.lock().len() as u64)?;
+        if let Some(Backup { offset, bytes }) = &*self.backup.lock() {
+            wipe(target, *offset, bytes.len() as u64)?;
+        }
         target.sync()
+    }
+}
+
+/// Reads a range of the target back and compares it.
+fn compare(target: &dyn Target, start: u64, bytes: &[u8]) -> Result<(), InstallError> {
+    let mut found = vec![0; bytes.len()];
+    target.read(start, &mut found).map_err(failed("read back"))?;
+    match found.iter().zip(bytes).position(|(found, byte)| found != byte) {
+        Some(place) => Err(InstallError::ReadBack { offset: start + place as u64 }),
+        None => Ok(()),
     }
 }
 

@@ -92,6 +92,14 @@ impl FileTarget {
     /// # Errors
     /// When it cannot be opened, is in use, or is not blank and `content` refuses that.
     pub fn open(path: &Path, content: Content) -> Result<FileTarget, TargetError> {
+        FileTarget::open_at(path, content, 0..u64::MAX)
+    }
+
+    /// As [`FileTarget::open`], for an image that only takes the bytes `place` of the target: only these must be blank.
+    ///
+    /// # Errors
+    /// As [`FileTarget::open`].
+    pub fn open_at(path: &Path, content: Content, place: Range<u64>) -> Result<FileTarget, TargetError> {
         // The type of the file must be known before it is opened, because opening a pipe can wait forever.
         let handle = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let handle = File::from(handle.map_err(|errno| TargetError::Open(errno.into()))?);
@@ -106,7 +114,7 @@ impl FileTarget {
         let file = open_exclusively(&handle, &metadata)?;
         let length_bytes = seek(&file, SeekFrom::End(0)).map_err(|errno| TargetError::Open(errno.into()))?;
         let target = FileTarget::new(file, length_bytes, false);
-        if content == Content::Refuse && !target.has_blank_ends().map_err(TargetError::Read)? {
+        if content == Content::Refuse && !target.has_blank_ends(place).map_err(TargetError::Read)? {
             return Err(TargetError::NotBlank);
         }
         Ok(target)
@@ -118,12 +126,15 @@ impl FileTarget {
         FileTarget { file, length_bytes, is_blank, direct: direct.ok().map(File::from), refuses: Refused::default() }
     }
 
-    /// Returns whether the places are zero in which partition tables and file systems have their signatures.
-    fn has_blank_ends(&self) -> io::Result<bool> {
-        let head_end = self.length_bytes.min(MARKED_HEAD_BYTES);
-        let tail_start = self.length_bytes.saturating_sub(MARKED_TAIL_BYTES).max(head_end);
+    /// Returns whether the places are zero in which partition tables and file systems have their signatures, for a disk
+    /// that takes the bytes `place`.
+    fn has_blank_ends(&self, place: Range<u64>) -> io::Result<bool> {
+        let end = place.end.min(self.length_bytes);
+        let start = place.start.min(end);
+        let head_end = start.saturating_add(MARKED_HEAD_BYTES).min(end);
+        let tail_start = end.saturating_sub(MARKED_TAIL_BYTES).max(head_end);
         let mut bytes = vec![0; usize::try_from(MARKED_HEAD_BYTES).unwrap_or(0)];
-        for (start, end) in [(0, head_end), (tail_start, self.length_bytes)] {
+        for (start, end) in [(start, head_end), (tail_start, end)] {
             let length = usize::try_from(end - start).unwrap_or(usize::MAX).min(bytes.len());
             self.file.read_exact_at(&mut bytes[..length], start)?;
             if !is_zero(&bytes[..length]) {

@@ -13,6 +13,9 @@
 mod ends;
 mod examine;
 mod file;
+mod fit;
+mod hidden;
+mod place;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -29,11 +32,15 @@ use crate::archive::{Archive, ArchiveError};
 use crate::format::manifest::Manifest;
 use crate::placed::HeaderError;
 
+pub use ends::HEAD_BYTES;
 pub use examine::examine;
 pub use file::{Content, FileTarget, TargetError};
+pub use fit::{FitError, check_fit};
+pub use place::TargetPlace;
 pub use target::Target;
 
 use ends::Ends;
+use hidden::HiddenSectors;
 use work::{Job, Step};
 
 /// Bytes that are zeroed between two calls of the progress callback.
@@ -62,6 +69,11 @@ pub struct InstallOptions {
     pub threads: usize,
     /// Memory for the content of units in all threads, in bytes.
     pub memory_bytes: u64,
+    /// Whether the backup of a GPT moves to the end of a larger target.
+    pub fit: bool,
+    /// The byte of its disk at which the target begins. If the image is a FAT or NTFS volume, its boot sector gets the
+    /// number of sectors before that byte, unless there are none.
+    pub start_bytes: u64,
 }
 
 /// Result of an installation, in bytes.
@@ -75,6 +87,10 @@ pub struct Installed {
     pub discarded_bytes: u64,
     /// Bytes that were read back and compared.
     pub verified_bytes: u64,
+    /// Whether the backup of a GPT was moved to the end of the target.
+    pub is_fitted: bool,
+    /// The number of hidden sectors that the boot sector of a FAT or NTFS volume got.
+    pub hidden_sectors: Option<u32>,
 }
 
 /// Why an image was not installed.
@@ -112,6 +128,9 @@ pub enum InstallError {
     /// The image is damaged, or the archive failed, before the target was touched.
     #[error(transparent)]
     Untouched(Box<InstallError>),
+    /// The partition table cannot be fitted to the target.
+    #[error(transparent)]
+    Fit(#[from] FitError),
     /// The ends were written, at least in part, and the target failed then. They could not be wiped again.
     #[error("{cause}, and its ends cannot be wiped again")]
     Unwiped {
@@ -156,11 +175,17 @@ pub fn install(
         written_bytes: written.data_bytes,
         zero_bytes: written.zero_bytes,
         discarded_bytes,
-        verified_bytes: 0,
+        ..Installed::default()
     };
     if options.verify {
         let read = job.run(Step::ReadBack)?;
         installed.verified_bytes = read.data_bytes + read.zero_bytes;
+    }
+    if options.fit {
+        installed.is_fitted = ends.fit(target_bytes)?;
+    }
+    if let Some(hidden) = HiddenSectors::of(manifest, options.start_bytes) {
+        installed.hidden_sectors = ends.hide(target, hidden).map_err(failed("write"))?;
     }
     let published = ends.publish(target).map_err(failed("write")).and_then(|()| match options.verify {
         true => ends.read_back(target),

@@ -87,7 +87,7 @@ impl Target for MemoryTarget {
 }
 
 fn options(free: Free, verify: bool) -> InstallOptions {
-    InstallOptions { free, verify, threads: 3, memory_bytes: 24 << 20 }
+    InstallOptions { free, verify, threads: 3, memory_bytes: 24 << 20, fit: false, start_bytes: 0 }
 }
 
 fn go_on(_: Progress) -> ControlFlow<()> {
@@ -405,4 +405,87 @@ fn damage_of_a_pack_writes_no_wrong_byte() {
         }
     }
     assert!(failed > 20 && refused > 0, "{failed} failed, {refused} refused, {unharmed} unharmed");
+}
+
+#[test]
+fn an_image_at_a_place_of_a_target_leaves_the_rest_alone() {
+    for (seed, size_bytes) in (0..).zip(SIZES) {
+        let image = image(seed, size_bytes);
+        for free in [Free::Leave, Free::Zero, Free::Discard] {
+            let target = MemoryTarget::noise(seed + 50, size_bytes + 700_000);
+            let before = target.bytes.lock().clone();
+            let place = TargetPlace::new(&target, 50_176, size_bytes);
+            install(&image.archive, &image.manifest, &place, &options(free, true), &go_on).unwrap();
+            let after = target.bytes.lock().clone();
+            let range = MemoryTarget::range(50_176, size_bytes);
+            assert!(after[..range.start] == before[..range.start] && after[range.end..] == before[range.end..]);
+            assert_holds(&image, &after[range], &|_| None);
+        }
+        let short = MemoryTarget::noise(seed, 50_176 + size_bytes - 1);
+        let place = TargetPlace::new(&short, 50_176, size_bytes);
+        let outcome = install(&image.archive, &image.manifest, &place, &options(Free::Leave, false), &go_on);
+        assert!(matches!(outcome, Err(InstallError::TooSmall { .. })), "{outcome:?}");
+    }
+}
+
+/// A volume of FAT32 or NTFS with its boot sector and a copy at `copy`.
+fn volume_with_boot_sectors(content: &str, size_bytes: u64, copy: u64) -> Vec<u8> {
+    let mut disk = vec![0x55; usize::try_from(size_bytes).unwrap()];
+    let mut boot = vec![3; 512];
+    boot[11..13].copy_from_slice(&512_u16.to_le_bytes());
+    boot[510..].copy_from_slice(&[0x55, 0xaa]);
+    match content {
+        "fat32" => boot[50..52].copy_from_slice(&u16::try_from(copy / 512).unwrap().to_le_bytes()),
+        _ => boot[40..48].copy_from_slice(&(copy / 512).to_le_bytes()),
+    }
+    for at in [0, usize::try_from(copy).unwrap()] {
+        disk[at..at + 512].copy_from_slice(&boot);
+    }
+    disk
+}
+
+#[test]
+fn hidden_sectors_are_right_in_the_boot_sector_and_in_its_copy() {
+    // The copy lies in the head, between the ends, and in the tail.
+    for (content, copy) in [("fat32", 6 * 512), ("ntfs", (3 << 20) - 512), ("ntfs", 1_500_160)] {
+        let size_bytes = 3 << 20;
+        let disk = volume_with_boot_sectors(content, size_bytes, copy);
+        let mut manifest = image(1, 512).manifest;
+        manifest.volumes = vec![crate::format::manifest::CapturedVolume {
+            start_bytes: 0,
+            length_bytes: size_bytes,
+            content: content.to_owned(),
+            way: crate::format::manifest::CaptureWay::Map,
+            taken_bytes: 0,
+            unread_bytes: 0,
+        }];
+        let target = MemoryTarget::noise(1, size_bytes);
+        let ends = Ends::of(size_bytes);
+        ends.write(&target, 0, &disk).unwrap();
+        assert_eq!(HiddenSectors::of(&manifest, 0), None, "at the start of a disk, the number stays");
+        let hidden = HiddenSectors::of(&manifest, 1 << 20).unwrap();
+        assert_eq!(ends.hide(&target, hidden).unwrap(), Some(2048));
+        ends.publish(&target).unwrap();
+        ends.read_back(&target).unwrap();
+        let mut expected = disk;
+        for at in [0, usize::try_from(copy).unwrap()] {
+            expected[at + 28..at + 32].copy_from_slice(&2048_u32.to_le_bytes());
+        }
+        assert!(*target.bytes.lock() == expected, "{content} {copy}");
+        manifest.volumes[0].content = "ext4".to_owned();
+        assert_eq!(HiddenSectors::of(&manifest, 1 << 20), None);
+        manifest.volumes[0].content = content.to_owned();
+        manifest.volumes[0].start_bytes = 512;
+        assert_eq!(HiddenSectors::of(&manifest, 1 << 20), None, "a volume of a disk with a table");
+    }
+}
+
+#[test]
+fn a_disk_without_a_table_is_not_fitted_and_does_not_boot() {
+    let image = image(4, 3 << 20);
+    let target = MemoryTarget::noise(4, 4 << 20);
+    let options = InstallOptions { fit: true, ..options(Free::Leave, false) };
+    let outcome = install(&image.archive, &image.manifest, &target, &options, &go_on);
+    assert!(matches!(outcome, Err(InstallError::Fit(FitError::NoTable))), "{outcome:?}");
+    assert!(target.bytes.lock()[..512].iter().all(|byte| *byte == 0));
 }

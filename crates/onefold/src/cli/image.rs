@@ -1,6 +1,7 @@
 //! Arguments of `onefold image ...`.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -80,6 +81,12 @@ fn parse_name(text: &str) -> Result<ImageName, String> {
     ImageName::new(text).map_err(|error| error.to_string())
 }
 
+/// Returns a number of bytes per second.
+fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
+    let bytes: ByteSize = text.parse().map_err(|error: crate::size::SizeError| error.to_string())?;
+    NonZeroU64::new(bytes.0).ok_or_else(|| "at least one byte per second".to_owned())
+}
+
 /// Arguments of `capture`.
 #[derive(Args, Debug)]
 pub(crate) struct CaptureArgs {
@@ -102,13 +109,23 @@ pub(crate) struct CaptureArgs {
     /// A folder that backing files may lie in, with all below it, besides the folder of the image
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
+    /// Take only one partition; the image is a disk that begins with its first sector
+    #[arg(long, value_name = "NUMBER", conflicts_with = "each")]
+    pub(crate) partition: Option<u32>,
     /// Take free blocks that are not zero, too
     #[arg(long)]
     pub(crate) all: bool,
+    /// Take places that nothing reads as they are: the log of a clean ext journal, and inode tables that were never
+    /// used. Otherwise they become zeros
+    #[arg(long)]
+    pub(crate) exact: bool,
     /// Level of compression by Zstandard
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) level: i32,
-    /// Upper limit of buffers
+    /// Read at most so many bytes of the disk in a second
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub(crate) rate: Option<NonZeroU64>,
+    /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     pub(crate) memory: ByteSize,
     /// Sign each image with this secret key
@@ -157,6 +174,12 @@ pub(crate) struct InstallArgs {
     /// Overwrite what the target holds
     #[arg(long)]
     pub(crate) overwrite: bool,
+    /// Write the image to this place in the target, a multiple of 512 bytes; nothing outside of it is touched
+    #[arg(long, value_name = "BYTES", default_value = "0", conflicts_with = "fit")]
+    pub(crate) offset: ByteSize,
+    /// Move the backup of the GPT to the end of a larger target, and let the table cover all of it
+    #[arg(long)]
+    pub(crate) fit: bool,
     /// What becomes of the blocks that are free in the image, and of the rest of a larger target
     #[arg(long, value_enum, default_value_t = FreeSectors::Leave)]
     pub(crate) free: FreeSectors,
@@ -166,7 +189,10 @@ pub(crate) struct InstallArgs {
     /// Check everything and write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Upper limit of buffers
+    /// Write, and read back, at most so many bytes in a second
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub(crate) rate: Option<NonZeroU64>,
+    /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
     #[command(flatten)]
@@ -186,7 +212,10 @@ pub(crate) struct ExportArgs {
     /// Format of the image file; without it the ending of its name decides, and any other name means raw
     #[arg(long, value_enum)]
     pub(crate) format: Option<OutputFormat>,
-    /// Upper limit of buffers
+    /// Write at most so many bytes in a second
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub(crate) rate: Option<NonZeroU64>,
+    /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
     #[command(flatten)]

@@ -86,6 +86,10 @@ impl Failure {
                 };
                 Failure::new(error).because(cause).because_of(state).hint(hint)
             }
+            InstallError::Fit(_) => Failure::new(error)
+                .because(cause)
+                .because_of(state)
+                .hint("install without --fit, and move the partition table with another program"),
             InstallError::ReadBack { .. } => Failure { exit: Exit::Damage, ..Failure::new(error) }
                 .because(cause)
                 .because_of(state)

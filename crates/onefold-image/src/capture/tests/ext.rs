@@ -164,14 +164,66 @@ fn a_file_system_that_was_not_unmounted_recovers_as_it_would_have() {
             ! diff -r expected files >/dev/null";
         images.script(script, &[make]);
         let file_system = images.read("image");
-        let bench = Bench::new(FILES);
+        let bench = Bench { exact: false, ..Bench::new(FILES) };
         let disk = partitioned(&file_system, 63, &random);
         let manifest = bench.capture("running", &disk);
         assert!(by_map(&manifest), "{make}: {:?}", manifest.volumes);
+        assert_eq!(manifest.volumes[0].unread_bytes, 0, "its journal is read at the next mount");
         let installed = partition_installed(&bench, &manifest, &disk, 63, file_system.len());
         fs::write(images.path("installed"), installed).unwrap();
         images.script("e2fsck -fy installed >&2 || [ $? = 1 ]", &[]);
         images.script(CHECK, &["installed", "expected"]);
+    }
+}
+
+/// Noise in the log of a clean journal, and in inodes that were never used.
+#[test]
+fn places_that_nothing_reads_become_zeros_unless_the_capture_is_exact() {
+    let Some(images) = Images::new() else { return };
+    for (seed, options) in (0..).zip(MADE) {
+        let random = SeededRandom::new(seed);
+        let _ = fs::remove_dir_all(images.path("files"));
+        images.files("files", &random, 20);
+        images.script(MAKE, &["image", options, "files", "24"]);
+        let file_system = images.read("image");
+        let mut noisy = partitioned(&file_system, 63, &random);
+        let mut zeroed = noisy.clone();
+        let guest = Guest::open(&zeroed).unwrap();
+        let places: Vec<Range<usize>> = (guest.unread().unwrap().iter())
+            .map(|(range, _)| [range.start_bytes, range.end_bytes()].map(|at| usize::try_from(at).unwrap()))
+            .map(|[start, end]| start..end)
+            .collect();
+        drop(guest);
+        for place in &places {
+            random.fill(&mut noisy.bytes[place.clone()]).unwrap();
+            zeroed.bytes[place.clone()].fill(0);
+        }
+        let unread_bytes = places.iter().map(|place| place.len() as u64).sum::<u64>();
+        // A journal has at least 1024 blocks, and each mebibyte of such a disk has some hundred inodes.
+        let least = match options.contains("ext2") {
+            true => 0,
+            false => 1023 * if options.contains("-b 1024") { 1024 } else { 2048 },
+        };
+        assert!(unread_bytes >= least && (unread_bytes > 0) == (least > 0), "{options}: {unread_bytes}");
+        let check = |disk: &[u8]| {
+            fs::write(images.path("checked"), &disk[63 * 512..][..file_system.len()]).unwrap();
+            images.script(CHECK, &["checked", "files"]);
+        };
+        // Its own tools do not read these places.
+        check(&noisy.bytes);
+        let bench = Bench { exact: true, ..Bench::new(FILES) };
+        let exact = bench.capture("exact", &noisy);
+        assert_eq!(exact.volumes[0].unread_bytes, 0);
+        bench.assert_installed(&exact, &noisy.bytes);
+        let bench = Bench { exact: false, ..bench };
+        let manifest = bench.capture("usual", &noisy);
+        assert_eq!(manifest.volumes[0].unread_bytes, unread_bytes, "{options}");
+        assert_eq!(manifest.totals.free_bytes, exact.totals.free_bytes, "zeros are not free");
+        // Parts of units count as data.
+        assert!(manifest.totals.data_bytes <= exact.totals.data_bytes - least / 2, "{options}");
+        check(&bench.assert_installed(&manifest, &zeroed.bytes));
+        let all = Bench { scope: Scope::All, ..bench };
+        assert_eq!(all.capture("all", &noisy).volumes[0].unread_bytes, 0);
     }
 }
 

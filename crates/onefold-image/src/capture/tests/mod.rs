@@ -36,6 +36,7 @@ struct Bench {
     folder: tempfile::TempDir,
     threads: usize,
     scope: Scope,
+    exact: bool,
 }
 
 impl Bench {
@@ -50,7 +51,7 @@ impl Bench {
         let shared = Arc::clone(&store) as Arc<dyn Store>;
         let archive = Arc::new(Archive::create_with_regions(shared, units, region_bytes, &random).unwrap());
         let folder = tempfile::tempdir().unwrap();
-        Bench { store, archive, random, folder, threads: 3, scope: Scope::Allocated }
+        Bench { store, archive, random, folder, threads: 3, scope: Scope::Allocated, exact: true }
     }
 
     fn try_capture(
@@ -65,6 +66,7 @@ impl Bench {
             name: ImageName::new(name).unwrap(),
             began: clock.now(),
             scope: self.scope,
+            exact: self.exact,
             threads: self.threads,
             memory_bytes: 0,
             level: LEVEL,
@@ -189,6 +191,7 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
                 name: ImageName::new("web").unwrap(),
                 began: Timestamp { seconds: 0, nanoseconds: 0 },
                 scope: Scope::Allocated,
+                exact: true,
                 threads,
                 memory_bytes,
                 level: LEVEL,

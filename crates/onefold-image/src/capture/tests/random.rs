@@ -149,6 +149,7 @@ fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[Pla
         name: ImageName::new("planned").unwrap(),
         began: clock.now(),
         scope: Scope::Allocated,
+        exact: true,
         threads: 2,
         memory_bytes: 0,
         level: LEVEL,

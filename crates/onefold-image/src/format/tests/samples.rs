@@ -67,6 +67,7 @@ pub(super) fn manifests() -> Vec<Vec<u8>> {
         content: content.to_owned(),
         way,
         taken_bytes: 5000,
+        unread_bytes: 0,
     };
     let whole = Manifest {
         archive: ARCHIVE,
@@ -100,7 +101,9 @@ pub(super) fn manifests() -> Vec<Vec<u8>> {
         regions: Vec::new(),
         ..whole.clone()
     };
-    vec![whole.encode().unwrap(), empty.encode().unwrap()]
+    let unread = CapturedVolume { unread_bytes: 64 << 10, ..volume(1 << 20, "ext4", CaptureWay::Map) };
+    let unread = Manifest { volumes: vec![unread], ..whole.clone() };
+    vec![whole.encode().unwrap(), empty.encode().unwrap(), unread.encode().unwrap()]
 }
 
 pub(super) fn segments() -> Vec<Vec<u8>> {

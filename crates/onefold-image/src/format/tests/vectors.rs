@@ -55,6 +55,7 @@ entry 192 3c4d6a4dba980d47
 entry 244 80cd485d2b35aa21
 manifest 505 13567fd7eaaee6ef
 manifest 217 814e28617b4b3b88
+manifest 451 818434859dbf3c32
 segment 212 e00d5a9fea494801
 segment 104 c41ddaf7d4355908
 chunk header 151 6f6ed344b017fd2a

@@ -17,8 +17,8 @@ use onefold_image::{ImageName, ImageVersion};
 use serde_json::{Value, json};
 
 use super::list::json_of;
-use super::signed;
 use super::source::Source;
+use super::{rate, signed};
 use crate::cli::Talk;
 use crate::cli::image::CaptureArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -181,8 +181,9 @@ impl Work<'_> {
             name: wanted.name.clone(),
             began,
             scope: if self.arguments.all { Scope::All } else { Scope::Allocated },
+            exact: self.arguments.exact,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: usize::try_from(self.arguments.memory.0).unwrap_or(usize::MAX),
+            memory_bytes: usize::try_from(self.arguments.memory.0 - source.memory_bytes).unwrap_or(usize::MAX),
             level: self.arguments.level,
             folder: &temporary,
         };
@@ -190,8 +191,11 @@ impl Work<'_> {
         let mut writer = self.archive.writer(&SystemClock, &SystemRandom, &host::name()).map_err(of_archive)?;
         let meter = self.meter(format!("capturing {}", wanted.name));
         let has_changed_now = || -> io::Result<bool> { Ok(!source.is_unchanged()) };
-        let disk = capture::Source { disk: source.disk.as_ref(), has_changed: &has_changed_now };
-        let captured = capture(self.archive, &mut writer, disk, &options, &meter.on_progress());
+        let is_stopped = || meter.is_interrupted();
+        let captured = rate::of_disk(source.disk.as_ref(), self.arguments.rate, &is_stopped, |disk| {
+            let disk = capture::Source { disk, has_changed: &has_changed_now };
+            capture(self.archive, &mut writer, disk, &options, &meter.on_progress())
+        });
         meter.finish();
         match captured {
             Ok(captured) => {

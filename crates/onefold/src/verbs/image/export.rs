@@ -13,7 +13,7 @@ use onefold_image::install::{FileTarget, Free, InstallOptions, examine, install}
 use serde_json::{Value, json};
 
 use super::install::memory;
-use super::{find_manifest, signed, threads};
+use super::{find_manifest, rate, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::ExportArgs;
 use crate::cli::values::OutputFormat;
@@ -25,6 +25,8 @@ use crate::progress::Meter;
 use crate::size::human;
 use crate::verbs::archive;
 
+/// Divisor of `--memory`: this share is for what was read of the archive. The rest is for the bytes on their way.
+const CACHE_SHARE: u64 = 2;
 /// Permissions of the exported file: its owner's only, because a reader of a disk can read all files on it.
 const FILE_MODE: u16 = 0o600;
 
@@ -34,10 +36,18 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
     signed::require(&archive, &record, arguments.acceptance)?;
-    let cache_bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
+    let cache_bytes = usize::try_from(memory_bytes / CACHE_SHARE).unwrap_or(usize::MAX);
     let disk = ArchivedDisk::new(Arc::clone(&archive), manifest.clone(), cache_bytes);
     let meter = Meter::new(format!("exporting {}", record.image), talk.quiet, Interrupt::watch());
-    let options = InstallOptions { free: Free::Zero, verify: false, threads: threads(), memory_bytes };
+    let is_stopped = || meter.is_interrupted();
+    let options = InstallOptions {
+        free: Free::Zero,
+        verify: false,
+        threads: threads(),
+        memory_bytes,
+        fit: false,
+        start_bytes: 0,
+    };
     let cannot = format!("cannot export `{}`", record.image);
     // As an installation does: an image that is damaged there is not exported in part.
     let examined = || {
@@ -46,7 +56,8 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     };
     if is_stream(&arguments.output) {
         examined()?;
-        RawStream::open(arguments.format, talk)?.write(&disk, &meter)?;
+        let stream = RawStream::open(arguments.format, talk)?;
+        rate::of_disk(&disk, arguments.rate, &is_stopped, |disk| stream.write(disk, &meter))?;
         return Ok(Report::done("", Value::Null));
     }
     let own = own_name(record.image.name.as_str(), arguments.format);
@@ -54,10 +65,11 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let format = format_of(&output, &disk, arguments.format)?;
     let size_bytes = manifest.size_bytes;
     let written_bytes = match format {
-        OutputFormat::Raw => raw(&archive, &manifest, &output, &options, &meter)?,
+        OutputFormat::Raw => raw(&archive, &manifest, (&output, arguments), &options, &meter)?,
         OutputFormat::Qcow2 => {
             examined()?;
-            OutgoingImage::create(&output, &disk, Some(format), FILE_MODE)?.write(&disk, &meter)?.written_bytes
+            let image = OutgoingImage::create(&output, &disk, Some(format), FILE_MODE)?;
+            rate::of_disk(&disk, arguments.rate, &is_stopped, |disk| image.write(disk, &meter))?.written_bytes
         }
     };
     let text = format!(
@@ -85,12 +97,21 @@ fn own_name(image: &str, format: Option<OutputFormat>) -> String {
 }
 
 /// Makes a raw image, as an installation to a new file does. Returns the number of bytes that were written.
-fn raw(archive: &Archive, manifest: &Manifest, output: &Path, options: &InstallOptions, meter: &Meter) -> Outcome<u64> {
+fn raw(
+    archive: &Archive,
+    manifest: &Manifest,
+    (output, arguments): (&Path, &ExportArgs),
+    options: &InstallOptions,
+    meter: &Meter,
+) -> Outcome<u64> {
     let cannot = || format!("cannot export `{}`", manifest.image);
     let file = UnpublishedFile::create(output, FILE_MODE)?;
     let target = FileTarget::blank(file.descriptor()?, manifest.size_bytes);
     let target = target.map_err(|error| Failure::of_io(cannot(), &error))?;
-    let installed = install(archive, manifest, &target, options, &meter.on_progress());
+    let is_stopped = || meter.is_interrupted();
+    let installed = rate::of_target(&target, arguments.rate, &is_stopped, |target| {
+        install(archive, manifest, target, options, &meter.on_progress())
+    });
     meter.finish();
     let installed = installed.map_err(|error| Failure::of_install(cannot(), &error, Left::Nothing))?;
     file.publish()?;

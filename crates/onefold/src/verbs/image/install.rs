@@ -1,18 +1,24 @@
 //! `onefold image install`
 
 use std::fs;
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use onefold_block::Show;
+use onefold_disk::Disk;
 use onefold_image::archive::Archive;
 use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{
-    Content, FileTarget, Free, InstallError, InstallOptions, Installed, Target, examine, install,
+    Content, FileTarget, Free, HEAD_BYTES, InstallError, InstallOptions, Installed, Target, TargetPlace, check_fit,
+    examine, install,
 };
+use onefold_image::{ArchivedDisk, SECTOR_BYTES};
 use serde_json::json;
 
-use super::{find_manifest, partitions, signed, threads};
+use super::{find_manifest, partitions, rate, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
 use crate::failure::{Failure, Left, Outcome};
@@ -20,11 +26,13 @@ use crate::interrupt::Interrupt;
 use crate::outgoing::UnpublishedFile;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
-use crate::size::human;
+use crate::size::{grouped, human};
 use crate::verbs::{archive, in_use};
 
 /// Least `--memory`.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// Memory for a look at the beginning of an image.
+const CHECK_BYTES: usize = 8 << 20;
 /// What a new file lets others do: nothing, as whoever may read a disk may read all files on it.
 const NEW_FILE_MODE: u16 = 0o600;
 
@@ -32,6 +40,10 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
     let started = Instant::now();
     let target = &arguments.target;
     let memory_bytes = memory(arguments.memory.0)?;
+    if !arguments.offset.0.is_multiple_of(SECTOR_BYTES) {
+        return Err(Failure::usage("cannot install between two sectors")
+            .because_of(format!("--offset is no multiple of {SECTOR_BYTES} bytes")));
+    }
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
     signed::require(&archive, &record, arguments.acceptance)?;
@@ -48,7 +60,10 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
             verify: arguments.verify,
             threads: threads(),
             memory_bytes,
+            fit: arguments.fit,
+            start_bytes: 0,
         },
+        rate: arguments.rate,
         meter: Meter::new(format!("installing {}", record.image), talk.quiet, Interrupt::watch()),
     };
     let is_new = fs::symlink_metadata(target).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
@@ -69,8 +84,16 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
                 (FreeSectors::Discard, bytes) => format!(", {} discarded", human(bytes)),
                 _ => String::new(),
             };
-            let text = format!("installed {} on {}: {written} of data, {zero} of zeros", record.image, target.shown());
-            text + &discarded + verified
+            let mut text =
+                format!("installed {} on {}: {written} of data, {zero} of zeros", record.image, target.shown());
+            text += &discarded;
+            if installed.is_fitted {
+                text += ", the GPT fitted to the target";
+            }
+            if let Some(sectors) = installed.hidden_sectors {
+                text += &format!(", {} hidden sectors", grouped(sectors.into()));
+            }
+            text + verified
         }
     };
     let is_dry = installed.is_none();
@@ -84,6 +107,8 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         "zero_bytes": installed.zero_bytes,
         "discarded_bytes": installed.discarded_bytes,
         "verified_bytes": installed.verified_bytes,
+        "fitted": installed.is_fitted,
+        "hidden_sectors": installed.hidden_sectors,
         "seconds": started.elapsed().as_secs_f64(),
     });
     Ok(Report::done(text, json))
@@ -104,11 +129,13 @@ fn data_text(manifest: &Manifest) -> String {
 
 /// One installation.
 struct Work<'a> {
-    archive: &'a Archive,
+    archive: &'a Arc<Archive>,
     manifest: &'a Manifest,
     /// What to say if it fails.
     cannot: String,
     options: InstallOptions,
+    /// Bytes per second, if there is a limit.
+    rate: Option<NonZeroU64>,
     meter: Meter,
 }
 
@@ -120,8 +147,31 @@ impl Work<'_> {
         examined.map_err(|error| Failure::of_install(&self.cannot, &error, Left::Untouched))
     }
 
-    fn install(&self, target: &dyn Target, left: Left) -> Outcome<Installed> {
-        let installed = install(self.archive, self.manifest, target, &self.options, &self.meter.on_progress());
+    /// Returns the bytes of the target that the image takes, unless that is all of it.
+    fn place(&self, arguments: &InstallArgs) -> Option<Range<u64>> {
+        let offset = arguments.offset.0;
+        (offset > 0).then(|| offset..offset.saturating_add(self.manifest.size_bytes))
+    }
+
+    /// Fails if the partition table of the image cannot be fitted to a target, before anything is written.
+    fn check_fit(&self, target_bytes: u64) -> Outcome<()> {
+        if !self.options.fit {
+            return Ok(());
+        }
+        let disk = ArchivedDisk::new(Arc::clone(self.archive), self.manifest.clone(), CHECK_BYTES);
+        let mut head = vec![0; usize::try_from(HEAD_BYTES.min(disk.size_bytes())).unwrap_or(0)];
+        disk.read(0, &mut head).map_err(|error| Failure::of_disk(&error).wrap(&self.cannot))?;
+        let fits = check_fit(&head, target_bytes);
+        fits.map_err(|error| Failure::of_install(&self.cannot, &error.into(), Left::Nothing))
+    }
+
+    /// Installs to a target that begins at byte `start_bytes` of its disk.
+    fn install(&self, target: &dyn Target, start_bytes: u64, left: Left) -> Outcome<Installed> {
+        let options = InstallOptions { start_bytes, ..self.options };
+        let is_stopped = || self.meter.is_interrupted();
+        let installed = rate::of_target(target, self.rate, &is_stopped, |target| {
+            install(self.archive, self.manifest, target, &options, &self.meter.on_progress())
+        });
         self.meter.finish();
         installed.map_err(|error| Failure::of_install(&self.cannot, &error, left))
     }
@@ -131,13 +181,22 @@ impl Work<'_> {
 fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Installed>> {
     // A folder that takes no file is found out by a dry run, too. A file without a name leaves nothing behind.
     let output = UnpublishedFile::create(&arguments.target, NEW_FILE_MODE)?;
+    let place = work.place(arguments);
+    let length_bytes = place.as_ref().map_or(work.manifest.size_bytes, |place| place.end);
+    work.check_fit(length_bytes)?;
     if arguments.dry_run {
         work.examine()?;
         return Ok(None);
     }
-    let target = FileTarget::blank(output.descriptor()?, work.manifest.size_bytes);
+    let target = FileTarget::blank(output.descriptor()?, length_bytes);
     let target = target.map_err(|error| Failure::of_io(&work.cannot, &error))?;
-    let installed = work.install(&target, Left::Nothing)?;
+    let installed = match place {
+        None => work.install(&target, 0, Left::Nothing)?,
+        Some(place) => {
+            let target = TargetPlace::new(&target, place.start, length_of(&place));
+            work.install(&target, place.start, Left::Nothing)?
+        }
+    };
     output.publish()?;
     Ok(Some(installed))
 }
@@ -145,22 +204,36 @@ fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Insta
 /// Installs over what is there; `None` after a dry run.
 fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Installed>> {
     let content = if arguments.overwrite { Content::Overwrite } else { Content::Refuse };
-    let target = FileTarget::open(&arguments.target, content);
+    let place = work.place(arguments);
+    let target = FileTarget::open_at(&arguments.target, content, place.clone().unwrap_or(0..u64::MAX));
     let target = target.map_err(|error| Failure::of_target(&work.cannot, &error))?;
     refuse_if_open(&work.cannot, &target, &arguments.target)?;
-    let (needed_bytes, target_bytes) = (work.manifest.size_bytes, target.length_bytes());
+    let needed_bytes = place.as_ref().map_or(work.manifest.size_bytes, |place| place.end);
+    let target_bytes = target.length_bytes();
     if target_bytes < needed_bytes {
         let error = InstallError::TooSmall { needed_bytes, target_bytes };
         return Err(Failure::of_install(&work.cannot, &error, Left::Nothing));
     }
+    work.check_fit(target_bytes)?;
     if arguments.dry_run {
         work.examine()?;
         return Ok(None);
     }
-    let installed = work.install(&target, Left::Incomplete)?;
+    let start_bytes = partitions::start_bytes(&target).saturating_add(arguments.offset.0);
+    let installed = match place {
+        None => work.install(&target, start_bytes, Left::Incomplete)?,
+        Some(place) => {
+            let place = TargetPlace::new(&target, place.start, length_of(&place));
+            work.install(&place, start_bytes, Left::Incomplete)?
+        }
+    };
     // A partition, and most loop devices, have no table that the kernel would read.
     let _ = partitions::read_again(&target);
     Ok(Some(installed))
+}
+
+fn length_of(place: &Range<u64>) -> u64 {
+    place.end - place.start
 }
 
 /// Fails if a virtual machine has the target open.

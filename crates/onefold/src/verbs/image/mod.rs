@@ -6,6 +6,7 @@ mod install;
 mod keep;
 mod list;
 mod partitions;
+mod rate;
 mod rm;
 mod show;
 mod sign;

@@ -36,6 +36,7 @@ fn volume_json(volume: &CapturedVolume) -> Value {
         "captured": way,
         "reason": reason,
         "taken_bytes": volume.taken_bytes,
+        "unread_bytes": volume.unread_bytes,
     })
 }
 
@@ -65,7 +66,12 @@ fn text(record: &ImageRecord, manifest: &Manifest) -> String {
             let _ = writeln!(text, "{content} at byte {start} was captured raw, {taken}: {reason}");
         }
     }
-    if manifest.volumes.iter().any(|volume| matches!(volume.way, CaptureWay::Raw(_))) {
+    for volume in manifest.volumes.iter().filter(|volume| volume.unread_bytes > 0) {
+        let (content, unread) = (&volume.content, human(volume.unread_bytes));
+        let start = grouped(volume.start_bytes);
+        let _ = writeln!(text, "{content} at byte {start}: {unread} that nothing reads count as zero");
+    }
+    if manifest.volumes.iter().any(|volume| volume.unread_bytes > 0 || matches!(volume.way, CaptureWay::Raw(_))) {
         text.push('\n');
     }
     let mut table = TextTable::new(["disk", "bytes", ""]);

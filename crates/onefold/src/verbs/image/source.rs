@@ -8,8 +8,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
-use onefold_disk::{Disk, DiskError, FileDisk, FileIdentity, ImageError, ImageFile, ImageFormat, NamedFile, format_of};
+use onefold_disk::{
+    Disk, DiskError, DiskPart, FileDisk, FileIdentity, ImageError, ImageFile, ImageFormat, NamedFile, format_of,
+};
 use onefold_export::control::{ControlClient, hand_over};
+use onefold_guest::partition_table;
 use onefold_image::capture::FileState;
 use onefold_image::{InUse, writer_of};
 use rustix::fs::{IFlags, Mode, OFlags, ioctl_ficlone, ioctl_getflags, ioctl_setflags, open};
@@ -19,13 +22,15 @@ use crate::cli::image::CaptureArgs;
 use crate::failure::{Failure, Outcome};
 use crate::mounts;
 use crate::progress::Meter;
-use crate::verbs::images::archived::STREAM_BYTES;
 use crate::verbs::images::{FoundFile, FoundImage, archived};
 use crate::verbs::in_use;
 
 /// Both ways out where a source may change while it is captured.
 const WAYS_OUT: &str =
     "stop the machine that uses it, or keep the image on a file system with clones (a pool, XFS, Btrfs)";
+
+/// Divisor of `--memory`: this share is for an archived image that is captured.
+const ARCHIVED_SHARE: u64 = 8;
 
 /// A disk that is captured.
 pub(super) struct Source {
@@ -34,6 +39,8 @@ pub(super) struct Source {
     pub(super) format: &'static str,
     /// Whether capture reads a clone of the image's file.
     pub(super) is_clone: bool,
+    /// Memory that the disk takes for itself.
+    pub(super) memory_bytes: u64,
     /// What tells whether the source has changed; `None` if it cannot change.
     watch: Option<Watch>,
 }
@@ -64,12 +71,17 @@ enum State {
 impl Source {
     /// Opens an image, or a clone of it.
     pub(super) fn open(found: &FoundImage, arguments: &CaptureArgs, meter: &Meter) -> Outcome<Source> {
-        match found {
-            FoundImage::File(found) => Source::open_file(found, arguments, meter),
+        let source = match found {
+            FoundImage::File(found) => Source::open_file(found, arguments, meter)?,
             FoundImage::Archived(image) => {
-                let disk = Box::new(image.disk(STREAM_BYTES));
-                Ok(Source { disk, format: archived::FORMAT, is_clone: false, watch: None })
+                let memory_bytes = arguments.memory.0 / ARCHIVED_SHARE;
+                let disk = Box::new(image.disk(memory_bytes));
+                Source { disk, format: archived::FORMAT, is_clone: false, memory_bytes, watch: None }
             }
+        };
+        match arguments.partition {
+            None => Ok(source),
+            Some(number) => Ok(Source { disk: partition_of(source.disk, number)?, ..source }),
         }
     }
 
@@ -79,7 +91,7 @@ impl Source {
         let format = arguments.format.map(Into::into).or_else(|| format_of(&file)).unwrap_or(ImageFormat::Raw);
         let not_cloned = match open_clone(&file, &found.path, format)? {
             Cloned::Made(disk) => {
-                return Ok(Source { disk, format: format.name(), is_clone: true, watch: None });
+                return Ok(Source { disk, format: format.name(), is_clone: true, memory_bytes: 0, watch: None });
             }
             Cloned::None(why) => why,
         };
@@ -91,7 +103,7 @@ impl Source {
             files.push(watched_other(other).map_err(explained)?);
         }
         let watch = Some(Watch { files, not_cloned });
-        Ok(Source { disk: image.disk, format: image.format.name(), is_clone: false, watch })
+        Ok(Source { disk: image.disk, format: image.format.name(), is_clone: false, memory_bytes: 0, watch })
     }
 
     /// Returns whether the source is what it was when it was opened.
@@ -106,6 +118,25 @@ impl Source {
         let why = self.watch.as_ref().map(|watch| watch.not_cloned.clone());
         why.into_iter().fold(failure, Failure::because_of).hint(WAYS_OUT)
     }
+}
+
+/// Returns the partition with a number of a disk as a disk of its own.
+fn partition_of(disk: Box<dyn Disk>, number: u32) -> Outcome<Box<dyn Disk>> {
+    let cannot = || Failure::new(format!("cannot take partition {number}"));
+    let table = partition_table(disk.as_ref()).map_err(|error| Failure::of_disk(&error).wrap(cannot().error))?;
+    let Some(table) = table else { return Err(cannot().because_of("the disk has no partition table")) };
+    let place = match table.entries.iter().find(|entry| entry.number == number) {
+        Some(entry) => entry.place,
+        None => {
+            let numbers: Vec<String> = table.entries.iter().map(|entry| entry.number.to_string()).collect();
+            let failure = cannot().because_of("there is no such partition");
+            return Err(match numbers.is_empty() {
+                true => failure.hint("the partition table is empty"),
+                false => failure.hint(format!("the disk has partitions {}", numbers.join(", "))),
+            });
+        }
+    };
+    Ok(Box::new(DiskPart::new(disk, place.start_bytes..place.end_bytes())))
 }
 
 impl Watched {
@@ -313,7 +344,8 @@ mod tests {
             not_cloned: "it is not cloned".to_owned(),
         };
         let disk = FileDisk::new(File::open(&files[0]).unwrap(), &files[0]).unwrap();
-        let source = Source { disk: Box::new(disk), format: "raw", is_clone: false, watch: Some(watch) };
+        let source =
+            Source { disk: Box::new(disk), format: "raw", is_clone: false, memory_bytes: 0, watch: Some(watch) };
         assert!(source.is_unchanged());
         let before = named(&files[1]);
         fs::write(&files[1], [2; 1001]).unwrap();
