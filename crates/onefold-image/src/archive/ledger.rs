@@ -6,6 +6,7 @@ use onefold_block::Clock;
 
 use super::ArchiveError;
 use super::objects::{damaged, is_missing, read_whole};
+use super::rules::{Rule, follows};
 use super::state::State;
 use crate::ArchiveId;
 use crate::format::ledger::{ENTRY_BYTES_MAX, Entry};
@@ -88,13 +89,19 @@ pub(super) fn create_exactly(
     let mut pause = PAUSE;
     let mut may_exist = false;
     for attempt in 1.. {
-        let answer = store.create(name, bytes).and_then(|created| match created {
-            Created::New => Ok(true),
-            Created::Exists => is_stored(store, name, bytes),
+        let created = match follows(Rule::EntriesStay) {
+            true => store.create(name, bytes),
+            false => store.put(name, &[bytes]).map(|()| Created::New),
+        };
+        let answer = created.and_then(|created| match created {
+            Created::Exists if follows(Rule::TokensCompared) => is_stored(store, name, bytes),
+            _ => Ok(true),
         });
         match answer {
             Ok(is_ours) => return Ok(is_ours),
-            Err(error) if error.had_no_effect() && !may_exist => return Err(error.into()),
+            Err(error) if !may_exist && (error.had_no_effect() || !follows(Rule::ErrorsProveNothing)) => {
+                return Err(error.into());
+            }
             Err(error) if attempt == ATTEMPTS || error.is_final() => return Err(ArchiveError::Doubtful(error)),
             Err(error) => may_exist |= !error.had_no_effect(),
         }

@@ -8,6 +8,7 @@ mod ledger;
 mod objects;
 pub mod probe;
 mod puts;
+mod rules;
 mod signatures;
 mod state;
 mod tables;
@@ -55,9 +56,11 @@ struct Limits {
     pack_bytes: u64,
     /// Maximum number of units in an archive up to which a capture may add more.
     units_max: usize,
+    /// Whether a thread puts a pack while the next one is filled.
+    puts_beside: bool,
 }
 
-const LIMITS: Limits = Limits { pack_bytes: PACK_BYTES, units_max: UNITS_MAX };
+const LIMITS: Limits = Limits { pack_bytes: PACK_BYTES, units_max: UNITS_MAX, puts_beside: true };
 
 /// An open archive. Threads share it.
 #[derive(Debug)]

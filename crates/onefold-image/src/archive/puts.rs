@@ -14,6 +14,8 @@ pub(super) struct Puts {
     waiting: VecDeque<Waiting>,
     /// Thread that puts the first of them.
     under_way: Option<JoinHandle<Result<(), StoreError>>>,
+    /// Whether threads put packs; otherwise the next call of `begin` or `settle` does.
+    has_threads: bool,
 }
 
 struct Waiting {
@@ -28,8 +30,8 @@ impl fmt::Debug for Puts {
 }
 
 impl Puts {
-    pub(super) fn new(store: Arc<dyn Store>) -> Puts {
-        Puts { store, waiting: VecDeque::new(), under_way: None }
+    pub(super) fn new(store: Arc<dyn Store>, has_threads: bool) -> Puts {
+        Puts { store, waiting: VecDeque::new(), under_way: None, has_threads }
     }
 
     /// Queues a pack. [`Puts::begin`] or [`Puts::settle`] puts it.
@@ -41,7 +43,8 @@ impl Puts {
     /// is in memory.
     pub(super) fn begin(&mut self) -> Result<(), StoreError> {
         self.settle_until(1)?;
-        let (None, Some(Waiting { name, bytes })) = (&self.under_way, self.waiting.front()) else {
+        let (None, true, Some(Waiting { name, bytes })) = (&self.under_way, self.has_threads, self.waiting.front())
+        else {
             return Ok(());
         };
         let (store, name, bytes) = (Arc::clone(&self.store), name.clone(), Arc::clone(bytes));
@@ -95,7 +98,7 @@ mod tests {
         for failing in 1..=3 {
             let name = |number: u8| ObjectName::new(&format!("packs/{failing}/{number}")).unwrap();
             let faulty = Arc::new(FaultyStore::new(Arc::clone(&memory) as Arc<dyn Store>, Arc::default(), 1, 0));
-            let mut puts = Puts::new(Arc::clone(&faulty) as Arc<dyn Store>);
+            let mut puts = Puts::new(Arc::clone(&faulty) as Arc<dyn Store>, true);
             faulty.kill_after(failing);
             let mut failures = 0;
             for number in 0..4u8 {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use onefold_block::Timestamp;
 
 use super::objects::Folder;
+use super::rules::{Rule, follows};
 use crate::format::ledger::{Change, Entry};
 use crate::{ImageName, ImageVersion, ObjectId, UnitName, WriterId};
 
@@ -243,8 +244,10 @@ impl State {
     /// objects of other writers at any time.
     fn check_owner(&self, object: ObjectId) -> Result<(), Wrong> {
         match self.writer(object.writer) {
-            Some(writer) if !writer.is_given_up => Ok(()),
-            Some(_) => Err("an object comes from a writer that was given up"),
+            Some(writer) if writer.is_given_up && follows(Rule::GivenUpAddsNothing) => {
+                Err("an object comes from a writer that was given up")
+            }
+            Some(_) => Ok(()),
             None => Err("an object comes from a writer that never began"),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::index::Place;
 use super::objects::Folder;
+use super::rules::{Rule, follows};
 use super::tables::{entry_at, is_broken, is_unread};
 use super::{Archive, ArchiveError};
 use crate::compress::Decompressor;
@@ -171,7 +172,9 @@ impl Archive {
             let Some(first) = failed.first() else {
                 continue;
             };
-            self.refresh()?;
+            if follows(Rule::ReadersReadOn) {
+                self.refresh()?;
+            }
             let position = self.state.read().position;
             let is_news = self.read_unread()? || position != looked;
             if !is_news || lookups == LOOKUPS_MAX {

@@ -7,6 +7,7 @@ use onefold_block::{Clock, Random, Timestamp};
 
 use super::objects::{Folder, new_id, random_bytes};
 use super::puts::Puts;
+use super::rules::{Rule, follows};
 use super::units::decompressor;
 use super::{Archive, ArchiveError, StoredUnit};
 use crate::format::chunk_header::ChunkHeader;
@@ -131,7 +132,7 @@ impl<'a> Writer<'a> {
         let id = announce(archive, seams, &host)?;
         let (pack, packs, own, relied) = (None, Vec::new(), HashMap::new(), HashSet::new());
         let looked = archive.state.read().position;
-        let puts = Puts::new(Arc::clone(&archive.store));
+        let puts = Puts::new(Arc::clone(&archive.store), archive.limits.puts_beside);
         Ok(Writer {
             archive,
             seams,
@@ -266,7 +267,7 @@ impl<'a> Writer<'a> {
     fn forget(&mut self) {
         self.own.clear();
         self.pack = None;
-        self.puts = Puts::new(Arc::clone(&self.archive.store));
+        self.puts = Puts::new(Arc::clone(&self.archive.store), self.archive.limits.puts_beside);
     }
 
     /// Makes an image of the units that were added. The image is durable when this returns. If another writer took the
@@ -275,14 +276,17 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// [`ArchiveError::Retired`] if packs that it relies on went meanwhile: the units that it names have to be added,
     /// and this is called again. They may be all units that the writer added: it was given up then, and has begun again
-    /// under a new name. Otherwise when the manifest makes no sense, or the store fails. There is no image then; after [`ArchiveError::Doubtful`] nobody knows, and this writer is of no more use.
+    /// under a new name. Otherwise when the manifest makes no sense, or the store fails. There is no image then; after
+    /// [`ArchiveError::Doubtful`] nobody knows, and this writer is of no more use.
     pub fn commit(&mut self, draft: ManifestDraft) -> Result<(ImageVersion, Manifest), ArchiveError> {
-        self.put_packs()?;
+        if follows(Rule::DurableBeforeEntry) {
+            self.put_packs()?;
+        }
         let mut segment = self.put_segment()?;
         let mut manifest = self.manifest(draft)?;
         loop {
             self.archive.refresh()?;
-            if self.archive.state.read().is_given_up(self.id) {
+            if self.archive.state.read().is_given_up(self.id) && follows(Rule::GivenUpAddsNothing) {
                 self.begin_again()?;
                 segment = None;
                 continue;
@@ -379,7 +383,7 @@ impl<'a> Writer<'a> {
             let is_sound = self.relied.iter().all(|pack| state.is_live(*pack)) && !state.lost_since(self.looked);
             (state.position, is_sound)
         };
-        let missing = if is_sound { Vec::new() } else { self.look_again(manifest)? };
+        let missing = if is_sound || !follows(Rule::ReliedPacksHold) { Vec::new() } else { self.look_again(manifest)? };
         if missing.is_empty() {
             self.looked = position;
             Ok(())

@@ -8,6 +8,7 @@ use onefold_block::Timestamp;
 use crate::archive::ArchiveError;
 use crate::archive::objects::Folder;
 use crate::archive::probe::PROBES;
+use crate::archive::rules::{Rule, follows};
 use crate::archive::state::State;
 use crate::store::{Listed, ObjectName, Store};
 use crate::{ObjectId, WriterId};
@@ -124,7 +125,10 @@ impl<'j> Judge<'j> {
             return if has_passed(dropped, self.delay, self.now) { Fate::Due } else { Fate::Waiting };
         }
         match self.state.writer(id.writer) {
-            Some(writer) if writer.is_given_up => Fate::Due,
+            Some(writer) if writer.is_given_up || !follows(Rule::WritersOwnObjects) => Fate::Due,
+            Some(writer) if !follows(Rule::NoClockDeletes) && has_passed(writer.last, self.delay, self.now) => {
+                Fate::Due
+            }
             Some(_) => Fate::Running,
             None => Fate::Foreign,
         }

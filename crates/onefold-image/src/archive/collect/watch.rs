@@ -1,6 +1,7 @@
 //! Follows the ledger while a collection decides, so that its entries are right at their own positions.
 
 use crate::archive::ledger;
+use crate::archive::rules::{Rule, follows};
 use crate::archive::state::ImageRecord;
 use crate::archive::tables::{is_broken, read_table};
 use crate::archive::{Archive, ArchiveError};
@@ -70,7 +71,7 @@ impl<'w> Watch<'w> {
     /// Removes those packs from a list that have a unit of an image that was added meanwhile: its capture may rely on
     /// them.
     pub(super) fn spare(&self, packs: &mut Vec<(ObjectId, u64)>) -> Result<(), ArchiveError> {
-        if self.added.is_empty() || packs.is_empty() {
+        if self.added.is_empty() || packs.is_empty() || !follows(Rule::UnneededAtPosition) {
             return Ok(());
         }
         let mut units: Vec<(UnitName, usize)> = Vec::new();

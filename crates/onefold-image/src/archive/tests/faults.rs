@@ -15,20 +15,6 @@ use crate::store::power_cut::{Recorded, every_cut, store_of};
 /// Two or three units fill a pack, so that a thread puts it while the next one is filled.
 const PACK_BYTES: u64 = 700;
 
-/// Images whose capture was acknowledged, with their expected contents.
-type Acknowledged = Vec<Image>;
-
-/// Checks that all acknowledged images read exactly, and that the archive has no damage.
-fn verify(store: &Arc<dyn Store>, acknowledged: &Acknowledged, context: &str) {
-    let archive = Archive::open(Arc::clone(store)).unwrap_or_else(|error| panic!("{context}: {error}"));
-    for (image, expected) in acknowledged {
-        assert!(archive.find(&image.name, Some(image.version)).is_some(), "{context}: {image} is lost");
-        assert_eq!(&contents(&archive, image).unwrap(), expected, "{context}: {image}");
-    }
-    let report = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap();
-    assert_eq!(report.damages, [], "{context}");
-}
-
 /// Tries to capture an image of units of a common set, so that captures rely on each other's units. Asserts that one
 /// that fails leaves no image in `truth`, which is the store without faults.
 fn try_capture(

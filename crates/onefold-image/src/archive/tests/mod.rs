@@ -5,6 +5,7 @@ mod damage;
 mod faults;
 mod ledger;
 mod signatures;
+mod simulation;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -114,6 +115,20 @@ fn units(random: &SeededRandom, count: usize) -> Vec<Vec<u8>> {
         plain
     };
     (0..count).map(&mut unit).collect()
+}
+
+/// Images whose capture was acknowledged, with their expected contents.
+type Acknowledged = Vec<Image>;
+
+/// Checks that all acknowledged images read exactly, and that the archive has no damage.
+fn verify(store: &Arc<dyn Store>, acknowledged: &Acknowledged, context: &str) {
+    let archive = Archive::open(Arc::clone(store)).unwrap_or_else(|error| panic!("{context}: {error}"));
+    for (image, expected) in acknowledged {
+        assert!(archive.find(&image.name, Some(image.version)).is_some(), "{context}: {image} is lost");
+        assert_eq!(&contents(&archive, image).unwrap(), expected, "{context}: {image}");
+    }
+    let report = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap();
+    assert_eq!(report.damages, [], "{context}");
 }
 
 #[test]
