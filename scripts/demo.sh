@@ -358,12 +358,6 @@ main() {
     step 'Delete the clones'
     delete_clones
 
-    step "Look into ${stored[0]}, and into what all images share"
-    # An image without a file system that is known is no failure of the demo.
-    "$onefold" guest info "$MNT/${stored[0]}" >&2 || say '    nothing in it is known'
-    say ''
-    show_files
-
     if ((EUID == 0)); then
         step 'Share the equal files of plain copies on XFS'
         share_plain_copies
@@ -376,6 +370,12 @@ main() {
     fill_archive
     step 'Install one of them over noise, and run it'
     boot_an_installed_one
+
+    step "Look into ${stored[0]}, and into what all images share"
+    # An image without a file system that is known is no failure of the demo.
+    "$onefold" guest info "$MNT/${stored[0]}" >&2 || say '    nothing in it is known'
+    say ''
+    show_files
 
     step 'Unmount and check the pool'
     "$onefold" pool umount "$MNT" >&2
