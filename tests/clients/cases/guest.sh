@@ -13,6 +13,9 @@ printf x | dd of="$tree/srv/holes" bs=1 seek=30M conv=notrunc status=none
 mknod "$tree/srv/null" c 1 3
 programs=("$tree"/bin/*)
 setcap cap_net_raw+ep "${programs[0]}" 2>/dev/null || true
+# Access lists, if the file system of this folder keeps them.
+setfacl -m u:5:r,g:7:rw "$tree/etc/passwd" 2>/dev/null || true
+setfacl -d -m u:5:rx "$tree/srv" 2>/dev/null || true
 image=$dir/system.raw offset=$((1 << 20))
 truncate -s 200M "$image"
 mke2fs -q -F -t ext4 -b 4096 -E offset=$offset -d "$tree" "$image" 199M
@@ -49,7 +52,7 @@ rmdir "$dir/unpacked/lost+found"
 diff -r --no-dereference --exclude null "$tree" "$dir/unpacked"
 [[ $(stat -c '%t %T' "$dir/unpacked/srv/null") == '1 3' ]]
 (($(stat -c %b "$dir/unpacked/srv/holes") < 200))
-attributes() { (cd "$1" && getfattr -Rhd -m '^security|^user' . 2>/dev/null | sort); }
+attributes() { (cd "$1" && getfattr -Rhd -m '^security|^user|^system[.]posix' . 2>/dev/null | sort); }
 [[ $(attributes "$tree") == "$(attributes "$dir/unpacked")" ]]
 
 # Each block of some files belongs to that file, by both ways.
