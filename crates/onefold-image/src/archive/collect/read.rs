@@ -25,13 +25,16 @@ impl Span {
     }
 }
 
+/// Header and stored bytes of a unit, as far as its pack has them, or why they cannot be read.
+type SpanRead<'a> = Result<&'a [u8], &'a StoreError>;
+
 /// Reads units of one pack, which are in the order of their offsets. Calls `each` with the index of each unit, and its
 /// header and stored bytes as far as the pack has them, or the reason why they cannot be read.
 pub(super) fn read_spans<E>(
     store: &dyn Store,
     pack: ObjectId,
     spans: &[Span],
-    each: &mut dyn FnMut(usize, Result<&[u8], &StoreError>) -> Result<(), E>,
+    each: &mut dyn FnMut(usize, SpanRead<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let name = Folder::Packs.object(pack);
     let mut start = 0;
