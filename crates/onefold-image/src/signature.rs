@@ -4,7 +4,10 @@
 //! byte of the image. Other programs can make and verify the same signatures.
 
 use std::fmt;
+use std::ops::{Range, RangeFrom};
 use std::str::FromStr;
+
+use ct_codecs::{Base64, Decoder};
 
 /// Number by which a signature names its key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +37,14 @@ pub struct KeyFiles {
 pub const SIGNATURE_BYTES_MAX: u64 = 4096;
 /// Length of a public key in base 64.
 const PUBLIC_TEXT_BYTES: usize = 56;
+
+/// Length of a secret key in bytes, and the places of its parts.
+const SECRET_BYTES: usize = 158;
+const KDF_AT: Range<usize> = 2..4;
+const CHECKSUM_AT: RangeFrom<usize> = 126..;
+/// How the key follows from a password.
+const KDF_NONE: [u8; 2] = [0, 0];
+const KDF_PASSWORD: [u8; 2] = *b"Sc";
 
 /// Why a key or a signature cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -184,21 +195,25 @@ impl SecretKey {
     /// [`SignatureError::NoPassword`] if the key needs a password and none is given. Otherwise when the password is wrong
     /// or the text is no key.
     pub fn open(text: &str, password: Option<String>) -> Result<SecretKey, SignatureError> {
-        let parse = || minisign::SecretKeyBox::from_string(text).map_err(|_| SignatureError::SecretKey);
-        match (parse()?.into_unencrypted_secret_key(), password) {
-            (Ok(key), _) => Ok(SecretKey(key)),
-            (Err(error), _) if !matches!(error.kind(), minisign::ErrorKind::EncryptedKey) => {
-                Err(SignatureError::SecretKey)
-            }
-            (Err(_), None) => Err(SignatureError::NoPassword),
-            (Err(_), Some(password)) => match parse()?.into_secret_key(Some(password)) {
-                Ok(key) => Ok(SecretKey(key)),
-                Err(error) if matches!(error.kind(), minisign::ErrorKind::Io) => {
-                    Err(SignatureError::Library(error.to_string()))
+        let wrong = |_| SignatureError::SecretKey;
+        let bytes = secret_bytes(text).ok_or(SignatureError::SecretKey)?;
+        if bytes[KDF_AT] == KDF_NONE {
+            // The library demands a checksum, which Debian's minisign leaves out of keys without a password.
+            let has_checksum = bytes[CHECKSUM_AT].iter().any(|byte| *byte != 0);
+            return Ok(SecretKey(
+                match has_checksum {
+                    true => minisign::SecretKeyBox::from_string(text).and_then(|key| key.into_unencrypted_secret_key()),
+                    false => minisign::SecretKey::from_bytes(&bytes),
                 }
-                Err(_) => Err(SignatureError::Password),
-            },
+                .map_err(wrong)?,
+            ));
         }
+        let password = password.ok_or(SignatureError::NoPassword)?;
+        let key = minisign::SecretKeyBox::from_string(text).map_err(wrong)?.into_secret_key(Some(password));
+        key.map(SecretKey).map_err(|error| match error.kind() {
+            minisign::ErrorKind::Verify => SignatureError::Password,
+            _ => SignatureError::Library(error.to_string()),
+        })
     }
 
     /// Returns the public key of this key.
@@ -218,6 +233,16 @@ impl SecretKey {
         let signed = minisign::sign(None, &self.0, object, Some(comment), Some("signature by onefold"));
         signed.map(minisign::SignatureBox::into_string).map_err(|error| SignatureError::Library(error.to_string()))
     }
+}
+
+/// Returns the bytes in the file of a secret key: a line of comment, then base 64.
+fn secret_bytes(text: &str) -> Option<Vec<u8>> {
+    let line = text.lines().nth(1).filter(|line| line.len() <= 2 * SECRET_BYTES)?;
+    let bytes = Base64::decode_to_vec(line.trim(), None).ok()?;
+    let is_known = bytes.len() == SECRET_BYTES
+        && bytes.starts_with(b"Ed")
+        && [KDF_NONE, KDF_PASSWORD].iter().any(|kdf| &bytes[KDF_AT] == kdf);
+    is_known.then_some(bytes)
 }
 
 #[cfg(test)]
@@ -266,6 +291,25 @@ mod tests {
         assert!(!public.verifies(b"x", &[b'x'; 5000]) && !public.verifies(b"x", b""));
     }
 
+    /// Keys that Debian's minisign made, without a password and with the password "a secret".
+    const FOREIGN_PLAIN: &str = "untrusted comment: minisign encrypted secret key\n\
+        RWQAAEIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAw1kMs00CCVmfKURkdHw7Tijk+QFd\
+        Q5oXB/9RF8TtFlVLPktgV/O5qlW0Vi1/OWnR6FTGRxKcQiRxaBiJVXfo6iLlUwbukI9BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\
+        AAAAAAAAAAA=\n";
+    const FOREIGN_PROTECTED: &str = "untrusted comment: minisign encrypted secret key\n\
+        RWRTY0IyHNErk3M28cuKyPTEAkpXnkJG3DkLJjLR/BJtYrJbEZ4AAAACAAAAAAAAAEAAAAAA6gbVrNqi7G1VApLswEhgRQhUcPtp\
+        SPy1PxZ0jCDhiwbthCVUdgjPoPvYKC5+iRaygtdw9oDaaOEbUvnu2IUxGmqZwTN4lMbnuAw6FO5O6UvrDTZWT1d/6lC97zOA+OcZ\
+        nT6dMniURLY=\n";
+
+    #[test]
+    fn keys_of_another_program_are_opened() {
+        let key = SecretKey::open(FOREIGN_PLAIN, None).unwrap();
+        assert_eq!(key.public().unwrap().text(), "RWTDWQyzTQIJWVW0Vi1/OWnR6FTGRxKcQiRxaBiJVXfo6iLlUwbukI9B");
+        let signature = key.sign(b"x", "c").unwrap();
+        assert!(key.public().unwrap().verifies(b"x", signature.as_bytes()));
+        assert!(matches!(SecretKey::open(FOREIGN_PROTECTED, None), Err(SignatureError::NoPassword)));
+    }
+
     #[test]
     fn keys_are_read_as_files_or_base_64_and_nothing_else_is() {
         let KeyFiles { public, secret_text } = SecretKey::create(None).unwrap();
@@ -276,7 +320,9 @@ mod tests {
         for text in ["", "untrusted comment: x", "abc", &public.text()[1..], &doubled, &secret_text] {
             assert!(matches!(text.parse::<PublicKey>(), Err(SignatureError::PublicKey)), "{text}");
         }
-        assert!(matches!(SecretKey::open(&public.file_text(), None), Err(SignatureError::SecretKey)));
+        for text in ["", "x", "x\n!!", &public.file_text(), &secret_text[..90], &secret_text.replace("RWQ", "AAA")] {
+            assert!(matches!(SecretKey::open(text, None), Err(SignatureError::SecretKey)), "{text}");
+        }
         assert_eq!(KeyId::from_name(&public.id().name()), Some(public.id()));
         assert_eq!((KeyId::from_name("0123"), KeyId::from_name("00000000000000AA")), (None, None));
     }

@@ -106,7 +106,8 @@ impl Answer {
             (Some(status), Some(code), Some(message)) => format!("the server says {status} {code}: {message}"),
             (Some(status), Some(code), None) => format!("the server says {status} {code}"),
             (Some(status), None, _) => format!("the server says {status}"),
-            (None, ..) => text.to_owned(),
+            // The rest names the request, which the caller knows.
+            (None, ..) => text.split_once(" - HTTP error: ").map_or(text, |(_, cause)| cause).to_owned(),
         };
         io::Error::other(essence.chars().take(TEXT_CHARACTERS_MAX).collect::<String>())
     }

@@ -1,12 +1,13 @@
 //! Where a store is and who uses it: options first, then environment variables, then the files of Amazon's tools.
 //!
-//! | setting     | option         | variables                                      | key in a profile of `~/.aws/config` |
-//! |-------------|----------------|------------------------------------------------|-------------------------------------|
-//! | address     | `--endpoint`   | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`      | `endpoint_url`                      |
-//! | region      | `--region`     | `AWS_REGION`, `AWS_DEFAULT_REGION`             | `region`                            |
-//! | certificate | `--ca`         | `AWS_CA_BUNDLE`                                | `ca_bundle`                         |
-//! | credentials | none           | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | the same in lower case, in `~/.aws/credentials` |
+//! | setting     | option       | variables                             | key in a profile of `~/.aws/config` |
+//! |-------------|--------------|---------------------------------------|-------------------------------------|
+//! | address     | `--endpoint` | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | `endpoint_url`                  |
+//! | region      | `--region`   | `AWS_REGION`, `AWS_DEFAULT_REGION`    | `region`                            |
+//! | certificate | `--ca`       | `AWS_CA_BUNDLE`                       | `ca_bundle`                         |
 //!
+//! Credentials are `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, or the same in lower case in a
+//! profile of `~/.aws/credentials`.
 //! Credentials may also come from systemd, as `aws-credentials` in `$CREDENTIALS_DIRECTORY`, which has the form of
 //! `~/.aws/credentials`. No other source is asked: no server of metadata, no program.
 

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+/// Heading of the options of object stores.
+const HEADING: &str = "Object stores";
+
 /// An archive: a folder, or a part of a bucket.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ArchiveArg {
@@ -17,25 +20,24 @@ pub(crate) struct ArchiveArg {
 
 /// How an object store is reached. Environment variables and files of Amazon's tools say what is not given here.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Object stores")]
 pub(crate) struct StoreOptions {
     /// Address of the server; without it that of `AWS_ENDPOINT_URL`, or Amazon's
-    #[arg(long, value_name = "URL")]
+    #[arg(long, help_heading = HEADING, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
     /// Region of the bucket; without it that of `AWS_REGION`
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub(crate) region: Option<String>,
     /// A file of certificates in PEM form to trust besides the system's
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Allow a plain connection to another machine, over which anybody may read what is sent
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub(crate) allow_http: bool,
     /// Promise that there is never more than one writer, for a server that cannot create an object only if it is absent
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub(crate) one_writer: bool,
     /// How long to wait for a server that does not answer, in seconds; without it 900
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, help_heading = HEADING, value_name = "SECONDS")]
     pub(crate) patience: Option<u32>,
 }
 

@@ -39,7 +39,8 @@ pub(super) fn verify(arguments: &VerifyArgs) -> Outcome<Report> {
     let signers = signers.map_err(|error| Failure::of_archive(cannot(), &error))?;
     let names: Vec<String> = signers.iter().map(ToString::to_string).collect();
     let (text, exit) = match names.is_empty() {
-        true => (format!("{} is not signed by any of {} keys", record.image, keys.len()), Exit::Failed),
+        true if arguments.key.is_some() => (format!("{} is not signed by this key", record.image), Exit::Failed),
+        true => (format!("{} is not signed by a key that is trusted for its name", record.image), Exit::Failed),
         false => (format!("{} is signed by {}", record.image, names.join(", ")), Exit::Done),
     };
     let json = json!({
