@@ -12,6 +12,7 @@
 #   fuzz    what the fuzzing engine is built with
 #   cluster what boots hosts with a cluster file system
 #   kernel  what boots a guest with another kernel
+#   s3      what runs an object store of one machine
 #
 # With --list it only prints what it would install. Packages come from the archives that apt is configured for; two
 # programs of the tests are built by cargo, into the folder for build results. Says what it will install
@@ -26,7 +27,7 @@ source "$here/lib.sh"
 
 # Package lists older than this are fetched again before an installation.
 readonly LISTS_MINUTES_MAX=1440
-readonly GROUPS_KNOWN='build, test, suites, demo, bench, bench-images, corpus, files, fuzz, cluster and kernel'
+readonly GROUPS_KNOWN='build, test, suites, demo, bench, bench-images, corpus, files, fuzz, cluster, kernel and s3'
 
 # Debian's newest Rust, made to build web browsers, has names of its own. It displaces
 # an older `rustc` and `cargo` from Debian.
@@ -42,9 +43,9 @@ build                           ca-certificates         /etc/ssl/certs/ca-certif
 test,demo,bench                 fuse3                   fusermount3
 test,demo,bench                 qemu-utils              qemu-img
 test,demo,bench,cluster,kernel  qemu-system-x86         qemu-system-x86_64
-test,demo,bench,corpus          e2fsprogs               mke2fs
+test,demo,bench,corpus,s3       e2fsprogs               mke2fs
 test,demo,bench                 jq                      jq
-test,demo,bench,corpus,cluster  python3                 python3
+test,demo,bench,corpus,cluster,s3 python3               python3
 test,bench                      fio                     fio
 test,demo,bench,corpus          xfsprogs                mkfs.xfs
 test,demo,bench,corpus          mount                   losetup
@@ -90,6 +91,13 @@ corpus                          binfmt-support          update-binfmts
 test,corpus                     dosfstools              mkfs.vfat
 test,corpus                     mtools                  mcopy
 test,bench,corpus               ntfs-3g                 mkntfs
+test                            minisign                minisign
+s3                              ceph-mon                ceph-mon
+s3                              ceph-mgr                ceph-mgr
+s3                              ceph-osd                ceph-osd
+s3                              radosgw                 radosgw
+s3                              ceph-common             ceph
+s3                              curl                    curl
 corpus                          qemu-user-static        qemu-aarch64-static
 "
 
@@ -213,7 +221,7 @@ main() {
     for group in "$@"; do
         case $group in
         build) use_rust_toolchain || wants_rust=yes ;;
-        test | suites | demo | bench | bench-images | corpus | files | fuzz | cluster | kernel) ;;
+        test | suites | demo | bench | bench-images | corpus | files | fuzz | cluster | kernel | s3) ;;
         *) die_usage "there is no group \`$group\`" "the groups are $GROUPS_KNOWN" ;;
         esac
     done

@@ -1,0 +1,67 @@
+# Signed images: minisign verifies ours and we verify its; once a key is trusted, other images are refused
+# limit: 60 s
+needs minisign mke2fs python3
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
+archive=$dir/archive
+export ONEFOLD_TRUSTED_KEYS=$dir/settings/trusted-keys
+
+guest "$dir/web.raw" 1
+onefold key create --no-password "$dir/builder"
+[[ $(stat --format=%a "$dir/builder") == 600 ]] || fail "the secret key has the mode $(stat --format=%a "$dir/builder")"
+refused 1 'exists' onefold key create --no-password "$dir/builder"
+onefold archive create "$archive"
+onefold image capture --quiet "$archive" "$dir/web.raw" web
+onefold image capture --quiet --sign "$dir/builder" "$archive" "$dir/web.raw" web
+onefold image capture --quiet "$archive" "$dir/web.raw" other
+
+# While no key is trusted, unsigned images are accepted.
+onefold key list | grep -q 'no key is trusted'
+onefold image install --quiet "$archive" web@1 "$dir/accepted"
+onefold key trust "$dir/builder.pub" 'web*' --note 'the builder'
+onefold key list | grep -q 'web\* .*the builder'
+refused 1 'no key that is trusted .* has signed it' onefold image install "$archive" web@1 "$dir/target"
+refused 1 'hint: .*--unsigned' onefold image export "$archive" web@1 "$dir/target"
+refused 1 'none for this name' onefold image install "$archive" other "$dir/target"
+[[ ! -e $dir/target ]] || fail "a refused image was installed"
+onefold image install --quiet "$archive" web "$dir/signed"
+onefold image install --quiet --unsigned "$archive" web@1 "$dir/unsigned"
+onefold image list "$archive" | grep -q '^web@2 .*the builder'
+onefold image verify "$archive" web
+refused 1 'not signed' onefold image verify "$archive" web@1
+refused 1 'lower than 3' onefold image install --at-least 3 "$archive" web "$dir/target"
+
+# Debian's minisign verifies the files of a folder as they are.
+signature=$(find "$archive/signatures" -type f)
+manifest=$archive/manifests/$(cut -d/ -f1-2 <<<"${signature#"$archive/signatures/"}")
+minisign -V -q -p "$dir/builder.pub" -x "$signature" -m "$manifest" || fail "minisign refuses our signature"
+
+# A signature moved to another image, and a changed one, are worth nothing.
+other=$(find "$archive/manifests" -type f ! -path "$manifest" | head -n 1)
+moved=$archive/signatures/${other#"$archive/manifests/"}
+mkdir -p "$moved"
+cp "$signature" "$moved/"
+refused 1 'no key that is trusted|none for this name' onefold image install "$archive" web@1 "$dir/target"
+rm -r "$moved"
+
+# We verify what minisign signed, with a key that it made, and sign with that key. Its keys may have passwords.
+minisign -G -W -p "$dir/theirs.pub" -s "$dir/theirs" >/dev/null
+onefold image sign "$archive" web@1 "$dir/theirs"
+refused 1 'no key that is trusted' onefold image install "$archive" web@1 "$dir/target"
+onefold image verify "$archive" web@1 --key "$dir/theirs.pub"
+onefold image verify "$archive" web@1 --key "$(tail -n 1 "$dir/theirs.pub")"
+stored=$(find "$archive/signatures" -type f ! -path "$signature")
+first=$archive/manifests/$(cut -d/ -f1-2 <<<"${stored#"$archive/signatures/"}")
+minisign -S -s "$dir/theirs" -x "$dir/by-minisign" -m "$first" </dev/null >/dev/null
+cat "$dir/by-minisign" >"$stored"
+onefold image verify "$archive" web@1 --key "$dir/theirs.pub"
+printf 'a secret\n' >"$dir/password"
+onefold key create --password-file "$dir/password" "$dir/protected"
+printf 'a secret\na secret\n' | minisign -G -p "$dir/their-protected.pub" -s "$dir/their-protected" >/dev/null
+onefold image sign --password-file "$dir/password" "$archive" web@1 "$dir/their-protected"
+onefold image verify "$archive" web@1 --key "$dir/their-protected.pub"
+printf 'a secret\n' | minisign -S -s "$dir/protected" -x "$dir/by-minisign" -m "$first" >/dev/null
+minisign -V -q -p "$dir/protected.pub" -x "$dir/by-minisign" -m "$first"
+onefold image sign --password-file "$dir/password" "$archive" web@1 "$dir/protected"
+printf 'wrong\n' >"$dir/password"
+refused 1 'password is wrong' onefold image sign --password-file "$dir/password" "$archive" web@1 "$dir/protected"
