@@ -94,21 +94,27 @@ class Images:
 
     def equal(self, name):
         """Returns a set's images with zeros in all free blocks, as the archive exports them."""
-        archive, exports = self.captured(name).archive, []
-        for image in self.of(name):
-            export = self.folder / f"{name}.equal" / image.name
-            if not export.exists():
-                export.parent.mkdir(exist_ok=True)
-                system.run(self.programs.onefold, "image", "export", "--quiet", archive, image.stem, export)
-            exports.append(export)
-        return exports
+        return [self.equal_one(name, image) for image in self.of(name)]
+
+    def equal_one(self, name, image):
+        """Returns the same of one image of a set."""
+        export = self.folder / f"{name}.equal" / image.name
+        if not export.exists():
+            archive = self.captured(name).archive
+            export.parent.mkdir(exist_ok=True)
+            system.run(self.programs.onefold, "image", "export", "--quiet", archive, image.stem, export)
+        return export
+
+    def drop_exports(self):
+        for name in self._captured:
+            shutil.rmtree(self.folder / f"{name}.equal", ignore_errors=True)
 
     def drop_sets(self):
         """Removes archives and exports."""
-        for name in list(self._captured):
-            for kind in ("captured", "equal"):
-                shutil.rmtree(self.folder / f"{name}.{kind}", ignore_errors=True)
-            del self._captured[name]
+        self.drop_exports()
+        for name in self._captured:
+            shutil.rmtree(self.folder / f"{name}.captured")
+        self._captured.clear()
 
     def _made(self):
         """Makes two images: the second is the first, lived in."""

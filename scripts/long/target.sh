@@ -293,7 +293,7 @@ count_test-images() {
     # The trial counts from its beginning, tests tell of what each has tried.
     printf '%s images with %s file systems and %s files, %s boots, %s small file systems and disks\n' \
         "$(last '[0-9]+ images, [0-9]+ file systems')" "$(last '[0-9]+ file systems, [0-9]+ files')" \
-        "$(grouped "$(last '[0-9]+ files, [0-9]+ boots')")" "$(last '[0-9]+ boots')" \
+        "$(grouped "$(last '[0-9]+ files, [0-9]+ boots')")" "$(last '[0-9]+ boots, [0-9]+ second')" \
         "$(grouped "$(sum '[0-9]+ [a-z ]+ captured and installed over noise')")"
 }
 

@@ -112,6 +112,26 @@ class Trips(Folder):
         self.assertEqual(len(noise), (16 << 20) + 1000)
         self.assertTrue(all(any(noise[at : at + 512]) for at in range(0, len(noise), 512)))
 
+    def test_a_disk_that_does_not_boot_twice_is_a_failure(self):
+        with mock.patch("disks.call"):
+            disks = Disks("onefold", self.folder, random.Random(1), collections.Counter())
+        for fails, expected in ((0, (1, 0)), (1, (1, 1))):
+            disks.counts.clear()
+            with mock.patch("disks.BOOT", self.booting(fails)):
+                disks.boot()
+            self.assertEqual((disks.counts["boots"], disks.counts["second tries"]), expected)
+        with mock.patch("disks.BOOT", self.booting(2)), self.assertRaises(Failed):
+            disks.boot()
+
+    def booting(self, fails):
+        """Returns a program that fails so often, then succeeds."""
+        program = self.folder / f"boot-{fails}"
+        left = self.folder / f"left-{fails}"
+        left.write_text("x" * fails, encoding="utf-8")
+        program.write_text(f"#!/bin/sh\n[ -s {left} ] || exit 0\ntruncate -s -1 {left}\nexit 1\n", encoding="utf-8")
+        program.chmod(0o755)
+        return program
+
     def test_only_debian_12_with_a_boot_loader_boots(self):
         sector = b"code" + bytes(506) + b"\x55\xaa"
         for name, content, boots in (

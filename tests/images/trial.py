@@ -73,7 +73,7 @@ class Trial:
         return time.monotonic() - self.began >= self.options.seconds
 
     def say(self):
-        names = ["images", "file systems", "files", "boots", "kills", "ends", "entries", "looks"]
+        names = ["images", "file systems", "files", "boots", "second tries", "kills", "ends", "entries", "looks"]
         counted = ", ".join(f"{self.counts[name]} {name}" for name in names)
         print(f"images: {counted}; {time.monotonic() - self.began:.0f} s", flush=True)
 
