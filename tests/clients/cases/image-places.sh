@@ -56,6 +56,46 @@ sfdisk --dump "$dir/larger.raw" 2>/dev/null | grep -q "start= *$start" || fail "
 refused 1 'no GPT' onefold image install --fit --overwrite "$archive" part "$dir/larger.raw"
 sfdisk --dump "$dir/larger.raw" 2>/dev/null | grep -q "start= *$start" || fail "a refused target was written"
 
+# Volumes of FAT and NTFS at another sector say in both boot sectors how many sectors lie before them.
+hidden_at() {
+    python3 - "$@" <<'PYTHON'
+import sys
+
+with open(sys.argv[1], "rb") as disk:
+    disk.seek(int(sys.argv[2]) + 28)
+    print(int.from_bytes(disk.read(4), "little"))
+PYTHON
+}
+place=$((4096 * 512))
+if [[ -x $(command -v mkfs.vfat) && -x $(command -v fsck.vfat) ]]; then
+    truncate -s 40M "$dir/fat.raw"
+    mkfs.vfat -F 32 "$dir/fat.raw" >/dev/null
+    onefold image capture --quiet "$archive" "$dir/fat.raw" fat
+    onefold image install --quiet --verify --offset "$place" "$archive" fat "$dir/fat.disk"
+    [[ $(hidden_at "$dir/fat.disk" "$place") == 4096 ]] || fail "$(hidden_at "$dir/fat.disk" "$place") hidden sectors"
+    tail -c +$((place + 1)) "$dir/fat.disk" >"$dir/fat.volume"
+    fsck.vfat -n "$dir/fat.volume" >"$dir/fsck" || fail "$(<"$dir/fsck")"
+    # On a partition, the kernel says where it begins.
+    truncate -s 64M "$dir/fat.parts"
+    printf 'label: dos\nstart=8192,size=81920,type=c\n' | sfdisk --quiet "$dir/fat.parts"
+    attach_loop "$dir/fat.parts" --partscan
+    if [[ -b ${loop}p1 ]]; then
+        onefold image install --quiet "$archive" fat "${loop}p1"
+        [[ $(hidden_at "${loop}p1" 0) == 8192 ]] || fail "$(hidden_at "${loop}p1" 0) hidden sectors"
+        fsck.vfat -n "${loop}p1" >"$dir/fsck" || fail "$(<"$dir/fsck")"
+    fi
+    losetup --detach "$loop"
+fi
+if [[ -x $(command -v mkntfs) ]]; then
+    truncate -s 16M "$dir/ntfs.raw"
+    mkntfs --force --fast --quiet --sector-size 512 "$dir/ntfs.raw" >/dev/null 2>&1
+    onefold image capture --quiet "$archive" "$dir/ntfs.raw" ntfs
+    onefold image install --quiet --offset "$place" "$archive" ntfs "$dir/ntfs.disk"
+    copy=$((place + (16 << 20) - 512))
+    [[ $(hidden_at "$dir/ntfs.disk" "$place") == 4096 && $(hidden_at "$dir/ntfs.disk" "$copy") == 4096 ]] ||
+        fail "$(hidden_at "$dir/ntfs.disk" "$place") and $(hidden_at "$dir/ntfs.disk" "$copy") hidden sectors"
+fi
+
 # Noise in a clean journal, which nothing reads, is zero in the image, and the kernel mounts and writes the result.
 python3 - "$dir/guest.raw" <<'PYTHON'
 import os, re, subprocess, sys
