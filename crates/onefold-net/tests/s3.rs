@@ -1,5 +1,7 @@
 //! The store over real connections to `tests/s3/server.py`, a server in memory that fails on request.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
