@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A server in memory that speaks as much of S3 as an archive needs, and fails on request. For tests on loopback only.
 
-    server.py [--port N] [--key KEY] [--ignore-conditions] [--no-conditions]
+    server.py [--port N] [--key KEY] [--ignore-conditions] [--no-conditions] [--tls FILE]
 
-Prints `http://127.0.0.1:PORT` once it accepts connections, and ends with its standard input. It checks the access key,
-but no signature. The bucket `images` exists.
+Prints its address once it accepts connections, and ends with its standard input. It checks the access key,
+but no signature. The bucket `images` exists. FILE has a certificate for 127.0.0.1 with its key, for encrypted connections.
 
 A PUT to `/_faults` sets the faults of the next requests: a JSON list of objects with
 
@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import json
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -189,12 +190,19 @@ def main():
     parser.add_argument("--key", default="testkey")
     parser.add_argument("--ignore-conditions", action="store_true")
     parser.add_argument("--no-conditions", action="store_true")
-    Handler.state = State(parser.parse_args())
+    parser.add_argument("--tls")
+    options = parser.parse_args()
+    Handler.state = State(options)
     ThreadingHTTPServer.daemon_threads = True
     ThreadingHTTPServer.request_queue_size = 64
-    server = ThreadingHTTPServer(("127.0.0.1", Handler.state.options.port), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
+    if options.tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(options.tls)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
+    scheme = "https" if options.tls else "http"
+    print(f"{scheme}://127.0.0.1:{server.server_address[1]}", flush=True)
     sys.stdin.buffer.read()
 
 

@@ -216,7 +216,9 @@ impl Store for S3Store {
     }
 
     fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        let failed = |answer: Answer| answer.error("list", prefix);
+        let whole = self.place.to_string();
+        let shown = if prefix.is_empty() { whole.as_str() } else { prefix };
+        let failed = |answer: Answer| answer.error("list", shown);
         let key = self.place.key(prefix);
         let offset = after.map(|after| self.place.key(after.as_str()));
         let mut token = None;

@@ -1,6 +1,6 @@
 # An archive in a bucket: all verbs, faults of the server, refusals that name their cause; nothing is sent in the open
 # limit: 60 s
-needs mke2fs python3
+needs mke2fs e2fsck python3 openssl
 # shellcheck source=../guests.sh
 source "$repo/tests/clients/guests.sh"
 export AWS_ACCESS_KEY_ID=testkey AWS_SECRET_ACCESS_KEY=secret HOME=$dir
@@ -76,6 +76,23 @@ mkdir "$dir/.aws"
 printf '[lab]\naws_access_key_id = testkey\naws_secret_access_key = secret\n' >"$dir/.aws/credentials"
 env -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY -u AWS_ENDPOINT_URL AWS_PROFILE=lab \
     "$ONEFOLD" image list "$archive" --endpoint "$address" | grep -q '^db@1'
+
+# A certificate of an authority of one's own is trusted if it is named, and not otherwise.
+(
+    cd "$dir"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=authority \
+        -keyout authority.key -out authority.pem
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=server -keyout server.key -out server.csr
+    openssl x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -days 2 \
+        -extfile <(printf 'subjectAltName=IP:127.0.0.1\n') -out server.crt
+    cat server.crt server.key >server.pem
+) >"$dir/openssl" 2>&1 || fail "$(<"$dir/openssl")"
+serve encrypted --tls "$dir/server.pem"
+export AWS_ENDPOINT_URL=$address
+refused 1 'does not trust its certificate' onefold archive create "$archive"
+refused 1 'authority with --ca' onefold archive create "$archive"
+onefold archive create --ca "$dir/authority.pem" "$archive"
+AWS_CA_BUNDLE=$dir/authority.pem onefold image capture --quiet "$archive" "$dir/web.raw" web
 
 # A server that makes an object twice is refused, unless there is one writer.
 serve careless --ignore-conditions
