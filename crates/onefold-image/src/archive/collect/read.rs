@@ -25,16 +25,16 @@ impl Span {
     }
 }
 
-/// Header and stored bytes of a unit, as far as its pack has them, or why they cannot be read.
-type SpanRead<'a> = Result<&'a [u8], &'a StoreError>;
+/// Header and stored bytes of a unit as far as its pack has them, or the reason why they cannot be read.
+type ReadUnit<'r> = Result<&'r [u8], &'r StoreError>;
 
-/// Reads units of one pack, which are in the order of their offsets. Calls `each` with the index of each unit, and its
-/// header and stored bytes as far as the pack has them, or the reason why they cannot be read.
+/// Reads units of one pack, which are in the order of their offsets. Calls `each` with the index of each unit, and
+/// what was read.
 pub(super) fn read_spans<E>(
     store: &dyn Store,
     pack: ObjectId,
     spans: &[Span],
-    each: &mut dyn FnMut(usize, SpanRead<'_>) -> Result<(), E>,
+    each: &mut dyn FnMut(usize, ReadUnit<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let name = Folder::Packs.object(pack);
     let mut start = 0;
@@ -88,7 +88,7 @@ mod tests {
         let pack = ObjectId { writer: WriterId([1; 16]), random: [2; 8] };
         let bytes: Vec<u8> = (0..200_000u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let mut lengths = Vec::new();
-        let mut each = |index: usize, read: Result<&[u8], &StoreError>| {
+        let mut each = |index: usize, read: ReadUnit<'_>| {
             let read = read.map_err(ToString::to_string)?;
             assert!(read.iter().enumerate().all(|(at, byte)| *byte == bytes[spans[index].offset as usize + at]));
             lengths.push(read.len());

@@ -171,7 +171,8 @@ fn rewritten_units_get_shorter_and_never_longer() {
     bench.archive.limits.pack_bytes = 1 << 20;
     let mut content = noise(&bench.random, 4);
     // Text that a higher level compresses better.
-    let word = |random: &SeededRandom| ["archive ", "image ", "unit ", "pack ", "of ", "a "][random.below(6) as usize];
+    let words = ["archive ", "image ", "unit ", "pack ", "of ", "a "];
+    let word = |random: &SeededRandom| words[usize::try_from(random.below(6)).unwrap()];
     for _ in 0..4 {
         let mut text = Vec::new();
         while text.len() < 30 << 10 {
