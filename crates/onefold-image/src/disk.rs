@@ -1,5 +1,6 @@
 //! An archived image as a disk that can be read at any place without installation.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use crate::archive::{Archive, ArchiveError, WantedUnit};
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::manifest::Manifest;
+use crate::gaps::Gaps;
 use crate::placed::{HeaderError, check, pieces};
 use crate::recent::Recent;
 use crate::{SECTOR_BYTES, UnitName};
@@ -28,6 +30,8 @@ pub struct ArchivedDisk {
     region_bytes: u64,
     maps: Mutex<Recent<u64, Arc<RegionMap>>>,
     units: Mutex<Recent<UnitName, Arc<[u8]>>>,
+    /// If given, damage reads as zeros, and these are its places.
+    gaps: Option<Gaps>,
 }
 
 /// Places of the data in a region of the disk.
@@ -59,11 +63,60 @@ impl ArchivedDisk {
     /// Returns the disk of an image. Its caches take `memory_bytes` in total.
     #[must_use]
     pub fn new(archive: Arc<Archive>, manifest: Manifest, memory_bytes: usize) -> ArchivedDisk {
+        ArchivedDisk::with(archive, manifest, memory_bytes, None)
+    }
+
+    /// Returns the disk of an image that may be damaged. What cannot be read of it reads as zeros, and
+    /// [`ArchivedDisk::gaps`] returns where that was.
+    #[must_use]
+    pub fn damaged(archive: Arc<Archive>, manifest: Manifest, memory_bytes: usize) -> ArchivedDisk {
+        ArchivedDisk::with(archive, manifest, memory_bytes, Some(Gaps::default()))
+    }
+
+    fn with(archive: Arc<Archive>, manifest: Manifest, memory_bytes: usize, gaps: Option<Gaps>) -> ArchivedDisk {
         let maps_bytes = memory_bytes / MAPS_SHARE;
         let maps = Mutex::new(Recent::new(maps_bytes));
         let units = Mutex::new(Recent::new(memory_bytes - maps_bytes));
         let region_bytes = manifest.region_bytes.max(SECTOR_BYTES);
-        ArchivedDisk { archive, manifest, region_bytes, maps, units }
+        ArchivedDisk { archive, manifest, region_bytes, maps, units, gaps }
+    }
+
+    /// Returns the ranges of the disk that were read as zeros because they are damaged, in order and without overlap.
+    /// Where the header of a chunk is lost, nobody knows its places: all of its region that no other chunk has is a gap.
+    #[must_use]
+    pub fn gaps(&self) -> Vec<Range<u64>> {
+        self.gaps.as_ref().map(Gaps::ranges).unwrap_or_default()
+    }
+
+    /// Returns the places of lost units, which a check has found, without reading any unit.
+    ///
+    /// # Errors
+    /// When headers of chunks contradict each other, or the disk was not opened as a damaged one and some are lost.
+    pub fn find_gaps(&self, lost: &BTreeSet<UnitName>) -> Result<Vec<Range<u64>>, DiskError> {
+        let found = Gaps::default();
+        for region in 0..self.manifest.size_bytes.div_ceil(self.region_bytes) {
+            let map = self.map(region)?;
+            let is_lost = |place: &&Place| lost.contains(&map.units[place.unit].name);
+            found.add(map.places.iter().filter(is_lost).map(|place| place.start..place.end));
+        }
+        found.add(self.gaps().into_iter());
+        Ok(found.ranges())
+    }
+
+    /// Returns the gaps if an error is damage that they take. Fails with any other error.
+    fn gaps_for(&self, error: ArchiveError) -> Result<&Gaps, DiskError> {
+        let is_damage = matches!(
+            error,
+            ArchiveError::Lost { .. }
+                | ArchiveError::DamagedUnit { .. }
+                | ArchiveError::Damaged { .. }
+                | ArchiveError::Store(_)
+        );
+        let error = self.archive.of_image(&self.manifest.image, error);
+        match &self.gaps {
+            Some(gaps) if is_damage && !matches!(error, ArchiveError::Removed { .. }) => Ok(gaps),
+            _ => Err(other(error)),
+        }
     }
 
     /// Returns the range of the disk that a region covers.
@@ -103,16 +156,32 @@ impl ArchivedDisk {
         let range = self.range_of(region);
         let places_max = (range.end.saturating_sub(range.start)).div_ceil(SECTOR_BYTES);
         let mut map = RegionMap::default();
+        let mut zeros = Vec::new();
+        let mut lacks_header = false;
         for index in self.chunks_of(region) {
             let Some(name) = self.manifest.chunks.get(index) else { continue };
-            let header = self.archive.header(name).map_err(|error| self.failed(error))?;
+            let header = match self.archive.header(name) {
+                Ok(header) => header,
+                Err(error) => {
+                    self.gaps_for(error)?;
+                    lacks_header = true;
+                    continue;
+                }
+            };
             check(name, &header, self.manifest.size_bytes).map_err(other)?;
             map.add(&header, &range, self.manifest.size_bytes);
+            if self.gaps.is_some() {
+                zeros.extend(header.zeros.iter().map(|run| run.start_bytes()..run.start_bytes() + run.length_bytes()));
+            }
             if map.places.len() as u64 > places_max {
                 return Err(other(HeaderError { header: *name, what: "its region has more places than sectors" }));
             }
         }
         map.places.sort_unstable_by_key(|place| place.start);
+        if lacks_header && let Some(gaps) = &self.gaps {
+            let known = map.places.iter().map(|place| place.start..place.end).chain(zeros);
+            gaps.add_rest(range, known.collect());
+        }
         match map.places.array_windows().find(|[one, next]| one.end > next.start) {
             None => Ok(map),
             Some([one, _]) => {
@@ -120,10 +189,6 @@ impl ArchivedDisk {
                 Err(other(HeaderError { header, what: "this unit and another have the same sectors" }))
             }
         }
-    }
-
-    fn failed(&self, error: ArchiveError) -> DiskError {
-        other(self.archive.of_image(&self.manifest.image, error))
     }
 
     /// Fills `into` from `offset` within one region.
@@ -146,7 +211,9 @@ impl ArchivedDisk {
         missing.sort_unstable();
         missing.dedup();
         let wanted: Vec<WantedUnit> = missing.iter().map(|unit| map.units[*unit]).collect();
+        let mut is_filled = vec![false; wanted.len()];
         let mut fill = |index: usize, plain: &[u8]| {
+            is_filled[index] = true;
             places
                 .iter()
                 .filter(|place| place.unit == missing[index])
@@ -154,7 +221,27 @@ impl ArchivedDisk {
             self.units.lock().insert(wanted[index].name, Arc::from(plain), plain.len());
             Ok::<(), ArchiveError>(())
         };
-        self.archive.read_units(&wanted, &mut fill).map_err(|error| self.failed(error))
+        let Err(error) = self.archive.read_units(&wanted, &mut fill) else {
+            return Ok(());
+        };
+        self.gaps_for(error)?;
+        // One by one, so that a damaged unit costs no other.
+        for index in 0..wanted.len() {
+            if is_filled[index] {
+                continue;
+            }
+            let mut fill_one = |_: usize, plain: &[u8]| {
+                let of_unit = places.iter().filter(|place| place.unit == missing[index]);
+                of_unit.for_each(|place| place.copy(plain, offset, into));
+                Ok::<(), ArchiveError>(())
+            };
+            if let Err(error) = self.archive.read_units(&wanted[index..=index], &mut fill_one) {
+                let gaps = self.gaps_for(error)?;
+                let of_unit = map.places.iter().filter(|place| place.unit == missing[index]);
+                gaps.add(of_unit.map(|place| place.start..place.end));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -240,6 +327,8 @@ mod tests {
     use onefold_block::random::SeededRandom;
 
     use super::*;
+    use crate::archive::CheckOptions;
+    use crate::store::Store;
     use crate::test_images::{TestImage, image};
 
     fn expected(image: &TestImage) -> Vec<u8> {
@@ -304,5 +393,40 @@ mod tests {
         disk.read(0, &mut into).unwrap();
         let error = hostile.read(0, &mut into).unwrap_err();
         assert!(matches!(&error, DiskError::Other(source) if source.is::<HeaderError>()), "{error}");
+    }
+
+    /// Each pack loses its first unit, or all. What is left reads as before, the gaps read as zeros, and nothing else does.
+    #[test]
+    fn a_damaged_image_reads_with_its_gaps_listed() {
+        for seed in 10..16 {
+            let image = image(seed, 3 << 20);
+            let expected = expected(&image);
+            let mut objects = image.store.objects();
+            for (name, pack) in objects.iter_mut().filter(|(name, _)| name.as_str().starts_with("packs/")) {
+                pack[90] ^= 1;
+                match seed % 2 {
+                    0 => image.store.put(name, &[pack]).unwrap(),
+                    _ => image.store.delete(name).unwrap(),
+                }
+            }
+            let open = || Arc::new(Archive::open(Arc::clone(&image.store) as Arc<dyn Store>).unwrap());
+            let strict = ArchivedDisk::new(open(), image.manifest.clone(), 1 << 20);
+            let mut into = vec![0; expected.len()];
+            assert!(strict.read(0, &mut into).is_err());
+            let archive = open();
+            let lost = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap().lost;
+            let disk = ArchivedDisk::damaged(Arc::clone(&archive), image.manifest.clone(), 1 << 20);
+            let found = disk.find_gaps(&lost).unwrap();
+            disk.read(0, &mut into).unwrap();
+            let gaps = disk.gaps();
+            assert_eq!(found, gaps, "a check knows them without reading");
+            assert!(!gaps.is_empty());
+            for (at, (byte, whole)) in into.iter().zip(&expected).enumerate() {
+                let is_gap = gaps.iter().any(|gap| gap.contains(&(at as u64)));
+                assert_eq!(*byte, if is_gap { 0 } else { *whole }, "{seed}: byte {at}");
+            }
+            let lost: u64 = gaps.iter().map(|gap| gap.end - gap.start).sum();
+            assert_eq!(lost < expected.len() as u64 / 2, seed % 2 == 0, "{seed}: {lost}");
+        }
     }
 }

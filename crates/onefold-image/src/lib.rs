@@ -16,6 +16,7 @@ mod claims;
 pub mod compress;
 mod disk;
 pub mod format;
+mod gaps;
 mod in_use;
 pub mod install;
 mod name;

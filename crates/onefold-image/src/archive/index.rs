@@ -216,7 +216,7 @@ pub(super) fn read_segment(store: &dyn Store, archive: ArchiveId, part: &Part) -
 
 /// Returns what the segment of a part would say, from the tables of its packs. Packs that are gone or damaged are left
 /// out, and so are those that cannot be read, which `unread` gets.
-fn rebuild(
+pub(super) fn rebuild(
     store: &dyn Store,
     archive: ArchiveId,
     state: &State,

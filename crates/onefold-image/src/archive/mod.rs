@@ -8,6 +8,8 @@ mod ledger;
 mod objects;
 pub mod probe;
 mod puts;
+mod repair;
+mod reuse;
 mod rules;
 mod signatures;
 mod state;
@@ -23,9 +25,10 @@ use std::sync::Arc;
 use onefold_block::{Clock, Random};
 use parking_lot::RwLock;
 
-pub use check::{CheckOptions, CheckReport, Damage};
+pub use check::{CheckOptions, CheckReport, Damage, Sample};
 pub use collect::{Amount, COLLECT_BYTES_MIN, CollectOptions, CollectReport};
 pub use error::ArchiveError;
+pub use repair::{Heal, RepairOptions, RepairReport};
 pub use state::ImageRecord;
 pub use units::{StoredUnit, WantedUnit};
 pub use writer::{ManifestDraft, Writer};
@@ -167,6 +170,13 @@ impl Archive {
     #[must_use]
     pub fn images(&self) -> Vec<ImageRecord> {
         self.state.read().images.values().cloned().collect()
+    }
+
+    /// Returns the number of the entry that is missing, if later ones were found when the archive was opened: images
+    /// that these add are hidden, and nothing can be added.
+    #[must_use]
+    pub fn missing_entry(&self) -> Option<u64> {
+        self.hole
     }
 
     /// Returns the image with a name: the newest version unless `version` is given.
@@ -324,6 +334,12 @@ impl Archive {
             return Ok(false);
         }
         self.index.write().read_again(&*self.store, self.descriptor.archive, &self.tables)
+    }
+
+    /// Returns whether a capture may add this many units to the archive.
+    fn has_room_for(&self, units: usize) -> Result<bool, ArchiveError> {
+        self.read_index(&self.state.read())?;
+        Ok(self.index.read().check_room(units, self.limits.units_max).is_ok())
     }
 
     /// Returns the table of a pack.

@@ -54,6 +54,8 @@ struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WriterRecord {
     pub(super) is_given_up: bool,
+    /// Position of the entry with which it began.
+    began: u64,
     /// The latest time of its entries, by its own clock.
     pub(super) last: Timestamp,
 }
@@ -77,6 +79,9 @@ pub(super) struct State {
     pub(super) parts: BTreeMap<u64, Part>,
     /// Writers that have begun.
     writers: HashMap<WriterId, WriterRecord>,
+    /// Writers that have added nothing since they began, and are not given up, by the position where they began; with
+    /// their hosts.
+    open: BTreeMap<u64, (WriterId, String)>,
     /// Units of which no pack had an intact copy at a position. Packs that were added later count again.
     lost: HashMap<UnitName, u64>,
     /// Number of entries up to and including the last one that reported lost units.
@@ -104,6 +109,18 @@ impl State {
     /// Returns whether another host gave a writer up.
     pub(super) fn is_given_up(&self, writer: WriterId) -> bool {
         self.writer(writer).is_some_and(|writer| writer.is_given_up)
+    }
+
+    /// Returns at most `count` of the writers that have added nothing since they began, the latest first: those whose
+    /// host `is_wanted` accepts.
+    pub(super) fn open_writers(&self, is_wanted: &dyn Fn(&str) -> bool, count: usize) -> Vec<WriterId> {
+        let wanted = self.open.values().rev().filter(|(_, host)| is_wanted(host));
+        wanted.take(count).map(|(writer, _)| *writer).collect()
+    }
+
+    /// Returns whether an entry has ever named a pack.
+    pub(super) fn is_named(&self, pack: ObjectId) -> bool {
+        self.is_live(pack) || self.dropped(Folder::Packs, pack).is_some()
     }
 
     /// Returns a writer, if it has begun.
@@ -139,6 +156,20 @@ impl State {
     pub(super) fn holds(&self, pack: ObjectId, unit: UnitName) -> bool {
         let lost = self.lost.get(&unit);
         self.live.get(&pack).is_some_and(|held| lost.is_none_or(|lost| *lost < held.brought))
+    }
+
+    /// Returns whether the ledger says of a unit that it is lost, and that no pack in `packs` was added since.
+    pub(super) fn is_lost_for(&self, unit: UnitName, packs: &[ObjectId]) -> bool {
+        let is_later = |lost: u64| packs.iter().any(|pack| self.live.get(pack).is_some_and(|held| held.brought > lost));
+        self.lost.get(&unit).is_some_and(|lost| !is_later(*lost))
+    }
+
+    /// Returns the live packs that entries from `position` on added.
+    pub(super) fn packs_since(&self, position: u64) -> Vec<ObjectId> {
+        let since = self.live.iter().filter(|(_, held)| held.brought >= position);
+        let mut packs: Vec<ObjectId> = since.map(|(pack, _)| *pack).collect();
+        packs.sort_unstable();
+        packs
     }
 
     /// Returns whether an entry from `position` on reports lost units.
@@ -181,11 +212,13 @@ impl State {
     /// Every check comes before the first change.
     fn change(&mut self, entry: &Entry) -> Result<(), Wrong> {
         match &entry.change {
-            Change::WriterBegins { .. } => {
+            Change::WriterBegins { host } => {
                 if self.writers.contains_key(&entry.writer) {
                     return Err("a writer begins twice");
                 }
-                self.writers.insert(entry.writer, WriterRecord { is_given_up: false, last: entry.made });
+                self.writers
+                    .insert(entry.writer, WriterRecord { is_given_up: false, began: entry.position, last: entry.made });
+                self.open.insert(entry.position, (entry.writer, host.clone()));
             }
             Change::ImageAdded { .. } => self.add_image(entry)?,
             Change::ImageRemoved { image } => {
@@ -210,6 +243,7 @@ impl State {
             Change::WriterGivenUp { writer } => {
                 let record = self.writers.get_mut(writer).ok_or("a writer is given up that never began")?;
                 record.is_given_up = true;
+                self.close(*writer);
             }
             Change::UnitsLost { units } => {
                 self.lost.extend(units.iter().map(|unit| (*unit, entry.position)));
@@ -264,8 +298,17 @@ impl State {
         }
     }
 
+    /// Notes that a writer has added something, or was given up.
+    fn close(&mut self, writer: WriterId) {
+        if let Some(record) = self.writers.get(&writer) {
+            self.open.remove(&record.began);
+        }
+    }
+
     /// Adds packs and the segment with their units.
     fn bring(&mut self, entry: &Entry, packs: &[ObjectId], segment: Option<ObjectId>) {
+        self.close(entry.writer);
+        packs.iter().for_each(|pack| self.close(pack.writer));
         let position = entry.position;
         self.live.extend(packs.iter().map(|pack| (*pack, Held { brought: position, part: position })));
         let Some(segment) = segment else { return };

@@ -151,6 +151,20 @@ impl<'a> Writer<'a> {
         })
     }
 
+    pub(super) fn archive(&self) -> &'a Archive {
+        self.archive
+    }
+
+    /// Returns a name for a new object of this writer.
+    pub(super) fn new_id(&self) -> Result<ObjectId, ArchiveError> {
+        new_id(self.id, self.seams.random)
+    }
+
+    /// Adds an entry of this writer, as [`Archive::append`] does.
+    pub(super) fn append(&self, position: u64, change: Change) -> Result<bool, ArchiveError> {
+        self.archive.append(position, self.id, self.seams.clock, self.seams.random, change)
+    }
+
     /// Returns the name of the writer.
     #[must_use]
     pub fn id(&self) -> WriterId {
@@ -286,7 +300,7 @@ impl<'a> Writer<'a> {
         let mut manifest = self.manifest(draft)?;
         loop {
             self.archive.refresh()?;
-            if self.archive.state.read().is_given_up(self.id) && follows(Rule::GivenUpAddsNothing) {
+            if self.is_displaced() && follows(Rule::GivenUpAddsNothing) {
                 self.begin_again()?;
                 segment = None;
                 continue;
@@ -308,13 +322,19 @@ impl<'a> Writer<'a> {
                 packs: self.packs.clone(),
                 segment,
             };
-            if self.archive.append(position, self.id, self.seams.clock, self.seams.random, change)? {
+            if self.append(position, change)? {
                 // The ledger now names the packs, and another image may follow.
                 self.packs.clear();
                 self.own.clear();
                 return Ok((manifest.image.clone(), manifest));
             }
         }
+    }
+
+    /// Returns whether another host gave the writer up, or took a pack of its over because it seemed to have ended.
+    fn is_displaced(&self) -> bool {
+        let state = self.archive.state.read();
+        state.is_given_up(self.id) || self.packs.iter().any(|pack| state.is_named(*pack))
     }
 
     /// Begins again under a new name, because another host gave the writer up: its packs may be deleted at any time.
@@ -327,6 +347,44 @@ impl<'a> Writer<'a> {
         self.packs.clear();
         self.stored_bytes = 0;
         if units.is_empty() { Ok(()) } else { Err(ArchiveError::Retired(units)) }
+    }
+
+    /// Adds the units of this writer without an image, and replaces the packs in `old` that are still live: each intact
+    /// unit in them must be in a pack of the writer, or in another live one. Returns whether an entry was needed.
+    ///
+    /// # Errors
+    /// When the writer was given up, or the store fails. Nothing is replaced then; after [`ArchiveError::Doubtful`]
+    /// nobody knows.
+    pub(super) fn replace(&mut self, old: &[ObjectId]) -> Result<bool, ArchiveError> {
+        self.put_packs()?;
+        let segment = self.put_segment()?;
+        loop {
+            self.archive.refresh()?;
+            if self.is_displaced() {
+                return Err(ArchiveError::GivenUp { writer: self.id });
+            }
+            let (position, old) = {
+                let state = self.archive.state.read();
+                let live: Vec<ObjectId> = old.iter().copied().filter(|pack| state.is_live(*pack)).collect();
+                (state.position, live)
+            };
+            let change = match segment {
+                Some(segment) => Change::PacksReplaced { old, new: self.packs.clone(), segment },
+                None if old.is_empty() => return Ok(false),
+                None => Change::PacksRetired { packs: old },
+            };
+            if self.append(position, change)? {
+                self.packs.clear();
+                self.own.clear();
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Returns whether the writer has stored a unit since its last entry.
+    #[must_use]
+    pub fn has_stored(&self, unit: &UnitName) -> bool {
+        self.own.contains_key(unit)
     }
 
     /// Makes the segment of its packs durable.

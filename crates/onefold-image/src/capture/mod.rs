@@ -12,10 +12,12 @@ mod pipeline;
 mod plan;
 mod policy;
 mod recent;
+mod restore;
 mod source;
 mod units;
 mod unread;
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -28,6 +30,7 @@ use onefold_guest::guest::Guest;
 pub use error::CaptureError;
 pub use plan::PlanError;
 pub use policy::Scope;
+pub use restore::restore;
 pub use source::{FileState, Source};
 
 use self::batch::Reader;
@@ -43,7 +46,7 @@ use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
 use crate::format::descriptor::UnitKind;
 use crate::format::manifest::{Manifest, REGIONS_MAX};
 use crate::format::pack;
-use crate::{ImageName, ImageVersion};
+use crate::{ImageName, ImageVersion, UnitName};
 
 /// Parameters of a capture.
 #[derive(Clone, Debug)]
@@ -140,10 +143,7 @@ fn capture_polled(
     archive.limit_tables(memory.tables_bytes);
     let cached = CachedDisk::new(polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
-    let unread = match (options.scope, options.exact) {
-        (Scope::Allocated, false) => Unread::of(&guest)?,
-        (Scope::All, _) | (_, true) => Unread::default(),
-    };
+    let unread = options.unread(&guest)?;
     let read = ReadDisk::new(source.disk, &unread);
     let source = Source { disk: &read, ..source };
     let recent = Recent::new(memory.recent_bytes);
@@ -158,7 +158,8 @@ fn capture_polled(
             recent.clear();
         }
         let (found, plan) = plan(archive, &guest, polled, &read, options, &memory)?;
-        let pass = Pass { archive, source, options, memory: &memory, recent: &recent, found: &found, progress };
+        let only = None;
+        let pass = Pass { archive, source, options, memory: &memory, recent: &recent, only, found: &found, progress };
         let collected = match pass.run(writer, plan, &mut added) {
             Err(CaptureError::Archive(ArchiveError::Retired(_))) => continue,
             collected => collected?,
@@ -186,6 +187,16 @@ fn capture_polled(
         }
     }
     Err(CaptureError::Restless)
+}
+
+impl CaptureOptions<'_> {
+    /// Returns the places of a guest that become zeros although they are allocated.
+    fn unread(&self, guest: &Guest<'_>) -> Result<Unread, GuestError> {
+        match (self.scope, self.exact) {
+            (Scope::Allocated, false) => Unread::of(guest),
+            (Scope::All, _) | (_, true) => Ok(Unread::default()),
+        }
+    }
 }
 
 /// Makes the plan of a disk. `read` is the disk as it is captured; `disk` asks whether to go on.
@@ -236,16 +247,17 @@ struct Pass<'p> {
     options: &'p CaptureOptions<'p>,
     memory: &'p Memory,
     recent: &'p Recent,
+    only: Option<&'p HashSet<UnitName>>,
     found: &'p Found,
     progress: OnProgress<'p>,
 }
 
 impl Pass<'_> {
     fn run(&self, writer: &mut Writer<'_>, plan: Plan, added: &mut Added) -> Result<Collected, CaptureError> {
-        let Pass { archive, source, options, memory, recent, found, progress } = *self;
+        let Pass { archive, source, options, memory, recent, only, found, progress } = *self;
         let descriptor = archive.descriptor();
         let disk = source.disk;
-        let shared = SharedUnits { archive, recent };
+        let shared = SharedUnits { archive, recent, only };
         let work = || -> Result<_, CaptureError> {
             let mut units = ThreadUnits::new(shared, options.level)?;
             let mut reader = Reader::default();

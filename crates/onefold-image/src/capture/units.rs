@@ -1,5 +1,7 @@
 //! The archive as the stages of a capture see it.
 
+use std::collections::HashSet;
+
 use super::batch::Units;
 use super::collector::Keep;
 use super::error::CaptureError;
@@ -14,6 +16,8 @@ use crate::format::pack::UnitHeader;
 pub(super) struct SharedUnits<'u> {
     pub(super) archive: &'u Archive,
     pub(super) recent: &'u Recent,
+    /// If given, no other units are stored: the archive seems to take them all the same.
+    pub(super) only: Option<&'u HashSet<UnitName>>,
 }
 
 /// The archive as seen by one of the threads.
@@ -80,8 +84,12 @@ impl Keep for Kept<'_, '_, '_> {
     }
 
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), CaptureError> {
+        let SharedUnits { recent, only, .. } = self.own.shared;
+        if only.is_some_and(|only| !only.contains(&name)) {
+            return Ok(());
+        }
         self.writer.add(name, header, stored)?;
-        self.own.shared.recent.add(name);
+        recent.add(name);
         Ok(())
     }
 }

@@ -59,6 +59,9 @@ pub struct UnitHeader {
 /// Length of a [`UnitHeader`] in bytes.
 pub const UNIT_HEADER_BYTES: u32 = 16;
 
+/// Offset of the first unit of a pack, in bytes: units begin behind the frame.
+pub const UNITS_OFFSET: u32 = FRAME_BYTES as u32;
+
 /// An entry of a pack's table: a unit and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableEntry {

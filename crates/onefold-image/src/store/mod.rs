@@ -17,12 +17,14 @@
 pub(crate) mod faulty;
 mod folder;
 mod memory;
+mod paced;
 mod retrying;
 
 pub use folder::FolderStore;
 #[cfg(test)]
 pub(crate) use folder::power_cut;
 pub use memory::MemoryStore;
+pub use paced::PacedStore;
 pub use retrying::{OnWait, RetryPolicy, RetryingStore};
 
 use std::fmt;

@@ -1,26 +1,24 @@
 //! Checks an archive: the tables of the packs and the ledger must prove that every unit of every image exists. The
 //! index is not trusted.
 
-mod packs;
+mod images;
+pub(super) mod packs;
 mod sums;
+mod survey;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::packs::PackFound;
-use self::sums::Sums;
+pub(super) use self::survey::Survey;
 use super::index::read_segment;
 use super::objects::{Folder, is_missing};
 use super::state::{ImageRecord, Part, State};
 use super::tables::{is_broken, is_unread};
-use super::units::decompressor;
 use super::{Archive, ArchiveError, DESCRIPTORS, read_descriptor};
-use crate::format::FormatError;
-use crate::format::chunk_header::ChunkHeader;
 use crate::format::ledger::Entry;
-use crate::format::manifest::Manifest;
-use crate::format::pack::{TableEntry, UNIT_HEADER_BYTES};
-use crate::store::{ByteRange, ObjectName, StoreError};
-use crate::{ImageVersion, ObjectId, SECTOR_BYTES, UnitName, placed};
+use crate::format::pack::TableEntry;
+use crate::store::{ObjectName, StoreError};
+use crate::{ImageVersion, ObjectId, UnitName};
 
 /// How often the ledger is read on for a unit that is missing: where many are, no collection is the reason.
 const LOOKS_MAX: u32 = 1000;
@@ -32,6 +30,15 @@ const DAMAGES_MAX: usize = 10_000;
 pub struct CheckOptions {
     /// Read all packs and verify each unit by its name.
     pub data: bool,
+}
+
+/// A random part of the packs, of which a check reads all data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The part in millionths of all bytes. At least one pack is read.
+    pub millionths: u32,
+    /// Decides which packs they are. The same seed selects the same ones in the same archive.
+    pub seed: u64,
 }
 
 /// Result of a check.
@@ -53,6 +60,8 @@ pub struct CheckReport {
     pub damages: Vec<Damage>,
     /// Number of further damages that are not listed.
     pub further_damages: u64,
+    /// Units that images need and no pack has whole, chunk headers included, up to a maximum number.
+    pub lost: BTreeSet<UnitName>,
 }
 
 /// A damaged object or unit.
@@ -76,12 +85,20 @@ struct Known {
     offset: u32,
 }
 
+/// How much of the packs is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    Tables,
+    Sample(Sample),
+    All,
+}
+
 /// A running check.
 struct Check<'a> {
     archive: &'a Archive,
     /// What the ledger said when it was last read on.
     state: State,
-    options: CheckOptions,
+    extent: Extent,
     report: CheckReport,
     packs: Vec<ObjectId>,
     /// All units that packs hold, sorted by name. Each takes 48 bytes.
@@ -90,6 +107,7 @@ struct Check<'a> {
     looks: u32,
     damages: BTreeMap<String, (String, BTreeSet<ImageVersion>)>,
     sound_headers: HashSet<(UnitName, u64)>,
+    survey: Survey,
 }
 
 impl Archive {
@@ -103,21 +121,45 @@ impl Archive {
         options: CheckOptions,
         on_progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CheckReport, ArchiveError> {
+        let extent = if options.data { Extent::All } else { Extent::Tables };
+        Ok(self.survey(extent, on_progress)?.0)
+    }
+
+    /// As [`Archive::check`], and reads all data of a random part of the packs.
+    ///
+    /// # Errors
+    /// As [`Archive::check`].
+    pub fn check_sample(
+        &self,
+        sample: Sample,
+        on_progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<CheckReport, ArchiveError> {
+        Ok(self.survey(Extent::Sample(sample), on_progress)?.0)
+    }
+
+    /// As [`Archive::check`], and also returns what a repair has to know.
+    pub(super) fn survey(
+        &self,
+        extent: Extent,
+        on_progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(CheckReport, Survey), ArchiveError> {
         self.refresh()?;
         let state = self.state.read().clone();
         let images: Vec<ImageRecord> = state.images.values().cloned().collect();
         let parts = state.live_parts();
         let packs = state.packs();
+        let survey = Survey { position: state.position, ..Survey::default() };
         let mut check = Check {
             archive: self,
             state,
-            options,
+            extent,
             report: CheckReport::default(),
             packs,
             known: Vec::new(),
             looks: 0,
             damages: BTreeMap::new(),
             sound_headers: HashSet::new(),
+            survey,
         };
         check.descriptors()?;
         if let Some(position) = super::ledger::hole(self.store(), &self.state.read())? {
@@ -166,23 +208,30 @@ impl Check<'_> {
         if is_broken(&error) && (!is_unread(&error) || answers()) { Ok(error) } else { Err(error) }
     }
 
-    fn finish(self) -> CheckReport {
-        let Check { mut report, damages, .. } = self;
+    fn finish(self) -> (CheckReport, Survey) {
+        let Check { mut report, damages, survey, .. } = self;
         let damage = |(object, (what, images)): (String, (String, BTreeSet<ImageVersion>))| Damage {
             object,
             what,
             images: images.into_iter().collect(),
         };
         report.damages = damages.into_iter().map(damage).collect();
-        report
+        report.lost.clone_from(&survey.lost);
+        (report, survey)
     }
 
     fn descriptors(&mut self) -> Result<(), ArchiveError> {
         for name in DESCRIPTORS {
             match read_descriptor(self.archive.store(), name) {
                 Ok(descriptor) if descriptor == *self.archive.descriptor() => {}
-                Ok(_) => self.damage(name, "it describes another archive", None),
-                Err(error) => self.broken(name, error, None)?,
+                Ok(_) => {
+                    self.survey.descriptors.push(name);
+                    self.damage(name, "it describes another archive", None);
+                }
+                Err(error) => {
+                    self.survey.descriptors.push(name);
+                    self.broken(name, error, None)?;
+                }
             }
         }
         Ok(())
@@ -209,20 +258,32 @@ impl Check<'_> {
         lengths: &HashMap<ObjectName, u64>,
         on_progress: &mut dyn FnMut(u64),
     ) -> Result<(), ArchiveError> {
-        let (archive, data, packs) = (self.archive, self.options.data, self.packs[from..].to_vec());
+        let (archive, packs) = (self.archive, self.packs[from..].to_vec());
+        let chosen = match self.extent {
+            Extent::Sample(sample) => packs::choose(&packs, lengths, sample),
+            Extent::Tables | Extent::All => HashSet::new(),
+        };
+        let is_all = self.extent == Extent::All;
+        let is_read = |pack: ObjectId| is_all || chosen.contains(&pack);
         let mut done = 0;
-        packs::read_all(archive, &packs, lengths, data, &mut |number, found| {
+        packs::read_all(archive, &packs, lengths, &is_read, &mut |number, found| {
             let name = Folder::Packs.object(packs[number]).to_string();
             match found {
                 Ok(PackFound { units, verified_bytes, damage }) => {
                     self.add(from + number, &units);
                     self.report.verified_bytes += verified_bytes;
                     if let Some(what) = damage {
+                        self.survey.damaged.push(packs[number]);
                         self.damage(name, what, None);
                     }
                 }
                 Err(error) if self.is_collected(&error, |state| !state.is_live(packs[number]))? => {}
-                Err(error) => self.broken(name, error, None)?,
+                Err(error) => {
+                    let is_missing = is_missing(&error);
+                    self.broken(name, error, None)?;
+                    let list = if is_missing { &mut self.survey.missing } else { &mut self.survey.damaged };
+                    list.push(packs[number]);
+                }
             }
             done += 1;
             on_progress(done);
@@ -265,11 +326,14 @@ impl Check<'_> {
         let pack = u32::try_from(number).expect("fewer packs than 2^32");
         // A unit that an entry calls lost is so, whatever the tables of older packs say.
         let id = self.packs[number];
-        let held = units.iter().filter(|unit| self.state.holds(id, unit.name));
-        self.known.extend(held.map(|unit| {
+        for unit in units {
             let TableEntry { name, offset, stored_bytes, plain_bytes } = *unit;
-            Known { name, plain_bytes, stored_bytes, pack, offset }
-        }));
+            if self.state.holds(id, name) {
+                self.known.push(Known { name, plain_bytes, stored_bytes, pack, offset });
+            } else {
+                self.survey.unheld.insert(name, (id, *unit));
+            }
+        }
     }
 
     /// Compares each segment with the tables of its packs. A damaged segment costs only time, so no image is listed for
@@ -302,177 +366,12 @@ impl Check<'_> {
                 Err(error) if self.is_collected(&error, |state| !state.holds_part(part))? => {}
                 Err(error) => self.broken(name.to_string(), error, None)?,
             }
+            if self.damages.contains_key(name.as_str()) {
+                self.survey.segments.push(part.clone());
+            }
         }
         Ok(())
     }
-
-    fn image(&mut self, record: &ImageRecord) -> Result<(), ArchiveError> {
-        let manifest = match self.archive.manifest(record) {
-            Ok(manifest) => manifest,
-            // It was removed since the check began.
-            Err(ArchiveError::Removed { .. }) => return Ok(()),
-            Err(error) => {
-                let name = Folder::Manifests.object(record.manifest).to_string();
-                return self.broken(name, error, Some(&record.image));
-            }
-        };
-        let mut sums = Sums::of(&manifest);
-        let mut region = 0;
-        let mut sectors_left = manifest.size_bytes.div_ceil(SECTOR_BYTES);
-        for (number, chunk) in (0u32..).zip(&manifest.chunks) {
-            while manifest.regions.get(region + 1).is_some_and(|next| next.first <= number) {
-                region += 1;
-            }
-            let sectors = self.chunk(&manifest, number, *chunk, region as u64, &mut sums)?;
-            if sums.has_overlap() {
-                break;
-            }
-            let Some(left) = sectors_left.checked_sub(sectors) else {
-                // A manifest may name one chunk without end.
-                let name = Folder::Manifests.object(record.manifest).to_string();
-                self.damage(name, "its chunks have more sectors than the disk", Some(&record.image));
-                break;
-            };
-            sectors_left = left;
-        }
-        while let Some(chunks) = sums.next() {
-            for number in chunks {
-                let header = self.header(manifest.chunks[number])?;
-                header.iter().for_each(|header| sums.claim(number, header));
-            }
-        }
-        if let Some(what) = sums.damage(&manifest) {
-            self.damage(Folder::Manifests.object(record.manifest).to_string(), what, Some(&record.image));
-        }
-        Ok(())
-    }
-
-    /// Checks a chunk, which begins in `region` by the manifest. Returns how many sectors it has; 1 if nobody knows.
-    fn chunk(
-        &mut self,
-        manifest: &Manifest,
-        number: u32,
-        chunk: UnitName,
-        region: u64,
-        sums: &mut Sums,
-    ) -> Result<u64, ArchiveError> {
-        let is_known = self.sound_headers.contains(&(chunk, region));
-        let header = match self.header(chunk)? {
-            Some(header) => Some(header),
-            None if self.lost(chunk, None, &manifest.image)? => None,
-            None => self.header(chunk)?,
-        };
-        let Some(header) = header else {
-            sums.lacks_a_chunk();
-            return Ok(1);
-        };
-        let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
-        let sectors = runs.map(|run| run.count).fold(0, u64::saturating_add).max(1);
-        let placed = placed::check(&chunk, &header, manifest.size_bytes).map_err(|error| error.what);
-        match placed {
-            Ok(()) => sums.add(number as usize, &header),
-            Err(_) => sums.lacks_a_chunk(),
-        }
-        if let Err(what) = placed.and_then(|()| check_place(manifest, number, &header, region)) {
-            self.damage(format!("chunk {number} of {}", manifest.image), what, Some(&manifest.image));
-        }
-        if is_known {
-            return Ok(sectors);
-        }
-        let mut is_sound = true;
-        for unit in &header.units {
-            if self.find(unit.name, Some(unit.plain_bytes)).is_none() {
-                is_sound &= !self.lost(unit.name, Some(unit.plain_bytes), &manifest.image)?;
-            }
-        }
-        if is_sound {
-            self.sound_headers.insert((chunk, region));
-        }
-        Ok(sectors)
-    }
-
-    /// Records that an image needs a unit of which no pack has an intact copy, and returns true; false if a collection
-    /// moved the unit meanwhile, or the image was removed. If the index places the unit in a damaged pack, the record
-    /// goes to the damage of that pack.
-    fn lost(&mut self, unit: UnitName, plain_bytes: Option<u32>, image: &ImageVersion) -> Result<bool, ArchiveError> {
-        if self.looks < LOOKS_MAX {
-            self.looks += 1;
-            let is_there = self.catch_up()? && self.find(unit, plain_bytes).is_some();
-            if is_there || !self.state.images.contains_key(image) {
-                return Ok(false);
-            }
-        }
-        let places = self.archive.places(unit)?;
-        let packs = places.iter().map(|place| Folder::Packs.object(place.pack).to_string());
-        let object = packs.into_iter().find(|pack| self.damages.contains_key(pack));
-        self.damage(object.unwrap_or_else(|| format!("unit {unit}")), "no pack has it whole", Some(image));
-        Ok(true)
-    }
-
-    /// Returns the unit with this name and length, if a table lists it.
-    fn find(&self, name: UnitName, plain_bytes: Option<u32>) -> Option<Known> {
-        let from = self.known.partition_point(|unit| (unit.name, unit.plain_bytes) < (name, plain_bytes.unwrap_or(0)));
-        let unit = self.known.get(from).filter(|unit| unit.name == name)?;
-        plain_bytes.is_none_or(|plain_bytes| plain_bytes == unit.plain_bytes).then_some(*unit)
-    }
-
-    /// Returns the header of a chunk, from where the tables say; otherwise from where the index does.
-    fn header(&mut self, chunk: UnitName) -> Result<Option<ChunkHeader>, ArchiveError> {
-        let Some(unit) = self.find(chunk, None) else {
-            return Ok(None);
-        };
-        let id = self.packs[unit.pack as usize];
-        let pack = Folder::Packs.object(id);
-        let length_bytes = u64::from(UNIT_HEADER_BYTES + unit.stored_bytes);
-        let range = ByteRange::From { offset: u64::from(unit.offset), length_bytes };
-        let bytes = match self.archive.store().get(&pack, range).map_err(ArchiveError::from) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                if !self.is_collected(&error, |state| !state.is_live(id))? {
-                    self.broken(pack.to_string(), error, None)?;
-                }
-                Vec::new()
-            }
-        };
-        let mut plain = Vec::new();
-        if self.archive.decode_unit(&mut decompressor()?, chunk, &bytes, &mut plain) {
-            return match ChunkHeader::decode(&plain) {
-                Err(source @ FormatError::Newer { .. }) => Err(ArchiveError::refused(format!("unit {chunk}"), source)),
-                header => Ok(header.ok()),
-            };
-        }
-        match self.archive.header(&chunk) {
-            Ok(header) => Ok(Some(header)),
-            Err(error @ ArchiveError::Newer { .. }) => Err(error),
-            Err(error @ ArchiveError::Store(_)) => self.of_object(error).map(|_| None),
-            Err(_) => Ok(None),
-        }
-    }
-}
-
-/// Checks that the manifest leads every reader of the disk to a chunk, which stays on the disk.
-fn check_place(manifest: &Manifest, number: u32, header: &ChunkHeader, region: u64) -> Result<(), &'static str> {
-    if header.region != region {
-        return Err("its header says another region than the manifest");
-    }
-    let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
-    let mut checked = BTreeSet::from([region]);
-    for run in runs {
-        let first = run.start_bytes() / manifest.region_bytes;
-        let last = (run.start_bytes() + run.length_bytes() - 1) / manifest.region_bytes;
-        for other in first..=last {
-            let listed = || {
-                let region = usize::try_from(other).ok().and_then(|other| manifest.regions.get(other));
-                region.is_some_and(|region| {
-                    region.others.as_ref().is_none_or(|others| others.binary_search(&number).is_ok())
-                })
-            };
-            if checked.insert(other) && !listed() {
-                return Err("it has sectors in a region that does not list it");
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Returns the cause of an error without the object's name.

@@ -1,9 +1,10 @@
 //! Reads packs for a check. Several threads read them, because most of the time goes into decompression.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use super::Sample;
 use crate::archive::objects::{Folder, damaged, read_whole};
 use crate::archive::units::decompressor;
 use crate::archive::{Archive, ArchiveError};
@@ -38,13 +39,34 @@ pub(super) fn lengths(archive: &Archive) -> Result<HashMap<ObjectName, u64>, Arc
     }
 }
 
+/// Returns the packs of a sample: in an order that only the seed decides, as many as the part takes.
+pub(super) fn choose(packs: &[ObjectId], lengths: &HashMap<ObjectName, u64>, sample: Sample) -> HashSet<ObjectId> {
+    let rank = |pack: &ObjectId| {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&sample.seed.to_le_bytes()).update(&pack.writer.0).update(&pack.random);
+        *hasher.finalize().as_bytes()
+    };
+    let length = |pack: &ObjectId| lengths.get(&Folder::Packs.object(*pack)).copied().unwrap_or(0);
+    let mut ranked: Vec<ObjectId> = packs.to_vec();
+    ranked.sort_by_cached_key(rank);
+    let total: u128 = packs.iter().map(|pack| u128::from(length(pack))).sum();
+    let wanted = total * u128::from(sample.millionths) / 1_000_000;
+    let mut read = 0;
+    let is_wanted = |pack: &ObjectId| {
+        let is_wanted = read == 0 || read < wanted;
+        read += u128::from(length(pack));
+        is_wanted
+    };
+    ranked.into_iter().take_while(is_wanted).collect()
+}
+
 /// Reads packs, and calls `each` with the number and the content of each pack. The order is arbitrary. Stops when
 /// `each` returns an error.
 pub(super) fn read_all(
     archive: &Archive,
     packs: &[ObjectId],
     lengths: &HashMap<ObjectName, u64>,
-    data: bool,
+    is_read: &(dyn Fn(ObjectId) -> bool + Sync),
     each: &mut dyn FnMut(usize, Result<PackFound, ArchiveError>) -> Result<(), ArchiveError>,
 ) -> Result<(), ArchiveError> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -56,7 +78,7 @@ pub(super) fn read_all(
             scope.spawn(move || {
                 while let Some((number, pack)) = take(packs, next) {
                     // The receiver is gone after an error has ended the check.
-                    if sender.send((number, read(archive, pack, lengths, data))).is_err() {
+                    if sender.send((number, read(archive, pack, lengths, is_read(pack)))).is_err() {
                         break;
                     }
                 }

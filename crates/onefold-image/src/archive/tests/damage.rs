@@ -7,10 +7,10 @@ use super::*;
 use crate::store::Refusal;
 use crate::store::faulty::FaultyStore;
 
-type Objects = BTreeMap<ObjectName, Vec<u8>>;
+pub(super) type Objects = BTreeMap<ObjectName, Vec<u8>>;
 
 /// Returns the objects of an archive with two images, and the expected contents of the images.
-fn sample() -> (Objects, Vec<Image>) {
+pub(super) fn sample() -> (Objects, Vec<Image>) {
     let random = SeededRandom::new(21);
     let store = Arc::new(MemoryStore::default());
     let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
@@ -535,4 +535,29 @@ fn of_two_copies_the_sound_one_is_read() {
         let missing = Archive::open(Arc::new(MemoryStore::of(objects))).unwrap();
         images.iter().for_each(|image| assert_eq!(contents(&missing, image).unwrap(), content));
     }
+}
+
+/// Samples with many seeds find the one damaged unit as often as their part is.
+#[test]
+fn a_sample_reads_a_part_that_its_seed_decides() {
+    let random = SeededRandom::new(26);
+    let store = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    for number in 0..10 {
+        capture(&archive, &random, &format!("web{number}"), &units(&random, 30));
+    }
+    let mut objects = store.objects();
+    let pack = objects.keys().filter(|name| name.as_str().starts_with("packs/")).nth(4).unwrap().clone();
+    objects.get_mut(&pack).unwrap()[100] ^= 1;
+    let archive = Archive::open(Arc::new(MemoryStore::of(objects))).unwrap();
+    let check = |millionths, seed| archive.check_sample(Sample { millionths, seed }, &mut |_, _| ()).unwrap();
+    let whole = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap();
+    assert_eq!(check(1_000_000, 7).damages, whole.damages);
+    assert!(!whole.damages.is_empty() && whole.lost.len() == 1);
+    let found = (0..200).filter(|seed| !check(300_000, *seed).damages.is_empty()).count();
+    assert!((30..90).contains(&found), "{found} of 200");
+    let part = check(300_000, 7);
+    assert_eq!(part, check(300_000, 7), "a seed repeats a check");
+    assert!((whole.verified_bytes / 5..whole.verified_bytes / 2).contains(&part.verified_bytes));
+    assert!(check(0, 7).verified_bytes > 0, "one pack at least");
 }

@@ -4,6 +4,8 @@ mod collect;
 mod damage;
 mod faults;
 mod ledger;
+mod repair;
+mod reuse;
 mod signatures;
 mod simulation;
 

@@ -173,6 +173,7 @@ fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[Pla
         source,
         options: &options,
         memory: &memory,
+        only: None,
         recent: &recent,
         found: &found,
         progress: &progress,

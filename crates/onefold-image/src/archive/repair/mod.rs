@@ -1,0 +1,260 @@
+//! Repairs an archive: rebuilds what other objects say as well, moves intact units out of damaged packs, and records in
+//! the ledger which units are lost.
+//!
+//! Nothing that may still be needed goes. A damaged pack is replaced by an entry that adds packs with all its intact
+//! units. A missing pack stays named until no image lacks a unit, so that it can be put back from a copy of the archive.
+
+mod salvage;
+
+use std::collections::{BTreeSet, HashSet};
+
+use onefold_block::{Clock, Random};
+
+use super::check::{Extent, Survey};
+use super::index::rebuild;
+use super::objects::{Folder, new_id};
+use super::state::Part;
+use super::tables::is_broken;
+use super::{Archive, ArchiveError, CheckOptions, CheckReport, Writer, descriptor_name};
+use crate::format::ledger::Change;
+use crate::{UnitName, WriterId};
+
+/// How often units are healed: a chunk header that was lost reveals its lost units only when it is back.
+const HEALS_MAX: u32 = 4;
+
+/// Adds those of the named units to a writer that a source still has.
+pub type Heal<'h, E> = dyn FnMut(&mut Writer<'_>, &HashSet<UnitName>) -> Result<(), E> + 'h;
+
+/// What a repair may use and do.
+#[derive(Clone, Copy)]
+pub struct RepairOptions<'r> {
+    /// Time, for entries and pauses.
+    pub clock: &'r dyn Clock,
+    /// Randomness, for names.
+    pub random: &'r dyn Random,
+    /// The host, for the entry that announces the repair.
+    pub host: &'r str,
+    /// Only report what is to be done.
+    pub dry_run: bool,
+}
+
+impl std::fmt::Debug for RepairOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RepairOptions").field("dry_run", &self.dry_run).finish_non_exhaustive()
+    }
+}
+
+/// Result of a repair; of a dry run, what there is to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// Damage that was found before anything was done.
+    pub found: CheckReport,
+    /// Descriptors that were written again from the other.
+    pub descriptors: u64,
+    /// Segments of the index that were rebuilt from tables.
+    pub segments: u64,
+    /// Damaged packs that were replaced.
+    pub packs: u64,
+    /// Intact units that were moved out of damaged packs.
+    pub units_moved: u64,
+    /// Units that images need and no pack had, at the beginning or once a lost chunk header was back.
+    pub units_lost: u64,
+    /// How many of them are stored again.
+    pub units_healed: u64,
+    /// Damage that is left, by ledger and tables.
+    pub left: CheckReport,
+}
+
+impl Archive {
+    /// Repairs what can be repaired. Reads all stored bytes first. `heal` may have units that no pack has.
+    ///
+    /// # Errors
+    /// When the store fails, another host gives the repair up, or `heal` fails. What was done until then holds, and a
+    /// repeated repair continues.
+    pub fn repair<E: From<ArchiveError>>(
+        &self,
+        options: RepairOptions<'_>,
+        heal: Option<&mut Heal<'_, E>>,
+        on_progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<RepairReport, E> {
+        let (found, survey) = self.survey(Extent::All, on_progress)?;
+        let mut report = RepairReport { units_lost: survey.lost.len() as u64, found, ..RepairReport::default() };
+        if options.dry_run {
+            report.descriptors = survey.descriptors.len() as u64;
+            report.segments = survey.segments.len() as u64;
+            report.packs = survey.damaged.len() as u64;
+            report.left = report.found.clone();
+            return Ok(report);
+        }
+        let mut repair = Repair { archive: self, options, writer: None, report };
+        repair.descriptors(&survey)?;
+        let survey = repair.units(survey, heal)?;
+        repair.retire_missing(&survey)?;
+        repair.segments(&survey)?;
+        let Repair { mut report, .. } = repair;
+        report.left = self.check(CheckOptions::default(), &mut |_, _| ())?;
+        Ok(report)
+    }
+}
+
+/// A running repair.
+struct Repair<'a> {
+    archive: &'a Archive,
+    options: RepairOptions<'a>,
+    /// Begins with the first change of the ledger.
+    writer: Option<Writer<'a>>,
+    report: RepairReport,
+}
+
+impl<'a> Repair<'a> {
+    fn writer(&mut self) -> Result<&mut Writer<'a>, ArchiveError> {
+        let writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => self.archive.writer(self.options.clock, self.options.random, self.options.host)?,
+        };
+        Ok(self.writer.insert(writer))
+    }
+
+    /// Adds an entry that `change` returns for the ledger as it is then; none if that is `None`.
+    fn append(
+        &mut self,
+        mut change: impl FnMut(&Archive, WriterId) -> Result<Option<Change>, ArchiveError>,
+    ) -> Result<bool, ArchiveError> {
+        let id = self.writer()?.id();
+        let RepairOptions { clock, random, .. } = self.options;
+        loop {
+            self.archive.refresh()?;
+            let position = self.archive.state.read().position;
+            let Some(change) = change(self.archive, id)? else {
+                return Ok(false);
+            };
+            if self.archive.append(position, id, clock, random, change)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Writes the descriptor, or its copy, again. The archive was opened by the other one.
+    fn descriptors(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
+        let object = self.archive.descriptor().encode()?;
+        for name in &survey.descriptors {
+            self.archive.store().put(&descriptor_name(name), &[&object])?;
+            self.report.descriptors += 1;
+        }
+        Ok(())
+    }
+
+    /// Moves intact units out of damaged packs, marks lost ones, and heals what `heal` has. Returns a survey of the
+    /// tables after that.
+    fn units<E: From<ArchiveError>>(&mut self, first: Survey, mut heal: Option<&mut Heal<'_, E>>) -> Result<Survey, E> {
+        let archive = self.archive;
+        let mut all_lost = BTreeSet::new();
+        let mut survey = first;
+        for _ in 0..HEALS_MAX {
+            let lost = self.save(&survey)?;
+            self.mark(&survey, &lost)?;
+            if let Some(heal) = heal.as_deref_mut()
+                && !lost.is_empty()
+            {
+                heal(self.writer()?, &lost)?;
+            }
+            if let Some(writer) = &mut self.writer {
+                writer.replace(&survey.damaged)?;
+                self.report.packs += survey.damaged.len() as u64;
+            }
+            all_lost.extend(lost);
+            let next = archive.survey(Extent::Tables, &mut |_, _| ())?.1;
+            all_lost.extend(&next.lost);
+            self.report.units_lost = all_lost.len() as u64;
+            self.report.units_healed = (all_lost.len() - next.lost.len()) as u64;
+            let reveals_more = !next.lost.is_subset(&survey.lost);
+            survey = next;
+            if !reveals_more {
+                break;
+            }
+        }
+        Ok(survey)
+    }
+
+    /// Adds to the writer what damaged packs still have, and intact copies that do not count. Returns the lost units of
+    /// which there is none.
+    fn save(&mut self, survey: &Survey) -> Result<HashSet<UnitName>, ArchiveError> {
+        let archive = self.archive;
+        let mut moved = 0;
+        if !survey.damaged.is_empty() || survey.lost.iter().any(|unit| survey.unheld.contains_key(unit)) {
+            let writer = self.writer()?;
+            for pack in &survey.damaged {
+                moved += salvage::pack(archive, writer, *pack)?;
+            }
+            salvage::copies(archive, writer, survey)?;
+        }
+        self.report.units_moved += moved;
+        let is_stored = |unit: &UnitName| self.writer.as_ref().is_some_and(|writer| writer.has_stored(unit));
+        Ok(survey.lost.iter().filter(|unit| !is_stored(unit)).copied().collect())
+    }
+
+    /// Records in the ledger which units are lost. From then on, captures store them again.
+    fn mark(&mut self, survey: &Survey, lost: &HashSet<UnitName>) -> Result<(), ArchiveError> {
+        let broken = [&survey.damaged[..], &survey.missing].concat();
+        let is_new = |archive: &Archive, unit: &UnitName| !archive.state.read().is_lost_for(*unit, &broken);
+        if !lost.iter().any(|unit| is_new(self.archive, unit)) {
+            return Ok(());
+        }
+        self.append(|archive, _| {
+            let mut units: BTreeSet<UnitName> = lost.iter().filter(|unit| is_new(archive, unit)).copied().collect();
+            // Another host may have stored some of them since. An entry that calls them lost would hide them.
+            let since = archive.state.read().packs_since(survey.position);
+            for pack in since {
+                match archive.table(pack) {
+                    Ok(table) => table.iter().for_each(|entry| {
+                        units.remove(&entry.name);
+                    }),
+                    Err(error) if is_broken(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let units: Vec<UnitName> = units.into_iter().collect();
+            Ok((!units.is_empty()).then_some(Change::UnitsLost { units }))
+        })?;
+        Ok(())
+    }
+
+    /// Retires packs that do not exist, once no image lacks a unit.
+    fn retire_missing(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
+        if survey.missing.is_empty() || !survey.lost.is_empty() || survey.lost_more {
+            return Ok(());
+        }
+        let position = survey.position + u64::from(self.writer.is_none());
+        let retired = self.append(|archive, _| {
+            // After any other entry, an image may rely on them. The next repair retires them.
+            let is_as_surveyed = archive.state.read().position == position;
+            Ok(is_as_surveyed.then(|| Change::PacksRetired { packs: survey.missing.clone() }))
+        })?;
+        self.report.packs += if retired { survey.missing.len() as u64 } else { 0 };
+        Ok(())
+    }
+
+    /// Makes new segments of the tables of packs, in place of damaged ones.
+    fn segments(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
+        for part in &survey.segments {
+            let random = self.options.random;
+            let merged = self.append(|archive, id| {
+                let state = archive.state.read().clone();
+                // The state keeps only live packs of a merged part.
+                let packs = part.packs.iter().copied().filter(|pack| state.is_live(*pack)).collect();
+                let is_there = state.parts.values().any(|other| other.segment == part.segment);
+                if !is_there {
+                    return Ok(None);
+                }
+                let new = Part::new(new_id(id, random)?, packs);
+                let descriptor = archive.descriptor().archive;
+                let segment = rebuild(archive.store(), descriptor, &state, &new, &archive.tables, &mut Vec::new())?;
+                let object = segment.encode(descriptor, new.segment)?;
+                archive.store().put(&Folder::Segments.object(new.segment), &[&object])?;
+                Ok(Some(Change::SegmentsMerged { old: vec![part.segment], new: new.segment }))
+            })?;
+            self.report.segments += u64::from(merged);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! Repair: nothing intact is lost, lost units are stored again by captures or a source, and every kill is harmless.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::damage::{Objects, sample};
+use super::*;
+use crate::store::faulty::FaultyStore;
+
+type Healing<'h> = Option<&'h mut Heal<'h, ArchiveError>>;
+
+fn try_repair(archive: &Archive, seed: u64, heal: Healing<'_>) -> Result<RepairReport, ArchiveError> {
+    let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(seed));
+    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false };
+    archive.repair(options, heal, &mut |_, _| ())
+}
+
+fn repair(store: &Arc<MemoryStore>, heal: Healing<'_>) -> RepairReport {
+    let archive = Archive::open(Arc::clone(store) as Arc<dyn Store>).unwrap();
+    // Each run has randomness of its own.
+    let seed = 1000 + archive.state.read().position;
+    try_repair(&archive, seed, heal).unwrap()
+}
+
+/// Returns how many entries the ledger has.
+fn entries(store: &MemoryStore) -> usize {
+    store.objects().keys().filter(|name| name.as_str().starts_with("ledger/")).count()
+}
+
+/// Adds each wanted unit that is one of `contents`, as a source that has them would.
+fn add_wanted(
+    archive: &Archive,
+    writer: &mut Writer<'_>,
+    wanted: &HashSet<UnitName>,
+    contents: &[Vec<u8>],
+) -> Result<(), ArchiveError> {
+    for plain in contents {
+        let name = archive.descriptor().key.name(plain);
+        if wanted.contains(&name) {
+            let mut stored = Vec::new();
+            let header = Compressor::new(LEVEL).unwrap().compress(plain, &mut stored).unwrap();
+            writer.add(name, header, &stored)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the images that read whole. Asserts that no byte that is read is wrong.
+fn whole(store: &Arc<MemoryStore>, images: &[Image]) -> Vec<ImageVersion> {
+    let archive = Archive::open(Arc::clone(store) as Arc<dyn Store>).unwrap();
+    let is_whole = |(image, expected): &&Image| match contents(&archive, image) {
+        Ok(read) => {
+            assert_eq!(read, *expected);
+            true
+        }
+        Err(_) => false,
+    };
+    images.iter().filter(is_whole).map(|(image, _)| image.clone()).collect()
+}
+
+fn check(store: &Arc<MemoryStore>) -> Vec<Damage> {
+    let archive = Archive::open(Arc::clone(store) as Arc<dyn Store>).unwrap();
+    archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap().damages
+}
+
+/// Damages an object in one of several ways.
+fn damage(objects: &mut Objects, name: &ObjectName, way: usize) {
+    let object = objects.get_mut(name).unwrap();
+    let length = object.len();
+    match way {
+        0 => drop(objects.remove(name)),
+        1 => object.truncate(length / 2),
+        // The middle: a unit of a pack.
+        2 => object[length / 3] ^= 0x10,
+        // The end: table or digest.
+        3 => object[length - 20] ^= 0x10,
+        _ => object.clear(),
+    }
+}
+
+#[test]
+fn whatever_is_damaged_a_repair_and_a_capture_of_the_content_make_it_whole() {
+    let (objects, images) = sample();
+    let names = objects.keys().filter(|name| !["ledger/", "manifests/"].iter().any(|n| name.as_str().starts_with(n)));
+    let mut ways = BTreeMap::<&str, u32>::new();
+    for (name, way) in names.flat_map(|name| (0..5).map(move |way| (name, way))) {
+        let mut changed = objects.clone();
+        damage(&mut changed, name, way);
+        let store = Arc::new(MemoryStore::of(changed));
+        let before = whole(&store, &images);
+        let report = repair(&store, None);
+        assert!(!report.found.damages.is_empty(), "{name} {way}");
+        let after = whole(&store, &images);
+        assert!(before.iter().all(|image| after.contains(image)), "{name} {way}: a repair costs nothing");
+        let is_hint = !name.as_str().starts_with("packs/");
+        if is_hint {
+            assert_eq!((report.left.damages, check(&store)), (Vec::new(), Vec::new()), "{name} {way}");
+            continue;
+        }
+        assert_eq!(report.units_lost > 0, after.len() < 2, "{name} {way}: {report:?}");
+        *ways.entry(if after.len() < 2 { "lost" } else { "saved" }).or_default() += 1;
+        // Repeated, it finds the same and adds no entry.
+        let count = entries(&store);
+        assert_eq!((repair(&store, None).left, entries(&store)), (report.left, count), "{name} {way}");
+        // A capture of the same content stores what is lost, and the old images are whole again.
+        let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+        let random = SeededRandom::new(60);
+        for (_, expected) in &images {
+            capture(&archive, &random, "again", expected);
+        }
+        assert_eq!(whole(&store, &images).len(), 2, "{name} {way}");
+        repair(&store, None);
+        assert_eq!(check(&store), [], "{name} {way}");
+    }
+    assert!(ways.len() == 2, "{ways:?}");
+}
+
+#[test]
+fn a_source_heals_units_and_the_headers_that_name_them() {
+    let (objects, images) = sample();
+    let archive = Archive::open(Arc::new(MemoryStore::of(objects.clone()))).unwrap();
+    let mut contents: Vec<Vec<u8>> = images[1].1.clone();
+    for record in archive.images() {
+        let chunk = archive.manifest(&record).unwrap().chunks[0];
+        contents.push(archive.header(&chunk).unwrap().encode().unwrap());
+    }
+    let mut lost = objects.clone();
+    lost.retain(|name, _| !name.as_str().starts_with("packs/"));
+    let store = Arc::new(MemoryStore::of(lost));
+    assert_eq!(whole(&store, &images), []);
+    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let mut rounds = 0;
+    let mut heal = |writer: &mut Writer<'_>, wanted: &HashSet<UnitName>| {
+        rounds += 1;
+        add_wanted(&archive, writer, wanted, &contents)
+    };
+    let report = repair(&store, Some(&mut heal));
+    assert_eq!(rounds, 2, "headers come first, and then the units that they name");
+    assert_eq!((report.units_lost, report.units_healed), (8, 8));
+    assert_eq!((report.left.damages, whole(&store, &images).len()), (Vec::new(), 2));
+    assert_eq!(check(&store), [], "the packs that are missing are retired");
+}
+
+#[test]
+fn a_pack_that_is_put_back_counts_again_after_a_repair() {
+    let (objects, images) = sample();
+    let pack = objects.keys().find(|name| name.as_str().starts_with("packs/")).unwrap();
+    let mut lost = objects.clone();
+    lost.remove(pack);
+    let store = Arc::new(MemoryStore::of(lost));
+    let report = repair(&store, None);
+    assert!(report.units_lost > 0 && report.left.damages.iter().any(|damage| damage.object == pack.as_str()));
+    store.put(pack, &[&objects[pack]]).unwrap();
+    assert!(whole(&store, &images).len() < 2, "an entry calls its units lost");
+    let report = repair(&store, None);
+    assert_eq!((report.units_lost, report.left.damages), (0, Vec::new()));
+    assert_eq!((whole(&store, &images).len(), check(&store)), (2, Vec::new()));
+}
+
+/// Another host captures the content of lost units between the reading of the packs and the entry.
+#[test]
+fn what_another_host_stores_meanwhile_is_not_called_lost() {
+    let (mut objects, images) = sample();
+    objects.retain(|name, _| !name.as_str().starts_with("packs/"));
+    let store = Arc::new(MemoryStore::of(objects));
+    let open = || Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let archive = open();
+    let mut captured = None;
+    let mut meanwhile = |done: u64, total: u64| {
+        if done == total && captured.is_none() {
+            captured = Some(capture(&open(), &SeededRandom::new(61), "mail", &images[0].1).0);
+        }
+    };
+    let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(62));
+    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false };
+    archive.repair::<ArchiveError>(options, None, &mut meanwhile).unwrap();
+    assert_eq!(contents(&open(), &captured.unwrap()).unwrap(), images[0].1);
+    assert!(whole(&store, &images).contains(&images[0].0), "its units are those of the new image");
+}
+
+/// A capture that relies on a unit of a damaged pack, and that a repair calls lost before the image is added.
+#[test]
+fn a_capture_stores_again_what_an_entry_calls_lost_meanwhile() {
+    let (mut objects, images) = sample();
+    let pack = objects.keys().find(|name| name.as_str().starts_with("packs/")).unwrap().clone();
+    damage(&mut objects, &pack, 2);
+    let store = Arc::new(MemoryStore::of(objects));
+    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let (clock, random) = (ManualClock::starting_at(5), SeededRandom::new(63));
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    let draft = add_all(&archive, &mut writer, "mail", &images[1].1);
+    assert_eq!(repair(&store, None).units_lost, 1);
+    assert!(matches!(writer.commit(draft), Err(ArchiveError::Retired(_))), "the image would lack the unit");
+    let draft = add_all(&archive, &mut writer, "mail", &images[1].1);
+    let (mail, _) = writer.commit(draft).unwrap();
+    assert_eq!(contents(&archive, &mail).unwrap(), images[1].1);
+    assert_eq!(whole(&store, &images).len(), 2);
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_says_what_there_is_to_do() {
+    let (mut objects, _) = sample();
+    let names: Vec<ObjectName> = objects.keys().cloned().collect();
+    let first = |prefix: &str| names.iter().find(|name| name.as_str().starts_with(prefix)).unwrap();
+    damage(&mut objects, first("packs/"), 2);
+    damage(&mut objects, first("segments/"), 0);
+    damage(&mut objects, first("descriptor.copy"), 1);
+    let store = Arc::new(MemoryStore::of(objects.clone()));
+    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(64));
+    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: true };
+    let report = archive.repair::<ArchiveError>(options, None, &mut |_, _| ()).unwrap();
+    assert_eq!((report.descriptors, report.segments, report.packs, report.units_lost), (1, 1, 1, 1));
+    assert!(!report.left.damages.is_empty());
+    assert_eq!(store.objects(), objects);
+}
+
+/// A store in which one range of one object cannot be read, as on a disk with a bad sector.
+#[derive(Debug)]
+struct BadSector(MemoryStore, ObjectName, std::ops::Range<u64>);
+
+impl Store for BadSector {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        let length = self.0.get(name, ByteRange::Whole)?.len() as u64;
+        let read = match range {
+            ByteRange::Whole => 0..length,
+            ByteRange::From { offset, length_bytes } => offset..(offset + length_bytes).min(length),
+            ByteRange::Last { length_bytes } => length.saturating_sub(length_bytes)..length,
+        };
+        if *name == self.1 && read.start < self.2.end && self.2.start < read.end {
+            let (name, source) = (name.to_string(), std::io::Error::other("a bad sector"));
+            return Err(StoreError::Io { action: "read", name, source });
+        }
+        self.0.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.0.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.0.create(name, bytes)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.0.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.0.delete(name)
+    }
+}
+
+/// The table is at the end of a pack. Without it, each unit leads to the next, and the index to those behind a gap.
+#[test]
+fn a_bad_sector_costs_only_the_units_on_it() {
+    let (objects, images) = sample();
+    for name in objects.keys().filter(|name| name.as_str().starts_with("packs/")) {
+        let length = objects[name].len() as u64;
+        for (bad, lost) in [(100..110, 1), (length - 40..length, 0), (length - 1000..length, 3)] {
+            let store = Arc::new(BadSector(MemoryStore::of(objects.clone()), name.clone(), bad.clone()));
+            let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+            let report = try_repair(&archive, 70, None).unwrap();
+            assert_eq!(report.packs, 1);
+            assert!(report.units_lost <= lost, "{name} {bad:?}: {report:?}");
+            let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+            for (number, content) in images[1].1.iter().enumerate() {
+                let unit = archive.descriptor().key.name(content);
+                let wanted = WantedUnit { name: unit, plain_bytes: None };
+                let read = archive.read_units::<ArchiveError>(&[wanted], &mut |_, plain| {
+                    assert_eq!(plain, content);
+                    Ok(())
+                });
+                assert!(read.is_ok() || report.units_lost > 0, "{name} {bad:?}: unit {number}");
+            }
+            // Only lost units are left as damage: the pack was replaced.
+            assert_eq!(report.left.damages.len() as u64, report.units_lost, "{:?}", report.left);
+        }
+    }
+}
+
+#[test]
+fn a_repair_that_is_killed_at_any_call_is_continued_by_the_next() {
+    let (objects, images) = sample();
+    let packs: Vec<&ObjectName> = objects.keys().filter(|name| name.as_str().starts_with("packs/")).collect();
+    let mut changed = objects.clone();
+    damage(&mut changed, packs[0], 2);
+    damage(&mut changed, packs[1], 3);
+    damage(&mut changed, objects.keys().find(|name| name.as_str().starts_with("segments/")).unwrap(), 1);
+    let archive = Archive::open(Arc::new(MemoryStore::of(objects.clone()))).unwrap();
+    let mut finished = 0;
+    for call in 0.. {
+        let store = Arc::new(MemoryStore::of(changed.clone()));
+        let before = whole(&store, &images);
+        let faulty = FaultyStore::new(Arc::clone(&store) as Arc<dyn Store>, Arc::default(), call, 0);
+        let faulty = Arc::new(faulty);
+        let killed = Archive::open(Arc::clone(&faulty) as Arc<dyn Store>).unwrap();
+        faulty.kill_after(call);
+        let is_killed = try_repair(&killed, 80, None).is_err();
+        assert!(before.iter().all(|image| whole(&store, &images).contains(image)), "{call}");
+        let mut heal =
+            |writer: &mut Writer<'_>, wanted: &HashSet<UnitName>| add_wanted(&archive, writer, wanted, &images[1].1);
+        let report = repair(&store, Some(&mut heal));
+        assert_eq!((report.left.damages, whole(&store, &images).len()), (Vec::new(), 2), "{call}");
+        finished += u32::from(!is_killed);
+        if finished > 3 {
+            assert!(call > 30, "{call}");
+            break;
+        }
+    }
+}
