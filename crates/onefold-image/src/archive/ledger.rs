@@ -21,7 +21,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Applies all entries that `state` does not contain yet.
 pub(super) fn read_on(store: &dyn Store, archive: ArchiveId, state: &mut State) -> Result<(), ArchiveError> {
-    while let Some((name, object)) = next(store, state.position)? {
+    read_until(store, archive, state, u64::MAX)
+}
+
+/// Applies entries until `state` contains `count` of them, or there are no more.
+pub(super) fn read_until(
+    store: &dyn Store,
+    archive: ArchiveId,
+    state: &mut State,
+    count: u64,
+) -> Result<(), ArchiveError> {
+    while state.position < count
+        && let Some((name, object)) = next(store, state.position)?
+    {
         let entry = Entry::decode(archive, state.position, &object).map_err(damaged(&name))?;
         let digest = *blake3::hash(&object).as_bytes();
         state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position: entry.position, what })?;

@@ -12,6 +12,7 @@ mod repair;
 mod reuse;
 mod rules;
 mod signatures;
+mod snapshot;
 mod state;
 mod tables;
 mod units;
@@ -130,6 +131,7 @@ impl Archive {
             (Err(error), Err(_)) => return Err(error),
         };
         let mut archive = Archive::unread(store, descriptor);
+        *archive.state.get_mut() = snapshot::newest(&*archive.store, archive.descriptor.archive);
         archive.refresh()?;
         archive.hole = ledger::hole(&*archive.store, &archive.state.read())?;
         Ok(archive)
@@ -164,6 +166,26 @@ impl Archive {
     /// When an entry is damaged, or the store fails.
     pub fn refresh(&self) -> Result<(), ArchiveError> {
         ledger::read_on(&*self.store, self.descriptor.archive, &mut self.state.write())
+    }
+
+    /// Reads the whole ledger, whatever snapshots say: for those who remove something by it, or check it. Returns the
+    /// number of the first entry that is missing, if a snapshot has led beyond it. The state is that of the snapshot then.
+    ///
+    /// # Errors
+    /// When an entry is damaged, or the store fails.
+    fn read_whole_ledger(&self) -> Result<Option<u64>, ArchiveError> {
+        let mut state = State::default();
+        ledger::read_on(&*self.store, self.descriptor.archive, &mut state)?;
+        let mut current = self.state.write();
+        if state.position < current.position {
+            return Ok(Some(state.position));
+        }
+        if *current != state {
+            // The same position may stand for other parts of the index now.
+            *self.index.write() = Index::default();
+            *current = state;
+        }
+        Ok(None)
     }
 
     /// Returns all images, sorted by name and version, as of the last read of the ledger.
@@ -303,6 +325,7 @@ impl Archive {
         state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position, what })?;
         let is_ours = ledger::create_exactly(&*self.store, Some(clock), &Entry::object_name(position), &object)?;
         if is_ours {
+            snapshot::write_if_due(&*self.store, archive, &state);
             // Nothing may fail from here on: the change is made.
             let mut current = self.state.write();
             if current.position == position {

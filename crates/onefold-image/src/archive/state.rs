@@ -30,7 +30,7 @@ pub(super) struct Part {
     pub(super) segment: ObjectId,
     pub(super) packs: Vec<ObjectId>,
     /// Number of the packs that hold units.
-    live: usize,
+    pub(super) live: usize,
 }
 
 impl Part {
@@ -43,11 +43,11 @@ impl Part {
 
 /// A pack that holds units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+pub(super) struct Held {
     /// Position of the entry that added the pack.
-    brought: u64,
+    pub(super) brought: u64,
     /// Position of the part of the index that has its units.
-    part: u64,
+    pub(super) part: u64,
 }
 
 /// A writer that has begun.
@@ -55,7 +55,7 @@ struct Held {
 pub(super) struct WriterRecord {
     pub(super) is_given_up: bool,
     /// Position of the entry with which it began.
-    began: u64,
+    pub(super) began: u64,
     /// The latest time of its entries, by its own clock.
     pub(super) last: Timestamp,
 }
@@ -69,23 +69,23 @@ pub(super) struct State {
     pub(super) last: [u8; 32],
     pub(super) images: BTreeMap<ImageVersion, ImageRecord>,
     /// The highest version that each name has ever had.
-    newest: HashMap<ImageName, u32>,
+    pub(super) newest: HashMap<ImageName, u32>,
     /// Packs that hold units.
-    live: HashMap<ObjectId, Held>,
+    pub(super) live: HashMap<ObjectId, Held>,
     /// Objects that an entry named and that no image needs any more, with the time of the entry that says so. They may
     /// be deleted.
-    dropped: HashMap<(Folder, ObjectId), Timestamp>,
+    pub(super) dropped: HashMap<(Folder, ObjectId), Timestamp>,
     /// Parts of the index that have a live pack, by the position of the entry that added them.
     pub(super) parts: BTreeMap<u64, Part>,
     /// Writers that have begun.
-    writers: HashMap<WriterId, WriterRecord>,
+    pub(super) writers: HashMap<WriterId, WriterRecord>,
     /// Writers that have added nothing since they began, and are not given up, by the position where they began; with
     /// their hosts.
-    open: BTreeMap<u64, (WriterId, String)>,
+    pub(super) open: BTreeMap<u64, (WriterId, String)>,
     /// Units of which no pack had an intact copy at a position. Packs that were added later count again.
-    lost: HashMap<UnitName, u64>,
+    pub(super) lost: HashMap<UnitName, u64>,
     /// Number of entries up to and including the last one that reported lost units.
-    lost_until: u64,
+    pub(super) lost_until: u64,
 }
 
 /// Why an entry is invalid.

@@ -3,7 +3,7 @@
 //! | bytes  | field    | notes                                                                                   |
 //! |--------|----------|-----------------------------------------------------------------------------------------|
 //! | 0..8   | magic    | `1foldarc`                                                                              |
-//! | 8..10  | kind     | 1 descriptor, 2 pack, 3 manifest, 4 segment, 5 ledger entry                             |
+//! | 8..10  | kind     | 1 descriptor, 2 pack, 3 manifest, 4 segment, 5 ledger entry, 6 snapshot                             |
 //! | 10..12 | version  | 1; another one is refused. All versions have this frame and the digest at the end       |
 //! | 12..16 | features | bits without which the object cannot be understood ([`Kind::features`])                 |
 //! | 16..32 | archive  | identity of the archive                                                                 |
@@ -34,6 +34,7 @@ pub(super) enum Kind {
     Manifest = 3,
     Segment = 4,
     Entry = 5,
+    Snapshot = 6,
 }
 
 impl Kind {
@@ -45,6 +46,7 @@ impl Kind {
             Kind::Manifest => "manifest",
             Kind::Segment => "segment of the index",
             Kind::Entry => "ledger entry",
+            Kind::Snapshot => "snapshot of the state",
         }
     }
 
@@ -52,7 +54,7 @@ impl Kind {
     fn features(self) -> u32 {
         match self {
             Kind::Manifest => super::manifest::UNREAD,
-            Kind::Descriptor | Kind::Pack | Kind::Segment | Kind::Entry => 0,
+            Kind::Descriptor | Kind::Pack | Kind::Segment | Kind::Entry | Kind::Snapshot => 0,
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod ledger;
 pub mod manifest;
 pub mod pack;
 pub mod segment;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 

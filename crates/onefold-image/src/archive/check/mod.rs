@@ -143,7 +143,7 @@ impl Archive {
         extent: Extent,
         on_progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(CheckReport, Survey), ArchiveError> {
-        self.refresh()?;
+        let missing = self.read_whole_ledger()?;
         let state = self.state.read().clone();
         let images: Vec<ImageRecord> = state.images.values().cloned().collect();
         let parts = state.live_parts();
@@ -162,7 +162,11 @@ impl Archive {
             survey,
         };
         check.descriptors()?;
-        if let Some(position) = super::ledger::hole(self.store(), &self.state.read())? {
+        for (name, what) in self.wrong_snapshots(missing)? {
+            check.damage(name.to_string(), what, None);
+            check.survey.snapshots.push(name);
+        }
+        if let Some(position) = missing.or(super::ledger::hole(self.store(), &self.state.read())?) {
             check.damage(Entry::object_name(position).to_string(), super::ledger::HOLE, None);
         }
         let total = (check.packs.len() + images.len()) as u64;
@@ -375,7 +379,7 @@ impl Check<'_> {
 }
 
 /// Returns the cause of an error without the object's name.
-fn cause(error: &ArchiveError) -> String {
+pub(super) fn cause(error: &ArchiveError) -> String {
     match error {
         ArchiveError::Damaged { source, .. } => source.to_string(),
         ArchiveError::Store(StoreError::Missing(_)) => "it is missing".to_owned(),

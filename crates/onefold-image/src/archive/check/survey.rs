@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::archive::state::Part;
 use crate::format::pack::TableEntry;
+use crate::store::ObjectName;
 use crate::{ObjectId, UnitName};
 
 /// Maximum number of lost units that a survey lists. One entry of the ledger takes them. A repair of more is repeated.
@@ -16,6 +17,8 @@ pub(in crate::archive) struct Survey {
     pub(in crate::archive) position: u64,
     /// The descriptor, or its copy, if it is not what it should be.
     pub(in crate::archive) descriptors: Vec<&'static str>,
+    /// Snapshots of the state that do not say what the ledger does.
+    pub(in crate::archive) snapshots: Vec<ObjectName>,
     /// Live packs that exist, and are damaged or cannot be read.
     pub(in crate::archive) damaged: Vec<ObjectId>,
     /// Live packs that do not exist.

@@ -23,7 +23,7 @@ use onefold_block::{Clock, Random, Timestamp};
 
 use self::listing::{Fate, Judge, Listing, before};
 use super::objects::random_bytes;
-use super::{Archive, ArchiveError, Writer, ledger};
+use super::{Archive, ArchiveError, Writer, ledger, snapshot};
 use crate::WriterId;
 use crate::format::ledger::Change;
 
@@ -139,9 +139,10 @@ impl Archive {
         on_progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CollectReport, ArchiveError> {
         let listing = Listing::read(self.store())?;
-        self.refresh()?;
+        // A wrong snapshot of the state must not decide what is deleted.
+        let missing = self.read_whole_ledger()?;
         // Entries behind a hole may name any object.
-        if let Some(position) = ledger::hole(self.store(), &self.state.read())? {
+        if let Some(position) = missing.or(ledger::hole(self.store(), &self.state.read())?) {
             return Err(ArchiveError::Ledger { position, what: ledger::HOLE });
         }
         let id = WriterId(random_bytes(random)?);
@@ -151,6 +152,9 @@ impl Archive {
         // disk is full.
         let outcome = run.change(&listing, on_progress);
         run.delete(&listing)?;
+        if !options.dry_run {
+            snapshot::prune(self.store())?;
+        }
         outcome.map(|()| run.report)
     }
 }

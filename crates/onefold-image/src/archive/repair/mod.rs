@@ -51,6 +51,8 @@ pub struct RepairReport {
     pub found: CheckReport,
     /// Descriptors that were written again from the other.
     pub descriptors: u64,
+    /// Snapshots of the state that were wrong, and were removed.
+    pub snapshots: u64,
     /// Segments of the index that were rebuilt from tables.
     pub segments: u64,
     /// Damaged packs that were replaced.
@@ -81,6 +83,7 @@ impl Archive {
         let mut report = RepairReport { units_lost: survey.lost.len() as u64, found, ..RepairReport::default() };
         if options.dry_run {
             report.descriptors = survey.descriptors.len() as u64;
+            report.snapshots = survey.snapshots.len() as u64;
             report.segments = survey.segments.len() as u64;
             report.packs = survey.damaged.len() as u64;
             report.left = report.found.clone();
@@ -88,6 +91,7 @@ impl Archive {
         }
         let mut repair = Repair { archive: self, options, writer: None, report };
         repair.descriptors(&survey)?;
+        repair.snapshots(&survey)?;
         let survey = repair.units(survey, heal)?;
         repair.retire_missing(&survey)?;
         repair.segments(&survey)?;
@@ -140,6 +144,15 @@ impl<'a> Repair<'a> {
         for name in &survey.descriptors {
             self.archive.store().put(&descriptor_name(name), &[&object])?;
             self.report.descriptors += 1;
+        }
+        Ok(())
+    }
+
+    /// Removes snapshots that do not say what the ledger does. Nobody needs a snapshot.
+    fn snapshots(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
+        for name in &survey.snapshots {
+            self.archive.store().delete(name)?;
+            self.report.snapshots += 1;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ mod repair;
 mod reuse;
 mod signatures;
 mod simulation;
+mod snapshot;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use super::ledger::Entry;
 use super::manifest::Manifest;
 use super::pack::{Tail, UNIT_HEADER_BYTES, UnitHeader, decode_pack, decode_tail};
 use super::segment::Segment;
+use super::snapshot::Snapshot;
 use super::*;
 use crate::{ArchiveId, ObjectId, WriterId};
 
@@ -28,6 +29,7 @@ pub(super) fn structures() -> Vec<(&'static str, Vec<Vec<u8>>, Again)> {
         ("descriptor", samples::descriptors(), |bytes| Descriptor::decode(bytes)?.encode()),
         ("entry", samples::entries(), |bytes| Entry::decode(ARCHIVE, POSITION, bytes)?.encode()),
         ("manifest", samples::manifests(), |bytes| Manifest::decode(ARCHIVE, ID, bytes)?.encode()),
+        ("snapshot", samples::snapshots(), |bytes| Snapshot::decode(ARCHIVE, POSITION, bytes)?.encode(ARCHIVE)),
         ("segment", samples::segments(), |bytes| Segment::decode(ARCHIVE, ID, bytes)?.encode(ARCHIVE, ID)),
         ("chunk header", samples::chunk_headers(), |bytes| ChunkHeader::decode(bytes)?.encode()),
         ("unit header", samples::unit_headers(), |bytes| Ok(UnitHeader::decode(bytes)?.encode().to_vec())),

@@ -10,6 +10,7 @@ use crate::format::ledger::{Change, Entry};
 use crate::format::manifest::{CaptureWay, CapturedVolume, Manifest, RegionChunks, Totals};
 use crate::format::pack::{Codec, PackBuilder, UnitHeader};
 use crate::format::segment::{IndexEntry, Segment};
+use crate::format::snapshot::{Snapshot, SnapshotDropped, SnapshotImage, SnapshotPack, SnapshotPart, SnapshotWriter};
 use crate::{ImageName, ImageVersion, ObjectId, SectorRun, UnitKey, UnitName, WriterId};
 
 const TIME: Timestamp = Timestamp { seconds: -2, nanoseconds: 999_999_999 };
@@ -56,6 +57,38 @@ pub(super) fn entries() -> Vec<Vec<u8>> {
         Entry { archive: ARCHIVE, position: POSITION, previous: [0x66; 32], writer, token, made: TIME, change }
     };
     changes.map(|change| entry(change).encode().unwrap()).to_vec()
+}
+
+pub(super) fn snapshots() -> Vec<Vec<u8>> {
+    let writer = |byte, is_given_up| SnapshotWriter {
+        writer: WriterId([byte; 16]),
+        is_given_up,
+        began: u64::from(byte),
+        last: TIME,
+    };
+    let mut lost = vec![(name(1), 4), (name(2), 5)];
+    lost.sort_unstable();
+    let whole = Snapshot {
+        position: POSITION,
+        last: [0x66; 32],
+        lost_until: 6,
+        images: vec![SnapshotImage { image: image(), manifest: id(1), digest: [7; 32], packs: 2, added: TIME }],
+        newest: vec![image()],
+        live: vec![
+            SnapshotPack { pack: id(2), brought: 3, part: 9 },
+            SnapshotPack { pack: id(3), brought: 3, part: 9 },
+        ],
+        dropped: vec![
+            SnapshotDropped { kind: 0, object: id(5), since: TIME },
+            SnapshotDropped { kind: 2, object: id(4), since: TIME },
+        ],
+        parts: vec![SnapshotPart { position: 9, segment: id(6), packs: vec![id(2), id(3)] }],
+        writers: vec![writer(1, false), writer(2, true)],
+        open: vec![(1, WriterId([1; 16]), "7.5@host.example".to_owned())],
+        lost,
+    };
+    let empty = Snapshot { position: POSITION, ..Snapshot::default() };
+    [whole, empty].map(|snapshot| snapshot.encode(ARCHIVE).unwrap()).to_vec()
 }
 
 pub(super) fn manifests() -> Vec<Vec<u8>> {

@@ -56,6 +56,8 @@ entry 244 80cd485d2b35aa21
 manifest 505 13567fd7eaaee6ef
 manifest 217 814e28617b4b3b88
 manifest 451 818434859dbf3c32
+snapshot 716 3b3808806a6de434
+snapshot 172 a8fc50dd27e2e27e
 segment 212 e00d5a9fea494801
 segment 104 c41ddaf7d4355908
 chunk header 151 6f6ed344b017fd2a
