@@ -81,29 +81,37 @@ fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [directory, slash, name].concat()
 }
 
-/// Returns how many bytes must be changed, added or removed to turn one name into the other; `None` for more than
-/// `allowed`. Upper and lower case of a letter count as equal, so names with a different case come first.
+/// Returns how many bytes must be changed, added, removed or swapped with their neighbour to turn one name into the
+/// other; `None` for more than `allowed`. Upper and lower case of a letter count as equal, so names with a different case come first.
 fn distance(one: &[u8], two: &[u8], allowed: usize) -> Option<usize> {
     if one.len().abs_diff(two.len()) > allowed || two.len() > NAME_BYTES_MAX {
         return None;
     }
-    let mut row: Vec<usize> = (0..=two.len()).collect();
-    for (at, left) in one.iter().enumerate() {
-        let mut diagonal = at;
-        let mut before = at + 1;
-        for (right, cell) in two.iter().zip(row.iter_mut().skip(1)) {
-            let unequal = usize::from(!left.eq_ignore_ascii_case(right));
-            let best = (diagonal + unequal).min(before + 1).min(*cell + 1);
-            diagonal = *cell;
-            *cell = best;
-            before = best;
+    let is_equal = |left: Option<&u8>, right: Option<&u8>| match (left, right) {
+        (Some(left), Some(right)) => left.eq_ignore_ascii_case(right),
+        _ => false,
+    };
+    // The distances of the beginning of one name from each beginning of the other, and those of the two before it.
+    let (mut older, mut row) = (Vec::new(), (0..=two.len()).collect::<Vec<usize>>());
+    for at in 0..one.len() {
+        let mut next = vec![at + 1];
+        for to in 0..two.len() {
+            let cost =
+                |row: &[usize], column: usize, more: usize| row.get(column).map_or(usize::MAX, |cell| cell + more);
+            let unequal = usize::from(!is_equal(one.get(at), two.get(to)));
+            let mut best = cost(&row, to, unequal).min(cost(&row, to + 1, 1)).min(cost(&next, to, 1));
+            if let (Some(left), Some(right)) = (at.checked_sub(1), to.checked_sub(1))
+                && is_equal(one.get(left), two.get(to))
+                && is_equal(one.get(at), two.get(right))
+            {
+                best = best.min(cost(&older, right, 1));
+            }
+            next.push(best);
         }
-        if let Some(first) = row.first_mut() {
-            *first = at + 1;
-        }
-        if row.iter().all(|cell| *cell > allowed) {
+        if next.iter().chain(&row).all(|cell| *cell > allowed) {
             return None;
         }
+        older = std::mem::replace(&mut row, next);
     }
     row.last().copied().filter(|distance| *distance <= allowed)
 }
@@ -122,6 +130,9 @@ mod tests {
             ("paswd", "passwd", Some(1)),
             ("passwdd", "passwd", Some(1)),
             ("kitten", "sitting", Some(3)),
+            ("ect", "etc", Some(1)),
+            ("Ect", "etc", Some(1)),
+            ("abcd", "badc", Some(2)),
             ("abc", "xyz", Some(3)),
             ("abc", "wxyz", None),
             ("", "ab", Some(2)),
@@ -144,6 +155,7 @@ mod tests {
         assert_eq!(similar("/etc/paswd"), ["/etc/passwd"]);
         assert_eq!(similar("/etc/passwdd"), ["/etc/passwd", "/etc/passwd-"]);
         assert_eq!(similar("/ETC/passwd"), ["/etc"]);
+        assert_eq!(similar("/ect/passwd"), ["/etc"]);
         assert_eq!(similar("/logs/dpgk.log"), ["/var/log/dpkg.log"]);
         assert_eq!(similar("/varr/log/dpkg.log"), ["/var"]);
         assert!(similar("/etc/unlike-all-of-them").is_empty());
