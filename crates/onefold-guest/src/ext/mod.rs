@@ -22,8 +22,8 @@ mod verity;
 
 use std::ops::{ControlFlow, Range};
 
-pub use allocation::AllocationDifferences;
 use inode::{Inode, Selection};
+use parking_lot::Mutex;
 use source::{Overlay, Source};
 use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 use tables::Tables;
@@ -31,8 +31,8 @@ use tables::Tables;
 use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
-    FileSystemFacts, State, VerityDigest,
+    Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber,
+    FileStat, FileSystem, FileSystemFacts, State, VerityDigest,
 };
 use crate::volume::VolumeReader;
 
@@ -44,6 +44,8 @@ pub struct Ext<'a> {
     tables: Tables<'a>,
     facts: FileSystemFacts,
     state: State,
+    /// Those of the most recent allocation map.
+    differences: Mutex<Option<AllocationDifferences>>,
 }
 
 /// Opens the ext2, ext3 or ext4 file system of a volume; `None` if it holds none.
@@ -74,7 +76,7 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Ext<'_>>, GuestError> {
     doubts.sort_unstable();
     doubts.dedup();
     let state = if doubts.is_empty() { State::Certain } else { State::Unsure(doubts) };
-    Ok(Some(Ext { tables, facts, state }))
+    Ok(Some(Ext { tables, facts, state, differences: Mutex::default() }))
 }
 
 fn decode(reader: &VolumeReader<'_>, bytes: &[u8]) -> Result<Superblock, GuestError> {
@@ -128,14 +130,6 @@ fn recovered(superblock: Superblock, reader: VolumeReader<'_>) -> Result<(Tables
 }
 
 impl Ext<'_> {
-    /// Returns the allocation map, like [`FileSystem::allocation`], and the differences between its sources.
-    ///
-    /// # Errors
-    /// Those of the disk.
-    pub fn allocation_with_differences(&self) -> Result<(Vec<Allocation>, AllocationDifferences), GuestError> {
-        self.tables.allocation(self.state == State::Certain, &Budget::default())
-    }
-
     /// Returns an inode that is in use.
     fn inode(&self, file: FileNumber) -> Result<Inode, GuestError> {
         let number = u32::try_from(file.0).map_err(|_| GuestError::NotFound)?;
@@ -219,7 +213,7 @@ impl FileSystem for Ext<'_> {
     }
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-        self.allocation_with_differences().map(|(runs, _)| runs)
+        self.allocation_within(&Budget::default())
     }
 
     fn each_unread(&self, visit: &mut dyn FnMut(Range<u64>)) -> Result<(), GuestError> {
@@ -227,6 +221,12 @@ impl FileSystem for Ext<'_> {
     }
 
     fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
-        self.tables.allocation(self.state == State::Certain, budget).map(|(runs, _)| runs)
+        let (runs, differences) = self.tables.allocation(self.state == State::Certain, budget)?;
+        *self.differences.lock() = Some(differences);
+        Ok(runs)
+    }
+
+    fn allocation_differences(&self) -> Option<AllocationDifferences> {
+        *self.differences.lock()
     }
 }

@@ -11,7 +11,7 @@ use super::layout::Root;
 use super::{Fat, count_of};
 use crate::budget::Budget;
 use crate::error::GuestError;
-use crate::filesystem::{Allocation, AllocationClass, TableKind};
+use crate::filesystem::{Allocation, AllocationClass, AllocationDifferences, TableKind};
 
 /// Maximum number of runs of a map. If there are more, the rest of the volume counts as allocated.
 const RUNS_MAX: usize = 4 << 20;
@@ -55,28 +55,31 @@ impl Fat<'_> {
         Ok(free)
     }
 
-    /// Returns the clusters that at least one current table does not mark as free. A difference between tables is
-    /// damage.
-    fn in_use(&self) -> Result<Clusters, GuestError> {
-        let mut used = Clusters::new(self.layout.end());
+    /// Returns the clusters that at least one current table does not mark as free, and the number of those that another
+    /// table marks as free. Such a difference is damage.
+    fn in_use(&self) -> Result<(Clusters, u64), GuestError> {
+        let (mut used, mut differing) = (Clusters::new(self.layout.end()), 0);
         for (copy, table) in self.table.current().enumerate() {
-            let (mut count, mut added) = (0_u64, 0_u64);
+            let (before, mut count, mut added) = (used.count(), 0_u64, 0_u64);
             self.table.each_used(table, &mut |cluster| {
                 count += 1;
                 added += u64::from(used.add(cluster));
             })?;
-            if copy > 0 && (added > 0 || count != used.count()) {
+            let missing = before - (count - added);
+            if copy > 0 && (added > 0 || missing > 0) {
+                differing += added + missing;
                 let problem = "the two tables differ in clusters that are free";
                 self.damage.note(self.reader.damage(self.layout.table_start, "file allocation table", problem));
             }
         }
-        Ok(used)
+        Ok((used, differing))
     }
 
     /// Adds the clusters of all files and directories to those in use. A chain ends at a cluster of an earlier chain,
     /// which has already added the rest.
     fn reach(&self, used: &mut Clusters) -> Result<Reached, GuestError> {
-        let (mut reached, mut directories) = (Clusters::new(self.layout.end()), HashSet::new());
+        let mut reached = ReachedClusters { all: Clusters::new(self.layout.end()), free_count: 0 };
+        let mut directories = HashSet::new();
         let (mut outcome, mut is_file_lost) = (Ok(()), false);
         if let Root::Clusters(first) = self.layout.root {
             is_file_lost |= self.reach_chain(first, &mut reached, used)?.is_none();
@@ -93,7 +96,7 @@ impl Fat<'_> {
             if outcome.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         outcome?;
-        Ok(Reached { directories, is_file_lost })
+        Ok(Reached { directories, is_file_lost, free_count: reached.free_count })
     }
 
     /// Returns whether a chain of `count` clusters is long enough for a file, and not longer than the limit for a
@@ -108,16 +111,22 @@ impl Fat<'_> {
 
     /// Adds a chain to the clusters that are reached, and to those in use. Returns the number of its clusters; `None`
     /// if it is damaged or continues in another chain.
-    fn reach_chain(&self, first: u32, reached: &mut Clusters, used: &mut Clusters) -> Result<Option<u32>, GuestError> {
+    fn reach_chain(
+        &self,
+        first: u32,
+        reached: &mut ReachedClusters,
+        used: &mut Clusters,
+    ) -> Result<Option<u32>, GuestError> {
         let damage = |cluster, problem| self.reader.damage(self.layout.place(cluster), "cluster chain", problem);
         let mut count = 0;
         for cluster in self.table.chain(first, &self.damage) {
             let Some(cluster) = self.damage.skip(cluster)? else { return Ok(None) };
-            if !reached.add(cluster) {
+            if !reached.all.add(cluster) {
                 self.damage.note(damage(cluster, "two files have the same cluster"));
                 return Ok(None);
             }
             if used.add(cluster) {
+                reached.free_count += 1;
                 self.damage.note(damage(cluster, "a file has a cluster that is free"));
             }
             count += 1;
@@ -168,8 +177,13 @@ impl Fat<'_> {
             let class = AllocationClass::Doubtful;
             return Ok(vec![Allocation { start_bytes: 0, length_bytes: volume_bytes, class }]);
         }
-        let mut used = self.in_use()?;
-        let Reached { directories, is_file_lost } = self.reach(&mut used)?;
+        let (mut used, differing) = self.in_use()?;
+        let Reached { directories, is_file_lost, free_count } = self.reach(&mut used)?;
+        *self.differences.lock() = Some(AllocationDifferences {
+            reached_bytes: free_count * self.layout.cluster_bytes,
+            between_copies_bytes: differing * self.layout.cluster_bytes,
+            ..AllocationDifferences::default()
+        });
         if is_file_lost {
             let problem = "nothing counts as free: a part of a file is lost";
             self.damage.note(self.reader.damage(self.layout.table_start, "file allocation table", problem));
@@ -198,12 +212,21 @@ impl Fat<'_> {
     }
 }
 
+/// The clusters that chains have reached.
+struct ReachedClusters {
+    all: Clusters,
+    /// Number of those that all tables mark as free.
+    free_count: u64,
+}
+
 /// Result of following all chains.
 struct Reached {
     /// The clusters of directories.
     directories: HashSet<u32>,
     /// Whether a chain is damaged, or its length does not match its file.
     is_file_lost: bool,
+    /// Number of clusters of files that all tables mark as free.
+    free_count: u64,
 }
 
 /// A pass over all files.

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 
 use crate::bytes::Bytes;
 use crate::error::{DamageLog, GuestError};
-use crate::filesystem::{Doubt, FileKind, FileNumber, FileStat, FileSystemFacts, State};
+use crate::filesystem::{AllocationDifferences, Doubt, FileKind, FileNumber, FileStat, FileSystemFacts, State};
 use crate::volume::VolumeReader;
 use directory::{DIRECTORY_BYTES_MAX, FileRecord, RECORD_BYTES, Record, plain_stat};
 use layout::{Layout, Root};
@@ -48,6 +48,8 @@ pub struct Fat<'a> {
     facts: FileSystemFacts,
     state: State,
     damage: DamageLog,
+    /// Those of the most recent allocation map.
+    differences: Mutex<Option<AllocationDifferences>>,
     /// The end of the last read: reads of a file are usually consecutive.
     cursor: Mutex<Cursor>,
     owners: Mutex<Owners>,
@@ -128,7 +130,8 @@ impl<'a> Fat<'a> {
             files_used: None,
         };
         let (damage, cursor, owners) = (DamageLog::default(), Mutex::default(), Mutex::default());
-        let mut fat = Fat { reader, layout, table, facts, state, damage, cursor, owners };
+        let differences = Mutex::default();
+        let mut fat = Fat { reader, layout, table, facts, state, damage, differences, cursor, owners };
         fat.facts.label = fat.label()?;
         fat.facts.free_bytes = u64::from(fat.free_clusters()?) * fat.layout.cluster_bytes;
         Ok(fat)

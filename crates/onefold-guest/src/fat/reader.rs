@@ -8,8 +8,8 @@ use super::{Fat, ROOT};
 use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat,
-    FileSystem, FileSystemFacts, State,
+    Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, ExtentKind, FileKind,
+    FileNumber, FileStat, FileSystem, FileSystemFacts, State,
 };
 
 impl FileSystem for Fat<'_> {
@@ -136,6 +136,10 @@ impl FileSystem for Fat<'_> {
 
     fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
         self.allocation_map(budget)
+    }
+
+    fn allocation_differences(&self) -> Option<AllocationDifferences> {
+        *self.differences.lock()
     }
 }
 

@@ -10,7 +10,8 @@ mod file;
 
 use std::ops::{ControlFlow, Range};
 
-pub use allocation::{Allocation, AllocationClass, TableKind};
+pub(crate) use allocation::common_length;
+pub use allocation::{Allocation, AllocationClass, AllocationDifferences, TableKind};
 pub use facts::{Doubt, FileSystemFacts, FileSystemKind, State};
 pub use file::{
     DirectoryEntry, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat, Timestamp, VerityDigest,
@@ -162,5 +163,10 @@ pub trait FileSystem: Send + Sync {
     fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
         let _ = budget;
         self.allocation()
+    }
+
+    /// Returns the differences between the sources of the most recent allocation map; `None` before there is one.
+    fn allocation_differences(&self) -> Option<AllocationDifferences> {
+        None
     }
 }

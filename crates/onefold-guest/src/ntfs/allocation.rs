@@ -18,7 +18,7 @@ use super::runs::{self, Run};
 use super::stream::{Clusters, Stream};
 use crate::budget::Budget;
 use crate::error::GuestError;
-use crate::filesystem::{Allocation, AllocationClass, TableKind};
+use crate::filesystem::{Allocation, AllocationClass, AllocationDifferences, TableKind, common_length};
 
 const STRUCTURE: &str = "bitmap";
 /// Record of the bitmap of clusters.
@@ -68,6 +68,12 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
     if let Some(bitmap) = &bitmap {
         ntfs.damage.skip(bitmap.each_run(free, &mut |run| base.push(run)))?;
     }
+    let free_runs = base.runs.iter().filter(|run| run.class == free).map(|run| run.first..run.end);
+    let reached_clusters = common_length(free_runs, reached.uses.iter().map(|run| run.first..run.end));
+    *ntfs.differences.lock() = Some(AllocationDifferences {
+        reached_bytes: reached_clusters.saturating_mul(ntfs.geometry.cluster_bytes),
+        ..AllocationDifferences::default()
+    });
     let used: u64 =
         base.runs.iter().filter(|run| run.class == AllocationClass::Data).map(|run| run.end - run.first).sum();
     if is_trusted && is_whole && used > reached.clusters {

@@ -40,7 +40,9 @@ use parking_lot::Mutex;
 
 use crate::directory_owners::DirectoryOwners;
 use crate::error::{Damage, DamageLog, GuestError};
-use crate::filesystem::{DirectoryEntry, FileNumber, FileStat, FileSystemFacts, FileSystemKind, State};
+use crate::filesystem::{
+    AllocationDifferences, DirectoryEntry, FileNumber, FileStat, FileSystemFacts, FileSystemKind, State,
+};
 use crate::volume::VolumeReader;
 use boot::{Boot, Geometry};
 use content::Content;
@@ -74,6 +76,8 @@ pub struct Ntfs<'a> {
     facts: OnceLock<FileSystemFacts>,
     state: State,
     damage: DamageLog,
+    /// Those of the most recent allocation map.
+    differences: Mutex<Option<AllocationDifferences>>,
     /// Whether a record, or a part of the map of a file, was skipped because of damage.
     is_file_lost: AtomicBool,
     /// The most recently read content. A file is read in many pieces, and its map may be long.
@@ -118,6 +122,7 @@ fn open_with<'a>(volume: &VolumeReader<'a>, boot: Boot) -> Result<Ntfs<'a>, Gues
         facts: OnceLock::new(),
         state: State::Certain,
         damage,
+        differences: Mutex::default(),
         is_file_lost: AtomicBool::new(false),
         recent: Mutex::default(),
         stats: Mutex::default(),

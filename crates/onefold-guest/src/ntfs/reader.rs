@@ -14,8 +14,8 @@ use super::{Ntfs, ROOT, allocation, is_own, numbered, stat};
 use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
-    FileSystemFacts, State,
+    Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber,
+    FileStat, FileSystem, FileSystemFacts, State,
 };
 
 /// Maximum length of an alternate stream that is shown as an extended attribute. Linux does not allow longer ones.
@@ -170,5 +170,9 @@ impl FileSystem for Ntfs<'_> {
 
     fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
         allocation::map(self, budget)
+    }
+
+    fn allocation_differences(&self) -> Option<AllocationDifferences> {
+        *self.differences.lock()
     }
 }

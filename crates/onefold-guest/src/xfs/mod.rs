@@ -39,8 +39,8 @@ use crate::budget::Budget;
 use crate::directory_owners::DirectoryOwners;
 use crate::error::{Damage, DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
-    FileSystemFacts, FileSystemKind, State,
+    Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber,
+    FileStat, FileSystem, FileSystemFacts, FileSystemKind, State,
 };
 use crate::volume::VolumeReader;
 
@@ -52,6 +52,8 @@ pub struct Xfs<'a> {
     facts: FileSystemFacts,
     state: State,
     damage: DamageLog,
+    /// Those of the most recent allocation map.
+    differences: Mutex<Option<AllocationDifferences>>,
     /// Only for version 4, whose directory blocks record no owner.
     directory_owners: Mutex<DirectoryOwners>,
     /// Whether an inode, a part of a tree of inodes, or the map of a file was skipped because of damage.
@@ -100,7 +102,8 @@ fn with_superblock(reader: VolumeReader<'_>, superblock: Superblock) -> Result<X
     let facts = facts_of(&superblock);
     let (state, damage) = (State::Certain, DamageLog::default());
     let (directory_owners, is_file_lost) = (Mutex::default(), AtomicBool::new(false));
-    let mut xfs = Xfs { reader, superblock, facts, state, damage, directory_owners, is_file_lost };
+    let differences = Mutex::default();
+    let mut xfs = Xfs { reader, superblock, facts, state, damage, differences, directory_owners, is_file_lost };
     let doubts = xfs.doubts()?;
     if !doubts.is_empty() {
         xfs.state = State::Unsure(doubts);
@@ -268,5 +271,9 @@ impl FileSystem for Xfs<'_> {
 
     fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
         self.allocation_map(budget)
+    }
+
+    fn allocation_differences(&self) -> Option<AllocationDifferences> {
+        *self.differences.lock()
     }
 }

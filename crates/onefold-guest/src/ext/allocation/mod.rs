@@ -18,16 +18,7 @@ use super::superblock::features;
 use super::tables::Tables;
 use crate::budget::Budget;
 use crate::error::GuestError;
-use crate::filesystem::{Allocation, AllocationClass, TableKind};
-
-/// Differences between the sources of an allocation map, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AllocationDifferences {
-    /// Allocated only by the bitmaps before recovery.
-    pub before_recovery_bytes: u64,
-    /// Reached by files, but free in the bitmaps.
-    pub reached_bytes: u64,
-}
+use crate::filesystem::{Allocation, AllocationClass, AllocationDifferences, TableKind};
 
 /// Number of runs after which each further group is doubtful as a whole, because all groups may name the same bitmap.
 const RUNS_MAX: usize = RECORDS_MAX;
@@ -104,6 +95,7 @@ impl Tables<'_> {
         let differences = AllocationDifferences {
             before_recovery_bytes: differing.0 * cluster_bytes,
             reached_bytes: differing.1 * cluster_bytes,
+            ..AllocationDifferences::default()
         };
         if differing.1 > 0 {
             let place = self.superblock.group_start(0) * self.superblock.block_bytes;

@@ -26,7 +26,7 @@ use super::inode::{Fork, Inode};
 use super::map::{MAP_BLOCKS_MAX, MapBlocks, MapStep};
 use crate::budget::Budget;
 use crate::error::GuestError;
-use crate::filesystem::{Allocation, AllocationClass, FileKind, State, TableKind};
+use crate::filesystem::{Allocation, AllocationClass, AllocationDifferences, FileKind, State, TableKind};
 
 const SUPERBLOCK: AllocationClass = AllocationClass::Table(TableKind::Superblock);
 const INODES: AllocationClass = AllocationClass::Table(TableKind::Inodes);
@@ -78,6 +78,8 @@ impl Xfs<'_> {
         if runs.is_short {
             budget.note_full(run_rows);
         }
+        let reached_bytes = runs.contradictory_blocks() << superblock.block_log;
+        *self.differences.lock() = Some(AllocationDifferences { reached_bytes, ..AllocationDifferences::default() });
         // Without checksums, both trees may mark blocks as free that belong to a file behind the damage.
         if !superblock.features.is_v5() && self.is_file_lost.load(Ordering::Relaxed) {
             let problem = "nothing counts as free: a part of a file or of a tree is lost";

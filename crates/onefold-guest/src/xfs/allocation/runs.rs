@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::filesystem::AllocationClass;
+use crate::filesystem::{AllocationClass, common_length};
 
 /// A run of blocks by their linear numbers.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,13 @@ impl Runs {
         self.base.sort_unstable_by_key(|run| run.start);
     }
 
+    /// Returns the number of blocks that are in use and in a free run.
+    pub(super) fn contradictory_blocks(&mut self) -> u64 {
+        self.used.sort_unstable_by_key(|run| run.start);
+        let free = self.base.iter().filter(|run| run.class == AllocationClass::Free);
+        common_length(free.map(|run| run.start..run.end), self.used.iter().map(|run| run.start..run.end))
+    }
+
     /// Returns runs that cover the blocks from 0 to `blocks`.
     pub(super) fn finish(mut self, blocks: u64) -> Vec<Run> {
         self.doubt_groups();
@@ -130,6 +137,7 @@ mod tests {
         assert!(runs.claim(55, 1, AllocationClass::Data));
         assert!(runs.claim(0, 11, SUPERBLOCK));
         assert!(!runs.claim(5, 2, TREE));
+        assert_eq!(runs.contradictory_blocks(), 2, "55 and 10");
         let found: Vec<_> = runs.finish(190).iter().map(|run| (run.start, run.end, run.class)).collect();
         let (free, data, doubtful) = (AllocationClass::Free, AllocationClass::Data, AllocationClass::Doubtful);
         let expected = [

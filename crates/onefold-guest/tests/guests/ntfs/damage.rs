@@ -165,6 +165,15 @@ fn nothing_is_free_that_a_file_has_or_a_damaged_bitmap_says() {
     write_at(&image, bitmap, &vec![0; 512]);
     assert_eq!(class_at(large), AllocationClass::Data);
     assert!(problems().contains(&"a file has clusters that are free in the bitmap"));
+    // All clusters of files among those of the bitmap's first bytes.
+    let reached = with_ntfs(&image, |ntfs| {
+        let map = ntfs.allocation().unwrap();
+        let used = map.iter().take_while(|run| run.start_bytes < 512 * 8 * 4096);
+        let used = used.filter(|run| run.class != AllocationClass::Free && run.class != AllocationClass::Outside);
+        let used: u64 = used.map(|run| run.end_bytes().min(512 * 8 * 4096) - run.start_bytes).sum();
+        (ntfs.allocation_differences().unwrap().reached_bytes, used)
+    });
+    assert_eq!(reached.0, reached.1);
     write_at(&image, MFT + 6 * RECORD_BYTES, &[0xee; 600]);
     let map = with_ntfs(&image, |ntfs| ntfs.allocation().unwrap());
     assert!(map.iter().all(|run| run.class != AllocationClass::Free));

@@ -320,9 +320,12 @@ fn damaged_tables_lose_no_file_that_the_other_one_has() {
         free_ranges(&*open(&whole(&disk)))
     };
     let image = File::options().write(true).open(images.path("image")).unwrap();
-    let reserved = {
+    let (reserved, used) = {
         let bytes = fs::read(images.path("image")).unwrap();
-        u64::from(u16::from_le_bytes([bytes[14], bytes[15]])) * 512
+        let word = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        let (reserved, table_bytes) = (word(14) * 512, word(22) * 512);
+        let second = &bytes[reserved + table_bytes + 4..][..512];
+        (reserved as u64, second.chunks_exact(2).filter(|entry| *entry != [0, 0]).count() as u64)
     };
     // Entries 2 to 257 of the first table are lost.
     image.write_all_at(&[0; 512], reserved + 4).unwrap();
@@ -331,6 +334,8 @@ fn damaged_tables_lose_no_file_that_the_other_one_has() {
     same_as_tree(&images, &*fat);
     assert!(fat.damage().count() > 0);
     assert_eq!(free_ranges(&*fat), free);
+    assert!(used > 10, "{used}");
+    assert_eq!(fat.allocation_differences().unwrap().between_copies_bytes, used * 4 * 512);
 }
 
 #[test]

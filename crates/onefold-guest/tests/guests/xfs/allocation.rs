@@ -141,5 +141,6 @@ fn a_block_that_a_file_has_or_one_of_both_trees_lacks_is_never_free() {
         assert_eq!((free[0].start_bytes, free[0].end_bytes()), (start_bytes, end_bytes));
         let found = xfs.damage().first();
         assert_eq!((found[0].place, found[0].problem), (moved * 4096, "a block in use is free"), "{found:?}");
+        assert_eq!(xfs.allocation_differences().unwrap().reached_bytes, 4096);
     });
 }
