@@ -20,8 +20,16 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct Meter {
     /// The activity, as in "checking".
     doing: String,
+    unit: MeterUnit,
     shown: MeterDisplay,
     interrupt: Interrupt,
+}
+
+/// The unit of the amounts that a meter shows.
+#[derive(Clone, Copy, Debug)]
+enum MeterUnit {
+    Bytes,
+    Files,
 }
 
 enum MeterDisplay {
@@ -38,21 +46,39 @@ struct MeterLines {
 impl Meter {
     /// Returns a meter for work of a length that is not known yet; `quiet` shows nothing.
     pub(crate) fn new(doing: impl Into<String>, quiet: bool, interrupt: Interrupt) -> Meter {
+        Meter::with_unit(doing, MeterUnit::Bytes, quiet, interrupt)
+    }
+
+    /// As [`Meter::new`], for work that is counted in files.
+    pub(crate) fn of_files(doing: impl Into<String>, quiet: bool, interrupt: Interrupt) -> Meter {
+        Meter::with_unit(doing, MeterUnit::Files, quiet, interrupt)
+    }
+
+    fn with_unit(doing: impl Into<String>, unit: MeterUnit, quiet: bool, interrupt: Interrupt) -> Meter {
         // It contains names of files and pools.
         let doing = ShownText::line(&doing.into()).to_string();
         let shown = if quiet {
             MeterDisplay::Nothing
         } else if std::io::stderr().is_terminal() {
-            MeterDisplay::Bar(bar(&doing))
+            MeterDisplay::Bar(bar(&doing, unit))
         } else {
             let now = Instant::now();
             MeterDisplay::Lines(Mutex::new(MeterLines { started: now, printed: now }))
         };
-        Meter { doing, shown, interrupt }
+        Meter { doing, unit, shown, interrupt }
     }
 
     /// Shows that `done` of `total` bytes are done. Returns `Break` when the user wants to stop.
     pub(crate) fn show_bytes(&self, done: u64, total: u64) -> ControlFlow<()> {
+        self.show(done, total)
+    }
+
+    /// Shows that `done` of `total` files are done, on a meter of files. Returns `Break` when the user wants to stop.
+    pub(crate) fn show_files(&self, done: u64, total: u64) -> ControlFlow<()> {
+        self.show(done, total)
+    }
+
+    fn show(&self, done: u64, total: u64) -> ControlFlow<()> {
         match &self.shown {
             MeterDisplay::Nothing => {}
             MeterDisplay::Bar(bar) => {
@@ -65,7 +91,7 @@ impl Meter {
                     && lines.printed.elapsed() >= LINE_INTERVAL
                 {
                     lines.printed = Instant::now();
-                    eprintln!("{}", line(&self.doing, done, total, lines.started.elapsed()));
+                    eprintln!("{}", line(&self.doing, self.unit, done, total, lines.started.elapsed()));
                 }
             }
         }
@@ -96,8 +122,13 @@ impl onefold_pool::Progress for Meter {
     }
 }
 
-fn bar(doing: &str) -> ProgressBar {
-    let template = "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+fn bar(doing: &str, unit: MeterUnit) -> ProgressBar {
+    let template = match unit {
+        MeterUnit::Bytes => {
+            "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
+        }
+        MeterUnit::Files => "{msg} [{bar:30}] {pos} of {len} files, {eta} left",
+    };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(0).with_style(style.progress_chars("=> ")).with_message(doing.to_owned());
     bar.enable_steady_tick(Duration::from_millis(250));
@@ -105,12 +136,17 @@ fn bar(doing: &str) -> ProgressBar {
 }
 
 /// Returns one line of progress: amount, rate, and remaining time.
-fn line(doing: &str, done: u64, total: u64, elapsed: Duration) -> String {
+fn line(doing: &str, unit: MeterUnit, done: u64, total: u64, elapsed: Duration) -> String {
     let done = done.min(total);
     let percent = u128::from(done) * 100 / u128::from(total.max(1));
     let elapsed_ms = elapsed.as_millis().max(1);
     let bytes_per_second = u64::try_from(u128::from(done) * 1000 / elapsed_ms).unwrap_or(u64::MAX);
-    let mut text = format!("{doing}: {} of {} ({percent} %), {}/s", human(done), human(total), human(bytes_per_second));
+    let mut text = match unit {
+        MeterUnit::Bytes => {
+            format!("{doing}: {} of {} ({percent} %), {}/s", human(done), human(total), human(bytes_per_second))
+        }
+        MeterUnit::Files => format!("{doing}: {done} of {total} files ({percent} %)"),
+    };
     if done > 0 {
         let left_ms = elapsed_ms * u128::from(total - done) / u128::from(done);
         text.push_str(&format!(", {} left", duration(u64::try_from(left_ms / 1000).unwrap_or(u64::MAX))));
@@ -133,7 +169,9 @@ mod tests {
 
     #[test]
     fn a_line_tells_how_much_how_fast_and_how_long_yet() {
-        let text = line("checking", 1 << 30, 4 << 30, Duration::from_secs(10));
+        let text = line("verifying", MeterUnit::Files, 5, 20, Duration::from_secs(10));
+        assert_eq!(text, "verifying: 5 of 20 files (25 %), 30 s left");
+        let text = line("checking", MeterUnit::Bytes, 1 << 30, 4 << 30, Duration::from_secs(10));
         assert_eq!(text, "checking: 1.00 GiB of 4.00 GiB (25 %), 102.39 MiB/s, 30 s left");
     }
 

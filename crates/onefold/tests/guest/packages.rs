@@ -16,6 +16,11 @@ fn packages_their_files_and_their_history_are_those_of_dpkg() {
     assert!(one.starts_with("tool 1.0 amd64, since 2026-11-01 12:34:5"), "{one}");
     assert!(one.contains("\n  2026-11-01 12:34:56 install 1.0\n"), "{one}");
     assert!(one.contains("\n  /bin/tool\n") && one.contains("\n  /etc/tool.conf (configuration)\n"), "{one}");
+    // Only the time of its list of files tells since when this one is there.
+    let other = fixture.guest("packages --name other --history", &[]).done().out;
+    assert!(other.starts_with("other 7 amd64, since 20") && other.contains("Z (by its list of files)\n"), "{other}");
+    let history = fixture.guest("packages --json --history", &[]).done().json();
+    assert_eq!([&history["packages"][0]["since_from"], &history["packages"][1]["since_from"]], ["list", "log"]);
     let json = fixture.guest("packages --json --files --name tool", &[]).done().json();
     let files = json["packages"][0]["files"].as_array().unwrap();
     assert!(files.iter().any(|file| file["path"] == "/bin/tool" && file["digest_algorithm"] == "md5"), "{files:?}");

@@ -66,12 +66,13 @@ impl PackageList {
         package: &Package,
         events: &[PackageEvent],
     ) -> PrintResult<()> {
-        let since = self.times.get(at).copied().flatten().map(since);
+        let time = self.times.get(at).copied().flatten();
         if listing.form() == RowForm::Json {
             let mut row = PackageRow::of(of, package);
             row.files = of.arguments.files.then_some(FilesOf { database: of.database, at });
             if of.arguments.history {
-                row.since = Some(since);
+                row.since = Some(time.map(since));
+                row.since_from = Some(time.map(since_from));
                 row.history = Some(events.iter().map(event_json).collect());
             }
             return Ok(listing.json(&row)?);
@@ -81,7 +82,7 @@ impl PackageList {
             PackageState::Partial => " (not completely installed)",
             PackageState::ConfigurationOnly => " (removed; its configuration is left)",
         };
-        let since = since.map(|since| format!(", since {since}")).unwrap_or_default();
+        let since = time.map(|time| format!(", since {}{}", since(time), since_remark(time))).unwrap_or_default();
         let Package { name, version, architecture, .. } = package;
         let line = format!("{} {} {}{state}{since}", name.shown(), version.shown(), architecture.shown());
         listing.line(&format!("{}{line}", of.prefix()))?;
@@ -153,6 +154,22 @@ fn since(time: InstallationTime) -> String {
     }
 }
 
+/// Returns the source of an installation time, for programs.
+fn since_from(time: InstallationTime) -> &'static str {
+    match time {
+        InstallationTime::Logged(_) => "log",
+        InstallationTime::ListWritten(_) => "list",
+    }
+}
+
+/// Returns a remark for people about a time that is not from the log.
+fn since_remark(time: InstallationTime) -> &'static str {
+    match time {
+        InstallationTime::Logged(_) => "",
+        InstallationTime::ListWritten(_) => " (by its list of files)",
+    }
+}
+
 fn event_line(event: &PackageEvent) -> String {
     let version = |version: &Option<String>| version.as_deref().map(|version| version.shown().to_string());
     let versions = match (version(&event.version_before), version(&event.version_after)) {
@@ -184,6 +201,8 @@ struct PackageRow<'p> {
     name: &'p str,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Option<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_from: Option<Option<&'static str>>,
     state: &'static str,
     version: &'p str,
 }
@@ -199,6 +218,7 @@ impl<'p> PackageRow<'p> {
             installed_bytes: package.installed_bytes,
             name: &package.name,
             since: None,
+            since_from: None,
             state: match package.state {
                 PackageState::Installed => "installed",
                 PackageState::Partial => "partial",

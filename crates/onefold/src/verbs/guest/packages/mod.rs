@@ -33,6 +33,7 @@ pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> 
         let scene = Scene::open(image, guest, &arguments.images.open)?;
         let Some(database) = database(&scene)? else {
             ending.warn(format!("`{}` has no package database", image.path().shown()));
+            scene.look_at(ending);
             return Ok(ControlFlow::Continue(()));
         };
         let of_image = ImagePackages { image, names_image, database: database.as_ref(), arguments };

@@ -28,11 +28,8 @@ impl VerificationResult {
         talk: Talk,
         interrupt: &Interrupt,
     ) -> VerificationResult {
-        let meter = Meter::new(format!("verifying {}", of.image.path().shown()), talk.quiet, interrupt.clone());
-        let found = verify(&scene.tree, of.database, &mut |done, total| {
-            // The counts are files, not bytes, so each file is shown as one block.
-            meter.show_bytes(done.saturating_mul(4096), total.saturating_mul(4096))
-        });
+        let meter = Meter::of_files(format!("verifying {}", of.image.path().shown()), talk.quiet, interrupt.clone());
+        let found = verify(&scene.tree, of.database, &mut |done, total| meter.show_files(done, total));
         meter.finish();
         VerificationResult { found, is_interrupted: interrupt.is_asked() }
     }
