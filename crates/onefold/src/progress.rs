@@ -185,7 +185,8 @@ mod tests {
     fn a_line_survives_any_numbers() {
         for (done, total) in [(0, 0), (5, 0), (0, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX, 1)] {
             for elapsed in [Duration::ZERO, Duration::MAX] {
-                line("checking", done, total, elapsed);
+                line("checking", MeterUnit::Bytes, done, total, elapsed);
+                line("verifying", MeterUnit::Files, done, total, elapsed);
             }
         }
     }

@@ -134,6 +134,9 @@ fn an_encrypted_disk_is_named_in_place_of_its_files() {
     run("sh", &["-c", script, text(&image)]);
     let volume = &onefold("guest info --json", &[&image]).done().json()["images"][0]["volumes"][0];
     assert_eq!((&volume["state"], &volume["free_bytes"]), (&"not read".into(), &0.into()), "{volume}");
+    assert_eq!(volume["is_encrypted"], true, "{volume}");
+    let told = onefold("guest info", &[&image]).done().out;
+    assert!(told.contains("encrypted: its blocks equal those of no other disk, so it shares nothing"), "{told}");
     for verb in ["ls", "find", "packages"] {
         let told = onefold(&format!("guest {verb}"), &[&image]).failed(FAILED, "no file system on this disk");
         assert!(told.err.contains("the disk has these volumes: the whole disk (LUKS, version 2"), "{told:?}");

@@ -163,6 +163,7 @@ fn paths_are_those_of_the_guest_across_its_volumes() {
     assert_eq!(guest("df --json --partition 2", &[]).done().json()["file_systems"].as_array().unwrap().len(), 1);
 
     let twice = two_partitions(&folder, "twice.raw", &root, &root);
+    must_name_both_causes(&twice);
     let told = onefold("guest ls", &[&twice]).failed(FAILED, "there are systems on partition 1 and on partition 2");
     assert!(told.err.contains("--partition"), "{told:?}");
     assert_eq!(onefold("guest ls --partition 2", &[&twice, Path::new("/home")]).done().out, "hidden\n");
@@ -249,5 +250,23 @@ fn swap_is_certain_until_a_system_is_hibernated_in_it() {
         let volume = &onefold("guest info --json", &[&image]).done().json()["images"][0]["volumes"][0];
         assert_eq!(volume["state"], state, "{volume}");
         assert_eq!(volume["free_bytes"] == 0, state == "unsure", "{volume}");
+    }
+}
+
+/// Asserts that each volume whose blocks are not aligned is named with the cause: the first partition is moved by a
+/// sector, and is not a file system there.
+fn must_name_both_causes(image: &Path) {
+    let moved = image.with_extension("moved");
+    fs::copy(image, &moved).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&moved).unwrap();
+    for entry in [446, 446 + 16] {
+        let mut first = [0; 4];
+        file.read_exact_at(&mut first, entry + 8).unwrap();
+        file.write_all_at(&(u32::from_le_bytes(first) + 1).to_le_bytes(), entry + 8).unwrap();
+    }
+    let told = onefold("guest info", &[&moved]).out;
+    for name in ["partition 1", "partition 2"] {
+        let line = format!("  {name}: misaligned, because the volume begins within a block of 4 KiB\n");
+        assert!(told.contains(&line), "{told}");
     }
 }

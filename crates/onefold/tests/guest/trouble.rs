@@ -11,6 +11,7 @@ fn what_is_not_there_is_told_with_what_is() {
         let told = fixture.guest(verb, &["/etc/paswd"]).failed(FAILED, "/etc/paswd");
         assert!(told.err.contains("there is `/etc/passwd`"), "{verb}: {told:?}");
     }
+    assert!(fixture.guest("cat", &["/ect/passwd"]).failed(FAILED, "/ect/passwd").err.contains("there is `/etc`"));
     fixture.guest("cat", &["/etc"]).failed(FAILED, "it is a directory");
     fixture.guest("cat", &["/ring-a"]).failed(FAILED, "too many levels of symbolic links");
     fixture.guest("ls", &["/etc/passwd/x"]).failed(FAILED, "not a directory");
@@ -58,9 +59,97 @@ fn an_image_that_a_machine_uses_is_read_and_told() {
     let used = fixture.guest("df --json", &[]).done();
     assert_eq!((&used.json()["in_use"], &used.json()["file_systems"][0]["in_use"]), (&true.into(), &true.into()));
     assert!(used.err.contains("is in use"), "{used:?}");
+    must_be_marked(&fixture.image);
+    // Without a package database there is nothing else to tell.
+    let packages = fixture.guest("packages --json", &[]).done();
+    assert_eq!(packages.json()["in_use"], true, "{packages:?}");
     assert!(fixture.guest("cat", &["/etc/hostname"]).done().out == "test\n");
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
+}
+
+/// Asserts that the figures of an image in use are marked, and are not certain.
+fn must_be_marked(image: &Path) {
+    let row =
+        |verb: &str, list: &str| onefold(&format!("guest {verb} --json"), &[image]).done().json()[list][0].clone();
+    assert_eq!(row("df", "file_systems")["is_certain"], false);
+    let info = row("info", "images");
+    let volume = &info["volumes"][0];
+    assert_eq!((&volume["state"], &info["in_use"]), (&"unsure".into(), &true.into()), "{info}");
+    assert_eq!(volume["doubts"], serde_json::json!(["the image is in use"]));
+    // They count by the maps as they are.
+    assert!(volume["free_bytes"].as_u64().unwrap() > 0 && volume["counts_whole_because"].is_null(), "{volume}");
+    let text = |verb: &str| onefold(verb, &[image]).done().out;
+    assert!(text("guest df").contains("iB ?  "), "{}", text("guest df"));
+    let told = text("guest info");
+    assert!(told.contains("iB ?  ") && told.contains("mix several moments"), "{told}");
+}
+
+/// Regression: only virtual machines counted, so that a mounted image was certain.
+#[test]
+fn an_image_that_this_host_has_mounted_for_writing_is_in_use() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can mount");
+        return;
+    }
+    let Some(fixture) = Fixture::new() else { return };
+    let script = r#"set -e; cd "$0"; mkdir at
+        info() { "$onefold" guest info --json "$2" >"$1"; }
+        device=$(losetup --find --show --offset 1048576 "$image"); trap 'losetup -d "$device"' EXIT
+        info attached "$image"
+        mount -o ro "$device" at; info read-only "$image"; umount at
+        mount "$device" at; info mounted "$image"; info device "$device"
+        "$onefold" guest df "$image" >df; umount at; info unmounted "$image""#;
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "bash", "-c", script])
+        .arg(fixture.folder.path(""))
+        .env("onefold", env!("CARGO_BIN_EXE_onefold"))
+        .env("image", &fixture.image)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    for (name, is_used) in
+        [("attached", false), ("read-only", false), ("mounted", true), ("device", true), ("unmounted", false)]
+    {
+        let told: Value = serde_json::from_slice(&fs::read(fixture.folder.path(name)).unwrap()).unwrap();
+        assert_eq!(told["in_use"], is_used, "{name}: {told}");
+        assert_eq!(told["images"][0]["volumes"][0]["state"] == "certain", !is_used, "{name}: {told}");
+    }
+    assert!(fs::read_to_string(fixture.folder.path("df")).unwrap().contains("iB ?  "));
+}
+
+/// Regression: the labels of arrays lie at the end of a disk. Where that could not be read, no file of it was.
+#[test]
+fn a_disk_whose_end_cannot_be_read_shows_its_files() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can make a device");
+        return;
+    }
+    let Some(fixture) = Fixture::new() else { return };
+    let script = r#"set -e; cd "$0"; mke2fs -q -F -t ext4 -b 4096 -d tree whole 24M
+        device=$(losetup --find --show whole); trap 'losetup -d "$device"' EXIT
+        truncate -s -32K whole
+        "$onefold" guest info --json "$device" >info; "$onefold" guest info "$device" >text 2>warnings
+        "$onefold" guest ls -R "$device" >listed; "$onefold" guest cat "$device" /srv/sizes/300000 >content
+        "$onefold" guest tar "$device" / | tar -tf - >archived"#;
+    let output = Command::new("bash")
+        .args(["-c", script])
+        .arg(fixture.folder.path(""))
+        .env("onefold", env!("CARGO_BIN_EXE_onefold"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let read = |name: &str| fs::read(fixture.folder.path(name)).unwrap();
+    assert_eq!(read("content"), fs::read(fixture.tree.join("srv/sizes/300000")).unwrap());
+    for name in ["listed", "archived"] {
+        assert!(String::from_utf8_lossy(&read(name)).contains("hostname"), "{name}");
+    }
+    let info: Value = serde_json::from_slice(&read("info")).unwrap();
+    let volume = &info["images"][0]["volumes"][0];
+    assert_eq!((&volume["state"], &volume["free_bytes"]), (&"unsure".into(), &0.into()), "{volume}");
+    let why = "the disk cannot read the places where another kind of volume has its header";
+    let told = [read("text"), read("warnings")].map(|text| String::from_utf8(text).unwrap());
+    assert!(told.iter().all(|text| text.contains(why)), "{told:?}");
 }
 
 /// Files in a subvolume of Btrfs have another device in `stat` than in the kernel's list of locks.
@@ -121,6 +210,28 @@ fn a_damaged_guest_is_read_as_far_as_it_goes() {
         assert_eq!(info.json()["images"][0]["free_bytes"], 0, "{length}");
         fixture.guest("ls", &[]).failed_somehow();
     }
+}
+
+/// Blocks that the bitmaps call free, and that a file has.
+#[test]
+fn differences_between_files_and_bitmaps_are_counted_and_told() {
+    let Some(fixture) = Fixture::new() else { return };
+    let info = |form: &str| fixture.guest(form, &[]);
+    let differences = || info("info --json").json()["images"][0]["volumes"][0]["differences"].clone();
+    let none = serde_json::json!({ "before_recovery_bytes": 0, "reached_bytes": 0, "between_copies_bytes": 0 });
+    assert_eq!(differences(), none);
+    assert!(!info("info").done().out.contains("counted as allocated because"));
+    let blocks = fixture.blocks("/srv/sizes/300000");
+    let image = format!("{}?offset={PARTITION_BYTES}", text(&fixture.image));
+    run("debugfs", &["-w", "-R", &format!("freeb {} 3", blocks[10]), &image]);
+    assert_eq!(differences()["reached_bytes"], 3 * BLOCK_BYTES);
+    let told = info("info").out;
+    let line =
+        "partition 1: 12.00 KiB counted as allocated because files reach them, though the bitmaps call them free";
+    assert!(told.contains(line), "{told}");
+    // None of them is free.
+    let who = fixture.guest("who --json", &[&(PARTITION_BYTES + blocks[10] * BLOCK_BYTES).to_string()]).json();
+    assert_eq!(who["owners"][0]["is_free"], false, "{who}");
 }
 
 /// Names of files, links, packages, labels and images are all somebody else's.

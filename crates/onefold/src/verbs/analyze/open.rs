@@ -92,7 +92,7 @@ fn open(found: &FoundFile, how: &OpeningOptions) -> Result<WatchedDisk, DiskErro
         .open()
         .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;
     let before = FileState::of(file.metadata());
-    let has_writer = in_use::has_writer(&file);
+    let has_writer = in_use::is_in_use(&file);
     // A conversion shows no progress of its own: that of the analysis goes on.
     let meter = Meter::new("converting", true, how.interrupt.clone());
     let disk = onefold_disk::open(file, how.format, &how.backing_from, &meter.on_progress())?.disk;

@@ -25,9 +25,10 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
     many::each(arguments, talk, &mut ending, |image, guest, ending| {
         let before = rows.len();
         let volumes = many::volumes(guest, &arguments.open)?;
+        let is_in_use = image.is_in_use();
         for (at, volume) in &volumes {
             let Some(system) = volume.file_system() else { continue };
-            let full = UsageRow::of(system.facts(), guest.whole_because(*at).is_none());
+            let full = UsageRow::of(system.facts(), !is_in_use && guest.whole_because(*at).is_none());
             table.row(full.cells(image, volume));
             rows.push(full.json(image, volume));
         }
@@ -46,7 +47,7 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
 struct UsageRow<'f> {
     facts: &'f FileSystemFacts,
     used_bytes: u64,
-    /// Whether the figures are up to date.
+    /// Whether the figures are up to date, and of one moment.
     is_certain: bool,
 }
 

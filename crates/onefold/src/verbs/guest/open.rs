@@ -63,7 +63,7 @@ impl GuestImage {
         };
         let cannot = || format!("cannot open the image `{}`", file.path.shown());
         let open = file.open().map_err(|error| Failure::of_io(cannot(), &error))?;
-        let watch = Watch { state: FileState::of(open.metadata()), has_writer: in_use::has_writer(&open) };
+        let watch = Watch { state: FileState::of(open.metadata()), has_writer: in_use::is_in_use(&open) };
         let interrupt = conversions.interrupt(&open, arguments);
         let meter = Meter::new(format!("converting {}", file.path.shown()), talk.quiet, interrupt.clone());
         let opened = open_disk(open, arguments, &meter);
@@ -87,7 +87,8 @@ impl GuestImage {
         self.interrupt.is_asked()
     }
 
-    /// Returns whether a machine uses the image: QEMU may write to it, or it has changed since it was opened.
+    /// Returns whether a machine or this host uses the image: one of them may write to it, or it has changed since it
+    /// was opened.
     pub(super) fn is_in_use(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| {
             let has_changed = |metadata| FileState::of(&metadata) != watch.state;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use onefold_block::{BLOCK_BYTES, zero};
 use onefold_disk::Disk;
 use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::AllocationDifferences;
 use onefold_guest::guest::{DiskRun, DiskUse, Guest, GuestVolume};
 use onefold_guest::volume::DiskRange;
 use serde_json::{Map, Value, json};
@@ -32,6 +33,8 @@ pub(super) struct VolumeFigures {
     misaligned_because: Option<&'static str>,
     /// Bytes of free blocks that are not zero, if they were searched for.
     stale_bytes: Option<u64>,
+    /// Differences between the sources of its allocation map, if it has one.
+    differences: Option<AllocationDifferences>,
 }
 
 impl Figures {
@@ -46,6 +49,9 @@ impl Figures {
         let volumes = guest.volumes().iter().map(start).collect();
         let mut figures = Figures { volumes, gaps_bytes: 0, has_stale: stale };
         guest.each_run(&mut |run| figures.add(guest.disk(), &run))?;
+        for (figures, volume) in figures.volumes.iter_mut().zip(guest.volumes()) {
+            figures.differences = volume.file_system().and_then(|system| system.allocation_differences());
+        }
         Ok(figures)
     }
 
@@ -77,11 +83,16 @@ impl Figures {
         self.has_stale.then(|| self.volumes.iter().filter_map(|volume| volume.stale_bytes).sum())
     }
 
-    /// Adds the lines about the whole disk.
-    pub(super) fn text(&self, text: &mut String) {
+    /// Adds the lines about the whole disk. `names` are those of all volumes of the guest.
+    pub(super) fn text(&self, text: &mut String, names: impl Iterator<Item = String>) {
         // Writing into a string does not fail.
-        if let Some(why) = self.volumes.iter().find_map(|volume| volume.misaligned_because) {
-            let _ = writeln!(text, "  misaligned: {why}");
+        for (volume, name) in self.volumes.iter().zip(names) {
+            if let Some(why) = volume.misaligned_because {
+                let _ = writeln!(text, "  {name}: misaligned, because {why}");
+            }
+            for (bytes, what) in volume.differences.iter().flat_map(named) {
+                let _ = writeln!(text, "  {name}: {} counted as allocated because {what}", human(bytes));
+            }
         }
         if let Some(stale) = self.stale_bytes() {
             let _ = writeln!(
@@ -116,9 +127,25 @@ impl VolumeFigures {
             "misaligned_bytes": self.misaligned_bytes,
             "misaligned_because": self.misaligned_because,
             "stale_bytes": self.stale_bytes,
+            "differences": self.differences.map(|differences| json!({
+                "before_recovery_bytes": differences.before_recovery_bytes,
+                "reached_bytes": differences.reached_bytes,
+                "between_copies_bytes": differences.between_copies_bytes,
+            })),
         });
         members.as_object().cloned().unwrap_or_default()
     }
+}
+
+/// Returns the differences that are there, with their causes.
+fn named(differences: &AllocationDifferences) -> impl Iterator<Item = (u64, &'static str)> {
+    let AllocationDifferences { before_recovery_bytes, reached_bytes, between_copies_bytes } = *differences;
+    let named = [
+        (before_recovery_bytes, "the bitmaps had them in use before recovery"),
+        (reached_bytes, "files reach them, though the bitmaps call them free"),
+        (between_copies_bytes, "one copy of the table has them in use"),
+    ];
+    named.into_iter().filter(|(bytes, _)| *bytes > 0)
 }
 
 /// Returns why the blocks of a volume are not aligned to 4 KiB blocks of the disk; `None` if they are.

@@ -13,7 +13,7 @@ use onefold_guest::guest::{Group, Guest, GuestVolume};
 use onefold_guest::lvm::{LogicalMapping, LogicalVolume, VolumeGroup};
 use serde_json::{Map, Value, json};
 
-use super::describe::{content, origin};
+use super::describe::{content, origin, path_members};
 use super::ending::Ending;
 use super::many;
 use super::open::GuestImage;
@@ -34,7 +34,8 @@ pub(super) fn run(arguments: &GuestInfoArgs, talk: Talk) -> Outcome<Report> {
         let cannot = || format!("cannot read the allocation maps of `{}`", image.path().shown());
         let figures = Figures::of(guest, arguments.stale).map_err(|error| Failure::of_guest(cannot(), &error))?;
         let systems = Systems::of(guest, ending);
-        let info = ImageInfo { image, guest, volumes, figures, systems };
+        let is_in_use = image.is_in_use();
+        let info = ImageInfo { image, guest, volumes, figures, systems, is_in_use };
         texts.push(info.text());
         images.push(Value::Object(info.json()));
         ending.look_at(image, guest, 0..guest.volumes().len());
@@ -53,6 +54,8 @@ struct ImageInfo<'i, 'g, 'a> {
     volumes: Vec<(usize, &'g GuestVolume<'a>)>,
     figures: Figures,
     systems: Systems,
+    /// Whether the image may have changed meanwhile, so that its figures are of several moments.
+    is_in_use: bool,
 }
 
 impl ImageInfo<'_, '_, '_> {
@@ -68,11 +71,15 @@ impl ImageInfo<'_, '_, '_> {
             let _ = writeln!(text, "  {problem}");
         }
         let _ = writeln!(text, "{}", self.table());
-        let whole_because = |at: &usize| self.guest.whole_because(*at);
-        self.volumes.iter().for_each(|(at, volume)| text.push_str(&details(volume, whole_because(at))));
+        for (at, volume) in &self.volumes {
+            text.push_str(&details(volume, self.guest.whole_because(*at)));
+        }
+        if self.is_in_use {
+            text.push_str("  the image is in use: figures with a question mark mix several moments\n");
+        }
         self.guest.groups().iter().for_each(|group| text.push_str(&group_lines(group)));
         self.systems.text(&mut text);
-        self.figures.text(&mut text);
+        self.figures.text(&mut text, self.guest.volumes().iter().map(|volume| origin(&volume.volume.origin)));
         text.trim_end().to_owned()
     }
 
@@ -85,21 +92,42 @@ impl ImageInfo<'_, '_, '_> {
                 origin(&volume.volume.origin),
                 volume.volume.ranges.first().map_or(0, |range| range.start_bytes).to_string(),
                 human(volume.volume.size_bytes()),
-                content(&volume.content),
-                human(figures.allocated_bytes),
-                human(figures.free_bytes),
-                human(figures.misaligned_bytes),
-                state_name(self.guest, *at, volume).to_owned(),
+                holds(&volume.content),
+                self.marked(figures.allocated_bytes),
+                self.marked(figures.free_bytes),
+                self.marked(figures.misaligned_bytes),
+                self.state_name(*at, volume).to_owned(),
             ]);
         }
         headings
+    }
+
+    /// Returns a number of bytes for people, with a mark if it may mix several moments.
+    fn marked(&self, bytes: u64) -> String {
+        let mark = if self.is_in_use { " ?" } else { "" };
+        format!("{}{mark}", human(bytes))
+    }
+
+    /// Returns how far the maps of a volume can be trusted. `at` is its index in the guest.
+    fn state_name(&self, at: usize, volume: &GuestVolume<'_>) -> &'static str {
+        let is_certain = !self.is_in_use && self.guest.whole_because(at).is_none();
+        match &volume.content {
+            VolumeContent::PhysicalVolume(physical) if !physical.damage.is_empty() => "unsure",
+            VolumeContent::FileSystem(_) | VolumeContent::Swap(_) | VolumeContent::PhysicalVolume(_) if is_certain => {
+                "certain"
+            }
+            VolumeContent::FileSystem(_) | VolumeContent::Swap(_) | VolumeContent::PhysicalVolume(_) => "unsure",
+            VolumeContent::NotRead(_) => "not read",
+            VolumeContent::Unknown => "unknown",
+            VolumeContent::Failed(_) => "failed",
+        }
     }
 
     fn json(&self) -> Map<String, Value> {
         let table = self.guest.table();
         let problems: Vec<String> = table.iter().flat_map(|table| &table.problems).map(ToString::to_string).collect();
         let volumes = self.volumes.iter().map(|(at, volume)| {
-            let mut members = volume_json(volume, state_name(self.guest, *at, volume));
+            let mut members = volume_json(volume, self.state_name(*at, volume), self.is_in_use);
             members.insert("counts_whole_because".to_owned(), self.guest.whole_because(*at).into());
             members.extend(self.figures.of_volume(*at).json());
             Value::Object(members)
@@ -114,7 +142,7 @@ impl ImageInfo<'_, '_, '_> {
             "volumes": volumes.collect::<Vec<Value>>(),
             "groups": self.guest.groups().iter().map(group_json).collect::<Vec<Value>>(),
             "systems": self.systems.json(),
-            "in_use": self.image.is_in_use(),
+            "in_use": self.is_in_use,
         });
         let mut members = members.as_object().cloned().unwrap_or_default();
         members.extend(self.figures.json());
@@ -122,19 +150,16 @@ impl ImageInfo<'_, '_, '_> {
     }
 }
 
-/// Returns how far the maps of a volume can be trusted. `at` is its index in the guest.
-fn state_name(guest: &Guest<'_>, at: usize, volume: &GuestVolume<'_>) -> &'static str {
-    let is_certain = guest.whole_because(at).is_none();
-    match &volume.content {
-        VolumeContent::PhysicalVolume(physical) if !physical.damage.is_empty() => "unsure",
-        VolumeContent::FileSystem(_) | VolumeContent::Swap(_) | VolumeContent::PhysicalVolume(_) if is_certain => {
-            "certain"
-        }
-        VolumeContent::FileSystem(_) | VolumeContent::Swap(_) | VolumeContent::PhysicalVolume(_) => "unsure",
-        VolumeContent::NotRead(_) => "not read",
-        VolumeContent::Unknown => "unknown",
-        VolumeContent::Failed(_) => "failed",
+/// Returns the content of a volume for the table. Another line has the reason of a failure.
+fn holds(found: &VolumeContent<'_>) -> String {
+    match found {
+        VolumeContent::Failed(_) => "something that cannot be read".to_owned(),
+        found => content(found),
     }
+}
+
+fn is_encrypted(content: &VolumeContent<'_>) -> bool {
+    matches!(content, VolumeContent::NotRead(found) if found.is_encrypted)
 }
 
 /// Returns further lines about a volume: from its table and its file system, and why it counts as a whole.
@@ -151,6 +176,9 @@ fn details(volume: &GuestVolume<'_>, whole_because: Option<String>) -> String {
         let label = if facts.label.is_empty() { String::new() } else { format!(", label `{}`", facts.label.shown()) };
         lines.push(format!("UUID {}{label}, blocks of {} bytes", facts.uuid.shown(), facts.block_bytes));
         lines.push(format!("features: {}", facts.features.join(" ").shown()));
+    }
+    if is_encrypted(&volume.content) {
+        lines.push("encrypted: its blocks equal those of no other disk, so it shares nothing".to_owned());
     }
     if let Some(why) = whole_because {
         lines.push(format!("counts as allocated whole: {}", why.shown()));
@@ -190,12 +218,13 @@ fn group_json(group: &Group) -> Value {
     json!({ "name": name, "uuid": uuid, "doubts": doubts, "unsure": unsure, "volumes": volumes })
 }
 
-fn volume_json(volume: &GuestVolume<'_>, state: &str) -> Map<String, Value> {
+fn volume_json(volume: &GuestVolume<'_>, state: &str, is_in_use: bool) -> Map<String, Value> {
     let facts = volume.file_system().map(|system| system.facts());
-    let doubts: Vec<String> = match volume.file_system().map(|system| system.state()) {
+    let mut doubts: Vec<String> = match volume.file_system().map(|system| system.state()) {
         Some(State::Unsure(doubts)) => doubts.iter().map(ToString::to_string).collect(),
         _ => Vec::new(),
     };
+    doubts.extend(is_in_use.then(|| "the image is in use".to_owned()));
     let partition = volume.partition.as_ref();
     let ranges = |range: &onefold_guest::volume::DiskRange| json!([range.start_bytes, range.length_bytes]);
     let members = json!({
@@ -207,10 +236,13 @@ fn volume_json(volume: &GuestVolume<'_>, state: &str) -> Map<String, Value> {
         "holds": content(&volume.content),
         "state": state,
         "doubts": doubts,
-        "label": facts.map(|facts| String::from_utf8_lossy(&facts.label).into_owned()),
+        "is_encrypted": is_encrypted(&volume.content),
+        "label": null,
         "uuid": facts.map(|facts| facts.uuid.as_str()),
         "block_bytes": facts.map(|facts| facts.block_bytes),
         "features": facts.map(|facts| &facts.features),
     });
-    members.as_object().cloned().unwrap_or_default()
+    let mut members = members.as_object().cloned().unwrap_or_default();
+    members.extend(facts.map(|facts| path_members("label", &facts.label)).unwrap_or_default());
+    members
 }

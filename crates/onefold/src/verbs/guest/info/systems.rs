@@ -7,7 +7,7 @@ use onefold_guest::guest::Guest;
 use onefold_guest::machine::{Kernel, Machine, MachineKind, machines};
 use serde_json::{Value, json};
 
-use crate::verbs::guest::describe::path_members;
+use crate::verbs::guest::describe::{hex, path_members};
 use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::scene::Readable;
 
@@ -100,16 +100,26 @@ impl SystemReport {
             members.insert("volume".to_owned(), volume.as_str().into());
             Value::Object(members)
         };
-        let missing = |(path, source): &(Vec<u8>, Vec<u8>)| json!({ "path": lossy(path), "source": lossy(source) });
-        json!({
+        let missing = |(path, source): &(Vec<u8>, Vec<u8>)| {
+            let mut members = path_members("path", path);
+            members.extend(path_members("source", source));
+            Value::Object(members)
+        };
+        let members = json!({
             "kind": self.kind,
             "name": self.name,
-            "host_name": self.host_name.as_ref().map(lossy),
+            "host_name": null,
             "architecture": self.architecture,
             "kernels": self.kernels.iter().map(lossy).collect::<Vec<_>>(),
             "mounts": self.mounts.iter().map(mount).collect::<Vec<_>>(),
             "missing": self.missing.iter().map(missing).collect::<Vec<_>>(),
             "problems": self.problems,
-        })
+        });
+        let mut members = members.as_object().cloned().unwrap_or_default();
+        members.extend(self.host_name.iter().flat_map(|name| path_members("host_name", name)));
+        if self.kernels.iter().any(|kernel| std::str::from_utf8(kernel).is_err()) {
+            members.insert("kernels_hex".to_owned(), self.kernels.iter().map(|kernel| hex(kernel)).collect());
+        }
+        Value::Object(members)
     }
 }
