@@ -2,6 +2,48 @@
 
 use crate::*;
 
+/// Regression: one place past the end of the disk, and no place was answered.
+#[test]
+fn places_on_the_disk_are_answered_beside_those_that_are_not() {
+    let Some(fixture) = Fixture::new() else { return };
+    let told = fixture.guest("who", &["1", "100M", "2M", "1G"]).failed(FAILED, "cannot find byte 104857600");
+    assert!(
+        told.err.contains("cannot find byte 1073741824") && told.err.contains("is 33554432 bytes long"),
+        "{told:?}"
+    );
+    assert!(told.out.starts_with("1: in no volume\n2097152: partition 1, "), "{told:?}");
+    let json = fixture.guest("who --json", &["1", "100M"]).json();
+    assert_eq!((json["owners"].as_array().unwrap().len(), json["failures"].as_array().unwrap().len()), (1, 1));
+}
+
+#[test]
+fn texts_that_are_not_utf8_have_their_bytes_in_a_document() {
+    let Some(fixture) = Fixture::with(|tree| {
+        fs::write(tree.join("etc/os-release"), "PRETTY_NAME=\"Test OS\"\n").unwrap();
+        fs::write(tree.join("etc/hostname"), b"h\xff\n").unwrap();
+        fs::write(tree.join("etc/fstab"), b"LABEL=root / ext4\nLABEL=no\xfe /srv/\xfd ext4\n").unwrap();
+        fs::create_dir(tree.join("boot")).unwrap();
+        fs::write(tree.join("boot").join(OsStr::from_bytes(b"vmlinuz-6\xfc")), "").unwrap();
+    }) else {
+        return;
+    };
+    let label = OsStr::from_bytes(b"set_super_value volume_name l\xff");
+    let image = format!("{}?offset={PARTITION_BYTES}", text(&fixture.image));
+    assert!(Command::new("debugfs").args(["-w", "-R"]).arg(label).arg(image).status().unwrap().success());
+    let info = fixture.guest("info --json", &[]).json()["images"][0].clone();
+    let (volume, system) = (&info["volumes"][0], &info["systems"][0]);
+    assert_eq!((&volume["label"], &volume["label_hex"]), (&"l\u{fffd}".into(), &"6cff".into()), "{info}");
+    assert_eq!(
+        (&system["host_name_hex"], &system["kernels_hex"]),
+        (&"68ff".into(), &serde_json::json!(["36fc"])),
+        "{info}"
+    );
+    let missing = &system["missing"][0];
+    assert_eq!((&missing["path_hex"], &missing["source_hex"]), (&"2f7372762ffd".into(), &"4c4142454c3d6e6ffe".into()));
+    let plain = Fixture::new().unwrap().guest("info --json", &[]).done().json()["images"][0].clone();
+    assert_eq!((&plain["volumes"][0]["label"], plain["volumes"][0].get("label_hex")), (&"system".into(), None));
+}
+
 #[test]
 fn map_and_who_agree_with_debugfs() {
     let Some(fixture) = Fixture::new() else { return };

@@ -22,20 +22,21 @@ const NAMES_MAX: usize = 20;
 pub(super) fn run(arguments: &GuestWhoArgs, talk: Talk) -> Outcome<Report> {
     let image = open::one(&arguments.image, talk)?;
     let size_bytes = image.disk.size_bytes();
-    if let Some(place) = arguments.places.iter().find(|place| place.0 >= size_bytes) {
+    let (places, outside): (Vec<u64>, Vec<u64>) =
+        arguments.places.iter().map(|place| place.0).partition(|place| *place < size_bytes);
+    let mut ending = Ending::default();
+    for place in outside {
         let why = format!("`{}` is {size_bytes} bytes long", image.path().shown());
-        return Err(Failure::new(format!("cannot find byte {} on the disk", place.0)).because_of(why));
+        ending.failed(Failure::new(format!("cannot find byte {place} on the disk")).because_of(why));
     }
     image.with_guest(&arguments.image.open, |guest| {
-        let places: Vec<u64> = arguments.places.iter().map(|place| place.0).collect();
         let cannot = || "cannot find the owners of these bytes";
         let owners = guest.owners(&places).map_err(|error| Failure::of_guest(cannot(), &error))?;
-        tell(&image, guest, &owners)
+        tell(&image, guest, &owners, ending)
     })
 }
 
-fn tell(image: &GuestImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Report> {
-    let mut ending = Ending::default();
+fn tell(image: &GuestImage, guest: &Guest<'_>, owners: &[Owner], mut ending: Ending) -> Outcome<Report> {
     let volumes: BTreeSet<usize> = owners.iter().filter_map(|owner| Some(owner.volume?.0)).collect();
     let mut names = BTreeMap::new();
     for at in &volumes {
