@@ -283,7 +283,7 @@ run_test-images() {
         [[ ! -f $image ]] || images+=("$image")
     done < <(bench/corpus/corpus.sh path "${names[@]}")
     cargo test --locked --workspace --lib --no-run
-    ONEFOLD_SEED=$seed ONEFOLD_IMAGE_TIMES=${ONEFOLD_IMAGE_TIMES:-$(whole_or_round 200 20)} logged "${small[@]}"
+    ONEFOLD_SEED=$seed ONEFOLD_IMAGE_TIMES=${ONEFOLD_IMAGE_TIMES:-$(whole_or_round 20 2)} logged "${small[@]}"
     [[ -z ${ONEFOLD_NO_BOOT-} ]] || boot=(--no-boot)
     logged python3 tests/images/trial.py --parts disks --images "${images[@]}" "${boot[@]}" --folder "$target" \
         --seed "$seed"

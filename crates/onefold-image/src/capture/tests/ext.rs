@@ -119,22 +119,23 @@ fn by_map(manifest: &Manifest) -> bool {
 #[test]
 fn clean_file_systems_outlive_a_target_full_of_noise() {
     let Some(images) = Images::new() else { return };
-    for (seed, options) in (0..12).zip(MADE.into_iter().cycle()) {
+    let seeds = seeds(84);
+    for ((at, seed), options) in (0..).zip(seeds.clone()).zip(MADE.into_iter().cycle()) {
         let random = SeededRandom::new(seed);
         let _ = fs::remove_dir_all(images.path("files"));
         images.files("files", &random, 60);
         images.script(MAKE, &["image", options, "files", "24"]);
         let file_system = images.read("image");
-        let start = [63, 2048, 101][usize::try_from(seed % 3).unwrap()];
+        let start = [63, 2048, 101][at % 3];
         let disk = partitioned(&file_system, start, &random);
-        let bench = Bench::new(if seed % 4 == 3 { FIXED } else { FILES });
+        let bench = Bench::new(if at % 4 == 3 { FIXED } else { FILES });
         let manifest = bench.capture("web", &disk);
         assert!(by_map(&manifest), "{options}: {:?}", manifest.volumes);
         assert!(manifest.totals.free_bytes > 4 << 20, "{options}");
         let installed = partition_installed(&bench, &manifest, &disk, start, file_system.len());
         fs::write(images.path("installed"), installed).unwrap();
         images.script(CHECK, &["installed", "files"]);
-        if seed < 2 {
+        if at < 2 {
             let bench = Bench { scope: Scope::All, ..bench };
             let all = bench.capture("all", &disk);
             assert_eq!(all.totals.free_bytes, 0);
@@ -143,14 +144,16 @@ fn clean_file_systems_outlive_a_target_full_of_noise() {
             bench.assert_installed(&all, &disk.bytes);
         }
     }
+    tell(seeds.end - seeds.start, "clean file systems");
 }
 
 /// A journal that must be replayed: two blocks of a file, and the noise of the free blocks around them.
 #[test]
 fn a_file_system_that_was_not_unmounted_recovers_as_it_would_have() {
     let Some(images) = Images::new() else { return };
+    let seeds = seeds(16);
     for (seed, make) in
-        (0..4).zip(["-b 1024 -O ^metadata_csum,^64bit", "-b 4096 -O metadata_csum,64bit"].into_iter().cycle())
+        seeds.clone().zip(["-b 1024 -O ^metadata_csum,^64bit", "-b 4096 -O metadata_csum,64bit"].into_iter().cycle())
     {
         let random = SeededRandom::new(seed);
         let _ = fs::remove_dir_all(images.path("files"));
@@ -174,6 +177,7 @@ fn a_file_system_that_was_not_unmounted_recovers_as_it_would_have() {
         images.script("e2fsck -fy installed >&2 || [ $? = 1 ]", &[]);
         images.script(CHECK, &["installed", "expected"]);
     }
+    tell(seeds.end - seeds.start, "file systems with a journal");
 }
 
 /// Noise in the log of a clean journal, and in inodes that were never used.

@@ -7,6 +7,7 @@ mod random;
 mod retired;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +28,19 @@ use crate::testing::{MemoryDisk, assert_regions, install};
 
 const FILES: UnitKind = UnitKind::Files { unit_bytes: 128 << 10 };
 const FIXED: UnitKind = UnitKind::Fixed { unit_bytes: 32 << 10 };
+
+/// Returns the seeds of a test that tries `count` of them by default. `ONEFOLD_IMAGE_TIMES` tries so many times as many,
+/// beginning with `ONEFOLD_SEED`.
+fn seeds(count: u64) -> Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let first = number("ONEFOLD_SEED").unwrap_or(0);
+    first..first + count * number("ONEFOLD_IMAGE_TIMES").unwrap_or(1)
+}
+
+/// Reports on stderr, past the test harness, how much was tried. `make test-images` adds it up.
+fn tell(count: u64, what: &str) {
+    let _ = writeln!(std::io::stderr(), "{count} {what} captured and installed over noise");
+}
 
 /// An archive in memory.
 struct Bench {

@@ -40,7 +40,8 @@ fn disk(random: &SeededRandom, size: usize) -> MemoryDisk {
 #[test]
 fn raw_disks_return_whole_with_every_kind_of_unit() {
     let kinds = [FILES, FIXED, UnitKind::Fixed { unit_bytes: 4096 }, UnitKind::Files { unit_bytes: 1 << 20 }];
-    for (seed, units) in (0..8).zip(kinds.into_iter().cycle()) {
+    let seeds = seeds(8);
+    for (seed, units) in seeds.clone().zip(kinds.into_iter().cycle()) {
         let bench = Bench::with_regions(units, SMALL_REGION_BYTES);
         let random = SeededRandom::new(seed);
         let size = usize::try_from(3_000_000 + random.below(6_000_000)).unwrap();
@@ -63,6 +64,7 @@ fn raw_disks_return_whole_with_every_kind_of_unit() {
             disk = MemoryDisk::new(disk.bytes);
         }
     }
+    tell(seeds.end - seeds.start, "raw disks");
 }
 
 #[test]
@@ -108,7 +110,8 @@ fn ranges(random: &SeededRandom, gap: u64, length: u64, end: u64) -> Vec<Range<u
 /// other bytes stay unchanged, whatever files claim.
 #[test]
 fn exactly_what_is_taken_returns() {
-    for seed in 0..12 {
+    let seeds = seeds(12);
+    for seed in seeds.clone() {
         let units = [FILES, FIXED, UnitKind::Files { unit_bytes: 8192 }][usize::try_from(seed % 3).unwrap()];
         let bench = Bench::with_regions(units, SMALL_REGION_BYTES);
         let random = SeededRandom::new(seed);
@@ -139,6 +142,7 @@ fn exactly_what_is_taken_returns() {
             assert!(installed[start..end] == disk.bytes[start..end], "{run:?} of seed {seed}");
         }
     }
+    tell(seeds.end - seeds.start, "planned disks");
 }
 
 /// Captures some runs of a disk whose files have these extents.
