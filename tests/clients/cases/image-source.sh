@@ -71,8 +71,8 @@ rm "$dir/archive#web"
 refused 1 'there is no file' onefold guest cat "$archive#wbe" /etc/hostname
 refused 1 'no image `wbe` in the archive' onefold guest cat "$archive#wbe" /etc/hostname
 refused 1 'hint: there is `web`' onefold guest cat "$archive#wbe" /etc/hostname
-refused 1 'newest version of that name is web@2' onefold pool import "$pool" "$archive#web@3"
-refused 1 'there is no archive' onefold guest ls "$dir/none#web"
+refused 1 'newest version of that name is web@2' onefold pool import "$pool" "$archive#web@3" --to third.raw
+refused 1 'hint: check the path' onefold guest ls "$dir/none#web"
 refused 1 'archive#NAME' onefold guest ls "$archive"
 
 # An ordinary user reads an archive of that user, and no other.

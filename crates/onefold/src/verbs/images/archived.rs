@@ -1,6 +1,7 @@
 //! Archived images as disks to read: `ARCHIVE#IMAGE`, or all images of a named archive.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -103,7 +104,10 @@ pub(in crate::verbs) fn image_name(path: &Path) -> Option<ImageRef> {
 }
 
 fn open(folder: &Path, path: &Path, image: &ImageRef) -> Outcome<ArchivedImage> {
-    let archive = archive::open(folder)?;
+    let archive = archive::open(folder).map_err(|failure| match fs::metadata(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => failure.hint("check the path of the file or the archive"),
+        _ => failure,
+    })?;
     let (_, manifest) = image::find_manifest(&archive, folder, image)?;
     Ok(ArchivedImage::new(folder, path.to_owned(), &archive, manifest))
 }
@@ -197,6 +201,7 @@ mod tests {
         let failure = named(&path, &missing()).unwrap().unwrap_err();
         assert!(failure.error.contains("no file"), "{failure}");
         assert!(failure.causes[0].contains("none`: cannot open the archive"), "{failure}");
+        assert!(failure.hint.as_ref().is_some_and(|hint| hint.contains("check the path")), "{failure}");
         let failure = named(&folder.path().join("none#a b"), &missing()).unwrap().unwrap_err();
         assert!(failure.causes[0].contains("`a b` is no image's name"), "{failure}");
         assert!(named(&path, &io::Error::from(ErrorKind::PermissionDenied)).is_none());
