@@ -4,8 +4,8 @@ use super::{Guest, GuestVolume};
 use crate::error::GuestError;
 use crate::volume::DiskRange;
 
-/// Maximum number of ranges. Those beyond count as read.
-const RANGES_MAX: usize = 1 << 20;
+/// Maximum number of ranges before they are joined, enough for a volume of 16 TiB. Those beyond count as read.
+const RANGES_MAX: usize = 1 << 17;
 
 impl Guest<'_> {
     /// Returns the places of all certain volumes that nothing reads, as [`crate::filesystem::FileSystem::each_unread`]

@@ -203,10 +203,10 @@ fn places_that_nothing_reads_become_zeros_unless_the_capture_is_exact() {
             zeroed.bytes[place.clone()].fill(0);
         }
         let unread_bytes = places.iter().map(|place| place.len() as u64).sum::<u64>();
-        // A journal has at least 1024 blocks, and each mebibyte of such a disk has some hundred inodes.
+        // A journal has at least 1024 blocks, and such a small disk has blocks of 1 KiB unless others are asked for.
         let least = match options.contains("ext2") {
             true => 0,
-            false => 1023 * if options.contains("-b 1024") { 1024 } else { 2048 },
+            false => 1023 * if options.contains("-b 2048") { 2048 } else { 1024 },
         };
         assert!(unread_bytes >= least && (unread_bytes > 0) == (least > 0), "{options}: {unread_bytes}");
         let check = |disk: &[u8]| {
