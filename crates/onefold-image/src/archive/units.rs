@@ -203,7 +203,7 @@ impl Archive {
             if confirm {
                 let mut confirmed = Vec::new();
                 for place in places {
-                    confirmed.extend(self.confirmed(name, place)?.map(|_| place));
+                    confirmed.extend(self.confirmed(name, place)?.map(place_of));
                 }
                 places = confirmed;
             }
@@ -242,14 +242,18 @@ impl Archive {
             });
             for (place, job) in group {
                 let unit = unit_in(&bytes, group[0].0.offset, *place);
-                let wanted = wanted[job.index].plain_bytes;
+                let WantedUnit { name, plain_bytes: wanted } = wanted[job.index];
                 let unit = unit.filter(|(header, _)| wanted.is_none_or(|wanted| wanted == header.plain_bytes));
                 let accepted = match unit {
                     Some((header, stored)) => accept(job.index, header, stored)?,
                     None => false,
                 };
                 if !accepted {
-                    rejected.push(Job { index: job.index, places: job.places.clone() });
+                    let mut places = job.places.clone();
+                    // The index may have another length than the pack.
+                    let stored = self.confirmed(name, *place)?.map(place_of);
+                    places.extend(stored.filter(|stored| stored != place));
+                    rejected.push(Job { index: job.index, places });
                 }
             }
         }
@@ -307,6 +311,12 @@ impl Archive {
         let unread = unknown.iter().find_map(|pack| self.table(*pack).err().filter(is_unread));
         Ok(unread.unwrap_or(ArchiveError::Lost { unit }))
     }
+}
+
+/// Returns the place of a unit.
+fn place_of(stored: StoredUnit) -> Place {
+    let StoredUnit { pack, offset, stored_bytes, .. } = stored;
+    Place { pack, offset, stored_bytes }
 }
 
 /// Returns a decompressor.

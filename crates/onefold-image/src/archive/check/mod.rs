@@ -347,9 +347,11 @@ impl Check<'_> {
             let name = Folder::Segments.object(part.segment);
             match read_segment(self.archive.store(), self.archive.descriptor().archive, part) {
                 Ok(segment) => {
-                    let places = segment.entries.iter();
-                    let places = places.map(|entry| (segment.packs[entry.pack as usize], entry.offset, entry.prefix));
-                    let places: HashSet<(ObjectId, u32, u64)> = places.collect();
+                    let places = segment.entries.iter().map(|entry| {
+                        let pack = segment.packs[entry.pack as usize];
+                        (pack, entry.offset, entry.prefix, entry.stored_bytes)
+                    });
+                    let places: HashSet<(ObjectId, u32, u64, u32)> = places.collect();
                     let live = part.packs.iter().filter(|pack| self.state.is_live(**pack));
                     for pack in &live.copied().collect::<Vec<ObjectId>>() {
                         let table = match self.archive.table(*pack) {
@@ -360,7 +362,8 @@ impl Check<'_> {
                                 continue;
                             }
                         };
-                        if !table.iter().all(|unit| places.contains(&(*pack, unit.offset, unit.name.prefix()))) {
+                        let place = |unit: &TableEntry| (*pack, unit.offset, unit.name.prefix(), unit.stored_bytes);
+                        if !table.iter().all(|unit| places.contains(&place(unit))) {
                             self.damage(name.to_string(), format!("it lacks units of the pack {pack}"), None);
                         }
                     }

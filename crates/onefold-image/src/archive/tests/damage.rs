@@ -148,6 +148,26 @@ fn lies_of_the_index_mislead_nobody() {
     assert!(whole > 50 && broken > 50, "{whole} {broken}");
 }
 
+/// The index leads to the units, and says that they have another length.
+#[test]
+fn false_lengths_in_the_index_cost_nothing_and_a_check_names_the_segment() {
+    let (objects, images) = sample();
+    let archive = Archive::open(Arc::new(MemoryStore::of(objects.clone()))).unwrap();
+    let (id, parts) = (archive.descriptor().archive, archive.state.read().live_parts());
+    for wrong in [1, 70, 1 << 20] {
+        for part in &parts {
+            let name = Folder::Segments.object(part.segment);
+            let mut segment = Segment::decode(id, part.segment, &objects[&name]).unwrap();
+            segment.entries.iter_mut().for_each(|entry| entry.stored_bytes = wrong);
+            let mut changed = objects.clone();
+            changed.insert(name.clone(), segment.encode(id, part.segment).unwrap());
+            assert_eq!(read_all(&changed, &images), 2, "{name}");
+            let named: Vec<String> = damaged_objects(&changed).into_iter().map(|damage| damage.object).collect();
+            assert_eq!(named, [name.to_string()]);
+        }
+    }
+}
+
 #[test]
 fn a_segment_that_lists_the_pack_of_another_hides_no_unit() {
     let (objects, images) = sample();
