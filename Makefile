@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-files test-images test-kernel test-s3 fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-images bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim sim-images soak kill test-cluster test-guest test-files test-images test-kernel test-s3 fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-images bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ races: ## Explores 20,000 orders of threads in each of a dozen scenarios. ONEFOL
 sim: ## Simulates hosts that share one file system, on new seeds, for half an hour. ONEFOLD_SIM_SECONDS=n.
 	@scripts/long/target.sh sim
 
+sim-images: ## Simulates hosts that share one archive of images, on new seeds, for half an hour. ONEFOLD_SIM_SECONDS=n.
+	@scripts/long/target.sh sim-images
+
 soak: ## Works in a nearly full pool for hours, with restarts and kills, then compares all. ONEFOLD_SOAK_SECONDS=n.
 	@scripts/long/target.sh soak
 
@@ -61,7 +64,7 @@ test-s3: ## Tests archives in buckets of Ceph's gateway, and of MinIO if it is i
 	@scripts/install-deps.sh build s3
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && tests/s3/run.sh
 
-fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 21 targets.
+fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 23 targets.
 	@scripts/long/target.sh fuzz
 
 posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of mount. FSX_SEEDS and others: scripts/posix.sh.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs one of the long targets, and ends with its verdict: target.sh NAME [ARGUMENT...]
 #
-# The names are those of `make`: crash, damage, races, sim, soak, kill, fuzz, posix, test-cluster, test-guest,
-# test-files, test-images. Installs and builds what the target needs. The last line on standard output is
+# The names are those of `make`: crash, damage, races, sim, sim-images, soak, kill, fuzz, posix, test-cluster,
+# test-guest, test-files, test-images. Installs and builds what the target needs. The last line on standard output is
 #
 #     NAME: passed, seed N, COUNTS        or        NAME: failed, seed N, COUNTS
 #
@@ -135,6 +135,20 @@ run_sim() {
 count_sim() {
     printf '%s simulations, %s steps, %s shares\n' "$(grouped "$(last '[0-9]+ simulations, [0-9]+ steps')")" \
         "$(grouped "$(last '[0-9]+ steps, [0-9]+ hosts')")" "$(grouped "$(last '[0-9]+ shares')")"
+}
+
+run_sim-images() {
+    prepare build
+    cargo test --locked --workspace --lib --no-run
+    [[ -z $limit ]] || ONEFOLD_SIM_SECONDS=$(left)
+    # To the tests, ONEFOLD_SEED is the one simulation to repeat.
+    logged env -u ONEFOLD_SEED ONEFOLD_FIRST_SEED="$seed" ONEFOLD_SIM_SECONDS="${ONEFOLD_SIM_SECONDS:-1800}" \
+        scripts/sim-images.sh
+}
+
+count_sim-images() {
+    printf '%s simulations, %s changes, %s captures\n' "$(grouped "$(last '[0-9]+ simulations, [0-9]+ changes')")" \
+        "$(grouped "$(last '[0-9]+ changes, [0-9]+ captures')")" "$(grouped "$(last '[0-9]+ captures')")"
 }
 
 run_soak() {
