@@ -21,6 +21,8 @@ use crate::store::{ObjectName, Store};
 pub(super) const ENTRIES_BETWEEN: u64 = 128;
 /// Maximum number of snapshots that are tried when an archive is opened.
 const TRIED_MAX: usize = 3;
+/// Number of snapshots that a collection keeps.
+pub(super) const KEPT: usize = TRIED_MAX - 1;
 
 /// Kinds of dropped objects, by their numbers in a snapshot.
 const KINDS: [Folder; 3] = [Folder::Packs, Folder::Manifests, Folder::Segments];
@@ -60,7 +62,7 @@ pub(super) fn names(store: &dyn Store) -> Result<Vec<(u64, ObjectName)>, Archive
 /// Removes all snapshots but the newest ones.
 pub(super) fn prune(store: &dyn Store) -> Result<(), ArchiveError> {
     let names = names(store)?;
-    for (_, name) in names.iter().rev().skip(TRIED_MAX - 1) {
+    for (_, name) in names.iter().rev().skip(KEPT) {
         store.delete(name)?;
     }
     Ok(())

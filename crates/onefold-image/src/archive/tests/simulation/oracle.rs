@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::archive::snapshot::KEPT;
 use crate::compress::Decompressor;
 use crate::format::descriptor::Descriptor;
 use crate::format::ledger::{Change, Entry};
@@ -324,6 +325,9 @@ impl Oracle {
         let units_of = |image: &Image| self.captures[&image.chunk].contents.iter().map(|plain| key.name(plain));
         let needed: HashSet<UnitName> =
             self.images.values().flat_map(|image| units_of(image).chain([image.chunk])).collect();
+        let objects: Vec<ObjectName> = objects.objects().into_keys().collect();
+        let snapshots: Vec<ObjectName> =
+            objects.iter().filter(|name| name.as_str().starts_with("snapshots/")).cloned().collect();
         let is_needed = |name: &ObjectName| match (name.as_str().split('/').next(), id_of(name)) {
             (Some("packs"), Some(id)) => {
                 let bytes = |units: &mut dyn Iterator<Item = &UnitName>| -> u64 {
@@ -337,9 +341,10 @@ impl Oracle {
             (Some("segments"), Some(id)) => {
                 self.parts.iter().any(|(part, packs)| *part == id && packs.iter().any(|pack| self.live.contains(pack)))
             }
+            (Some("snapshots"), _) => snapshots.iter().rev().take(KEPT).any(|kept| kept == name),
             (Some("ledger" | "descriptor" | "descriptor.copy"), _) => true,
             _ => false,
         };
-        objects.objects().into_keys().filter(|name| !is_needed(name)).collect()
+        objects.into_iter().filter(|name| !is_needed(name)).collect()
     }
 }
