@@ -202,9 +202,10 @@ TABLE = {
         # How often one image is captured, each time after its guest has changed so many files.
         "versions": (10, 3, 3),
         "version_files": (400, 100, 2),
-        # Made-up images beside a collection, and what each has that no other has before it.
+        # Made-up images beside a collection, and what each has that no other has before it. Shorter files than these
+        # would not be taken for images.
         "many_images": (1000, 100, 20),
-        "many_units": (10_000, 10_000, 100),
+        "many_units": (10_000, 10_000, 1000),
         # What a run takes of the disk.
         "disk_bytes": (24 * GIB, 9 * GIB, GIB),
         # Of images that are made up.
