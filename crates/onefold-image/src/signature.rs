@@ -265,7 +265,7 @@ mod tests {
         let lines: Vec<&str> = signature.lines().collect();
         assert_eq!(lines[2], "trusted comment: onefold web@1");
         assert!(!public.verifies(&object, signature.replace("web@1", "web@2").as_bytes()));
-        assert!(!public.verifies(&object, signature[..signature.len() - 9].as_bytes()));
+        assert!(!public.verifies(&object, &signature.as_bytes()[..signature.len() - 9]));
         let stranger = SecretKey::create(None).unwrap();
         assert!(!stranger.public.verifies(&object, signature.as_bytes()));
     }
