@@ -169,7 +169,7 @@ impl Archive {
     }
 
     /// Reads the whole ledger, whatever snapshots say: for those who remove something by it, or check it. Returns the
-    /// number of the first entry that is missing, if a snapshot has led beyond it. The state is that of the snapshot then.
+    /// number of the first entry that is missing, if a snapshot has led beyond it. The state is the snapshot's then.
     ///
     /// # Errors
     /// When an entry is damaged, or the store fails.

@@ -3,7 +3,7 @@
 //! | bytes  | field    | notes                                                                                   |
 //! |--------|----------|-----------------------------------------------------------------------------------------|
 //! | 0..8   | magic    | `1foldarc`                                                                              |
-//! | 8..10  | kind     | 1 descriptor, 2 pack, 3 manifest, 4 segment, 5 ledger entry, 6 snapshot                             |
+//! | 8..10  | kind     | 1 descriptor, 2 pack, 3 manifest, 4 segment, 5 ledger entry, 6 snapshot                 |
 //! | 10..12 | version  | 1; another one is refused. All versions have this frame and the digest at the end       |
 //! | 12..16 | features | bits without which the object cannot be understood ([`Kind::features`])                 |
 //! | 16..32 | archive  | identity of the archive                                                                 |
