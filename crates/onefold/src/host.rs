@@ -27,9 +27,55 @@ pub(crate) fn name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
+/// Maximum length of a label of a process in bytes.
+const LABEL_BYTES_MAX: usize = 64;
+
+/// Returns a label of this process: `PID.START@HOST`, in which the start is that of the process in ticks since the boot.
+pub(crate) fn process() -> String {
+    let id = std::process::id();
+    label(&id.to_string(), &start_of(&id.to_string()).unwrap_or_default(), &name())
+}
+
+/// Returns whether a label is that of a process of this host that has ended. In doubt it has not: another process may
+/// have its number after a reboot, and its start.
+pub(crate) fn has_ended(other: &str) -> bool {
+    let Some((process, _)) = other.split_once('@') else { return false };
+    let Some((id, start)) = process.split_once('.') else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    is_number(id) && is_number(start) && label(id, start, &name()) == other && start_of(id).as_deref() != Some(start)
+}
+
+fn label(id: &str, start: &str, host: &str) -> String {
+    let mut label = format!("{id}.{start}@{host}");
+    label.truncate(label.floor_char_boundary(LABEL_BYTES_MAX));
+    label
+}
+
+/// Returns when a process started, in ticks since the boot: the twentieth number behind its name in parentheses.
+fn start_of(id: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_ascii_whitespace().nth(19).map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_ended_if_none_of_this_host_has_its_number_and_start() {
+        let own = process();
+        assert!(!has_ended(&own), "{own}");
+        let (id, rest) = own.split_once('.').unwrap();
+        let (start, host) = rest.split_once('@').unwrap();
+        assert!(has_ended(&format!("{id}.{start}1@{host}")), "another process has this number now");
+        assert!(has_ended(&format!("4194999.{start}@{host}")), "no process has this number");
+        for other in [format!("4194999.{start}@{host}x"), format!("4194999.@{host}"), "host".to_owned(), String::new()]
+        {
+            assert!(!has_ended(&other), "{other}");
+        }
+        assert!(label("1", "2", &"ä".repeat(40)).len() <= LABEL_BYTES_MAX);
+    }
 
     #[test]
     fn a_host_stays_who_it_is() {

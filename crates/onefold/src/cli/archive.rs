@@ -1,11 +1,12 @@
 //! Arguments of `onefold archive ...`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::place::ArchiveArg;
-use super::values::parse_duration;
+use super::values::{InputFormat, parse_duration};
 use crate::size::ByteSize;
 
 /// The verbs of `onefold archive`.
@@ -18,8 +19,14 @@ pub(crate) enum ArchiveCommand {
     Create(CreateArgs),
     /// Prove that all that the images of an archive need is there, changing nothing
     ///
-    /// Reads ledger and tables. With --data it reads all stored bytes and compares them with their names, too.
+    /// Reads ledger and tables. With --data it reads all stored bytes and compares them with their names, too; with
+    /// --sample a random part of them. Names the images and the guests' files that damage hits.
     Check(CheckArgs),
+    /// Rebuild what a damaged archive can rebuild, and store lost content again from a disk that still has it
+    ///
+    /// Reads all stored bytes. Rebuilds the index and the descriptor, moves intact content out of damaged packs, and
+    /// notes in the ledger what is lost, so that the next capture that has it stores it again. Removes no content.
+    Repair(RepairArgs),
     /// Show how much an archive holds, in bytes that add up
     Stat(StatArgs),
     /// Free the space of what no image of an archive needs any more
@@ -63,6 +70,51 @@ pub(crate) struct CheckArgs {
     /// Also read all stored bytes and compare them with their names
     #[arg(long)]
     pub(crate) data: bool,
+    /// Read only a random part of the stored bytes, as `5%`
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "data")]
+    pub(crate) sample: Option<u32>,
+    /// Read the part that a check with this seed has read
+    #[arg(long, value_name = "NUMBER", requires = "sample")]
+    pub(crate) seed: Option<u64>,
+    /// Read at most so many bytes in a second
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) rate: Option<ByteSize>,
+}
+
+/// Returns a percentage in millionths.
+fn parse_percent(text: &str) -> Result<u32, String> {
+    let wrong = || "a percentage between 0 and 100, as `5%` or `0.1%`".to_owned();
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let is_digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
+    if whole.is_empty() || whole.len() > 3 || part.len() > 4 || !is_digits(whole) || !is_digits(part) {
+        return Err(wrong());
+    }
+    let millionths: u32 = format!("{whole}{part:0<4}").parse().map_err(|_| wrong())?;
+    if millionths <= 1_000_000 { Ok(millionths) } else { Err(wrong()) }
+}
+
+/// Arguments of `repair`.
+#[derive(Args, Debug)]
+pub(crate) struct RepairArgs {
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
+    /// A disk that still has lost content: an image file (raw, qcow2, VMDK, or another format that qemu-img reads), or a
+    /// block device. It may be in use, and need not be the captured one
+    #[arg(long, value_name = "DISK")]
+    pub(crate) from: Option<PathBuf>,
+    /// Format of the disk; without it told from its first bytes
+    #[arg(long, value_enum, requires = "from")]
+    pub(crate) format: Option<InputFormat>,
+    /// A folder that backing files may lie in, with all below it, besides the folder of the disk
+    #[arg(long, value_name = "DIRECTORY", requires = "from")]
+    pub(crate) backing_from: Vec<PathBuf>,
+    /// Only tell what is to be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Upper limit of buffers for reading the disk
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    pub(crate) memory: ByteSize,
 }
 
 /// Arguments of `gc`.
@@ -105,4 +157,19 @@ pub(crate) struct ProbeArgs {
     /// Length of the large objects that are written and read, at most 64M
     #[arg(long, value_name = "SIZE", default_value = "32M")]
     pub(crate) size: ByteSize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_are_millionths() {
+        for (text, millionths) in [("5%", 50_000), ("100%", 1_000_000), ("0.1%", 1000), ("0.0001", 1), ("0%", 0)] {
+            assert_eq!(parse_percent(text), Ok(millionths), "{text}");
+        }
+        for text in ["", "%", ".5%", "101%", "100.0001%", "-1%", "+1%", "5%%", "1.23456%", "1e1%", "9999%"] {
+            assert!(parse_percent(text).is_err(), "{text}");
+        }
+    }
 }

@@ -212,6 +212,9 @@ pub(crate) struct ExportArgs {
     /// Format of the image file; without it the ending of its name decides, and any other name means raw
     #[arg(long, value_enum)]
     pub(crate) format: Option<OutputFormat>,
+    /// Export a damaged image, too: what cannot be read becomes zeros, and is listed
+    #[arg(long)]
+    pub(crate) damaged: bool,
     /// Write at most so many bytes in a second
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     pub(crate) rate: Option<NonZeroU64>,

@@ -120,7 +120,7 @@ impl Failure {
             }
             CaptureError::Changed | CaptureError::Restless => failure.hint("run the command again"),
             CaptureError::Stopped => Failure { exit: Exit::Interrupted, ..failure }
-                .hint("no image was added; no other run uses what this one stored"),
+                .hint("no image was added; the next capture on this host uses what this one stored"),
             CaptureError::Plan(PlanError::Order(OrderError::TooFar(_)))
             | CaptureError::Chunk(_)
             | CaptureError::TooLarge { .. }
@@ -182,7 +182,7 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
             (Exit::Failed, Some("`onefold image list` shows what is there"))
         }
         ArchiveError::Retired(_) | ArchiveError::GivenUp { .. } => {
-            (Exit::Failed, Some("run the command again; no other run uses what this one stored"))
+            (Exit::Failed, Some("run the command again; it uses what this one stored, unless that was given up"))
         }
         ArchiveError::BadSignature { .. } => {
             (Exit::Damage, Some("delete the object of the signature, and sign the image again"))
@@ -200,9 +200,7 @@ fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
             ErrorKind::PermissionDenied => (Exit::Failed, Some("run the command as the user who owns the archive")),
             ErrorKind::StorageFull => (
                 Exit::Failed,
-                Some(
-                    "make room for the whole image on the archive's file system: no other run uses what this one stored",
-                ),
+                Some("make room on the archive's file system, and run the command again: it uses what this one stored"),
             ),
             _ => (Exit::Failed, Some("the kernel's log (`dmesg`) may tell more about the disk")),
         },

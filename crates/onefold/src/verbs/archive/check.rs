@@ -1,10 +1,14 @@
 //! `onefold archive check`
 
+use std::num::NonZeroU64;
+
 use onefold_block::Show;
-use onefold_image::archive::{CheckOptions, CheckReport, Damage};
+use onefold_block::random::{Random, SystemRandom};
+use onefold_image::archive::{CheckOptions, CheckReport, Damage, Sample};
 use onefold_image::format::pack::PACK_BYTES;
 use serde_json::{Value, json};
 
+use super::hits;
 use crate::cli::Talk;
 use crate::cli::archive::CheckArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -15,19 +19,35 @@ use crate::size::{grouped, human};
 
 pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let path = &arguments.archive;
-    let archive = super::open(path)?;
+    let rate = match arguments.rate {
+        Some(rate) => {
+            let rate = NonZeroU64::new(rate.0);
+            Some(rate.ok_or_else(|| Failure::usage("too low a rate").because_of("--rate is at least one byte"))?)
+        }
+        None => None,
+    };
+    let archive = super::open_paced(path, rate)?;
+    let sample = match arguments.sample {
+        Some(millionths) => Some(Sample { millionths, seed: seed(arguments)? }),
+        None => None,
+    };
     // A check changes nothing, so the first signal may end it.
     let meter = Meter::new(format!("checking {}", path.shown()), talk.quiet, Interrupt::default());
-    let options = CheckOptions { data: arguments.data };
-    let found = archive.check(options, &mut |done, total| {
+    let mut on_progress = |done: u64, total: u64| {
         // Packs are most of the work, and have about this length.
         let _ = meter.show_bytes(done.saturating_mul(PACK_BYTES), total.saturating_mul(PACK_BYTES));
-    });
+    };
+    let found = match sample {
+        Some(sample) => archive.check_sample(sample, &mut on_progress),
+        None => archive.check(CheckOptions { data: arguments.data }, &mut on_progress),
+    };
     meter.finish();
     let found =
         found.map_err(|error| Failure::of_archive(format!("cannot check the archive `{}`", path.shown()), &error))?;
+    let hits = hits::find(&archive, &found);
     let json = json!({
         "archive": machine_name(path),
+        "seed": sample.map(|sample| sample.seed),
         "images": found.images,
         "packs": found.packs,
         "units": found.units,
@@ -36,18 +56,36 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
         "verified_bytes": found.verified_bytes,
         "damages": found.damages.iter().map(damage_json).collect::<Vec<Value>>(),
         "further_damages": found.further_damages,
+        "hits": hits::json(&hits),
     });
     let is_sound = found.damages.is_empty() && found.further_damages == 0;
     let exit = if is_sound { Exit::Done } else { Exit::Damage };
-    Ok(Report { text: text(&found, arguments.data), json, exit })
+    let mut text = damages_text(&found) + &hits::text(&hits);
+    if let Some(Sample { seed, .. }) = sample {
+        text.push_str(&format!("a random part was read; --seed {seed} reads it again\n"));
+    }
+    text.push_str(&summary(&found, arguments.data || sample.is_some()));
+    Ok(Report { text, json, exit })
 }
 
-fn damage_json(damage: &Damage) -> Value {
+/// Returns what decides which part is read.
+fn seed(arguments: &CheckArgs) -> Outcome<u64> {
+    if let Some(seed) = arguments.seed {
+        return Ok(seed);
+    }
+    let mut bytes = [0; 8];
+    SystemRandom.fill(&mut bytes).map_err(|error| Failure::of_io("cannot get random bytes", &error))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Returns a damage for programs.
+pub(super) fn damage_json(damage: &Damage) -> Value {
     let images: Vec<String> = damage.images.iter().map(ToString::to_string).collect();
     json!({ "object": damage.object, "what": damage.what, "images": images })
 }
 
-fn text(found: &CheckReport, has_read_data: bool) -> String {
+/// Returns a line for each damage.
+pub(super) fn damages_text(found: &CheckReport) -> String {
     let mut text = String::new();
     for damage in &found.damages {
         text.push_str(&format!("damaged: {}: {}", damage.object, damage.what));
@@ -60,6 +98,12 @@ fn text(found: &CheckReport, has_read_data: bool) -> String {
     if found.further_damages > 0 {
         text.push_str(&format!("damaged: {} further objects and units\n", grouped(found.further_damages)));
     }
+    text
+}
+
+/// Returns the last line.
+fn summary(found: &CheckReport, has_read_data: bool) -> String {
+    let mut text = String::new();
     let (images, units, packs) = (grouped(found.images), grouped(found.units), grouped(found.packs));
     text.push_str(&format!("{images} images, {units} units in {packs} packs"));
     if has_read_data {
@@ -85,9 +129,9 @@ mod tests {
         let web = ImageVersion { name: ImageName::new("web").unwrap(), version: 2 };
         let damage = Damage { object: "packs/00/11".to_owned(), what: "it is missing".to_owned(), images: vec![web] };
         let found = CheckReport { damages: vec![damage], further_damages: 7, ..CheckReport::default() };
-        let said = text(&found, false);
+        let said = damages_text(&found) + &summary(&found, false);
         assert!(said.starts_with("damaged: packs/00/11: it is missing; hits web@2\ndamaged: 7 further"), "{said}");
         assert!(said.ends_with(": damaged"), "{said}");
-        assert!(text(&CheckReport::default(), true).ends_with(": no damage"));
+        assert!(summary(&CheckReport::default(), true).ends_with(": no damage"));
     }
 }

@@ -3,14 +3,19 @@
 mod check;
 mod create;
 mod gc;
+mod hits;
 pub(crate) mod place;
 mod probe;
+mod repair;
 mod stat;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use onefold_block::Show;
+use onefold_block::clock::SystemClock;
 use onefold_image::archive::Archive;
+use onefold_image::store::PacedStore;
 
 use self::place::Place;
 use crate::cli::Talk;
@@ -23,6 +28,7 @@ pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
     match command {
         ArchiveCommand::Create(arguments) => create::run(arguments),
         ArchiveCommand::Check(arguments) => check::run(arguments, talk),
+        ArchiveCommand::Repair(arguments) => repair::run(arguments, talk),
         ArchiveCommand::Stat(arguments) => stat::run(arguments),
         ArchiveCommand::Gc(arguments) => gc::run(arguments, talk),
         ArchiveCommand::Probe(arguments) => probe::run(arguments),
@@ -31,8 +37,17 @@ pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
 
 /// Opens an archive: a folder, or a part of a bucket.
 pub(super) fn open<'a>(place: impl Into<Place<'a>>) -> Outcome<Arc<Archive>> {
+    open_paced(place, None)
+}
+
+/// As [`open`]; with a rate, at most so many bytes are read in a second.
+fn open_paced<'a>(place: impl Into<Place<'a>>, rate: Option<NonZeroU64>) -> Outcome<Arc<Archive>> {
     let place = place.into();
-    match Archive::open(place.open()?) {
+    let store = match rate {
+        Some(rate) => Arc::new(PacedStore::new(place.open()?, Arc::new(SystemClock), rate)),
+        None => place.open()?,
+    };
+    match Archive::open(store) {
         Ok(archive) => Ok(Arc::new(archive)),
         Err(error) => Err(Failure::of_archive(format!("cannot open the archive `{}`", place.path.shown()), &error)),
     }

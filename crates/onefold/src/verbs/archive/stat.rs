@@ -14,12 +14,13 @@ use crate::output::{Report, TextTable, machine_name};
 use crate::size::{grouped, human};
 
 /// The kinds of objects, by the beginning of their names, and what they are called here.
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 7] = [
     ("packs/", "units in packs"),
     ("manifests/", "manifests"),
     ("segments/", "index"),
     ("signatures/", "signatures"),
     ("ledger/", "ledger"),
+    ("snapshots/", "snapshots"),
     ("descriptor", "descriptor"),
 ];
 

@@ -11,7 +11,7 @@ use crate::calendar;
 
 /// Returns the document members for a path of the guest: the path itself, and also its bytes in hexadecimal digits if
 /// it is not UTF-8.
-pub(super) fn path_members(member: &str, path: &[u8]) -> Map<String, Value> {
+pub(in crate::verbs) fn path_members(member: &str, path: &[u8]) -> Map<String, Value> {
     let mut members = Map::new();
     let text = String::from_utf8_lossy(path);
     if std::str::from_utf8(path).is_err() {
@@ -81,7 +81,7 @@ pub(super) fn long_line(name: &[u8], stat: &FileStat, target: Option<&[u8]>) -> 
 }
 
 /// Returns the name of a volume: `partition 2`, `volume vg/root`, `the whole disk`.
-pub(super) fn origin(origin: &VolumeOrigin) -> String {
+pub(in crate::verbs) fn origin(origin: &VolumeOrigin) -> String {
     match origin {
         VolumeOrigin::WholeDisk => "the whole disk".to_owned(),
         VolumeOrigin::Partition { number } => format!("partition {number}"),

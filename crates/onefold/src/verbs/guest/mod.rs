@@ -30,6 +30,7 @@ mod streaming;
 mod tar;
 mod who;
 
+pub(in crate::verbs) use self::describe::{origin, path_members};
 pub(in crate::verbs) use self::owned::{OwnedByte, owned_byte};
 
 use crate::cli::Talk;

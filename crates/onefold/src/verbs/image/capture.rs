@@ -46,6 +46,8 @@ struct Done {
     captured: Captured,
     format: &'static str,
     is_clone: bool,
+    /// Units in packs that an interrupted capture left, and that became usable.
+    reused_units: u64,
     seconds: f64,
 }
 
@@ -188,7 +190,8 @@ impl Work<'_> {
             folder: &temporary,
         };
         let of_archive = |error| Failure::of_archive(cannot(), &error);
-        let mut writer = self.archive.writer(&SystemClock, &SystemRandom, &host::name()).map_err(of_archive)?;
+        let mut writer = self.archive.writer(&SystemClock, &SystemRandom, &host::process()).map_err(of_archive)?;
+        let reused_units = writer.reuse(&host::has_ended).map_err(of_archive)?;
         let meter = self.meter(format!("capturing {}", wanted.name));
         let has_changed_now = || -> io::Result<bool> { Ok(!source.is_unchanged()) };
         let is_stopped = || meter.is_interrupted();
@@ -205,6 +208,7 @@ impl Work<'_> {
                     captured,
                     format: source.format,
                     is_clone: source.is_clone,
+                    reused_units,
                     seconds: started.elapsed().as_secs_f64(),
                 })
             }
@@ -275,6 +279,7 @@ fn json_of_done(done: &Done) -> Value {
     json["source"] = machine_name(&done.path).into();
     json["format"] = done.format.into();
     json["cloned"] = done.is_clone.into();
+    json["reused_units"] = done.reused_units.into();
     json["seconds"] = done.seconds.into();
     json
 }

@@ -12,6 +12,7 @@ use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{FileTarget, Free, InstallOptions, examine, install};
 use serde_json::{Value, json};
 
+use super::damaged;
 use super::install::memory;
 use super::{find_manifest, rate, signed, threads};
 use crate::cli::Talk;
@@ -28,7 +29,7 @@ use crate::verbs::archive;
 /// Divisor of `--memory`: this share is for what was read of the archive. The rest is for the bytes on their way.
 const CACHE_SHARE: u64 = 2;
 /// Permissions of the exported file: its owner's only, because a reader of a disk can read all files on it.
-const FILE_MODE: u16 = 0o600;
+pub(super) const FILE_MODE: u16 = 0o600;
 
 pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let started = Instant::now();
@@ -36,6 +37,9 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
     signed::require(&archive, &record, arguments.acceptance)?;
+    if arguments.damaged {
+        return damaged::run(arguments, &archive, &record, &manifest, talk);
+    }
     let cache_bytes = usize::try_from(memory_bytes / CACHE_SHARE).unwrap_or(usize::MAX);
     let disk = ArchivedDisk::new(Arc::clone(&archive), manifest.clone(), cache_bytes);
     let meter = Meter::new(format!("exporting {}", record.image), talk.quiet, Interrupt::watch());
@@ -91,7 +95,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns the name of an image's file in a directory.
-fn own_name(image: &str, format: Option<OutputFormat>) -> String {
+pub(super) fn own_name(image: &str, format: Option<OutputFormat>) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     format!("{last}.{}", format.unwrap_or(OutputFormat::Raw).name())
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::signed::{Signer, Signers};
 use crate::calendar;
 use crate::cli::image::ListArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{Report, TextTable};
 use crate::size::human;
 use crate::verbs::archive;
@@ -41,10 +41,17 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
             signers.iter().map(Signer::text).collect::<Vec<String>>().join(", "),
         ]);
     }
-    let text = match images.is_empty() {
+    let mut text = match images.is_empty() {
         true => "no images".to_owned(),
         false => table.to_string(),
     };
+    let missing = archive.missing_entry();
+    if let Some(entry) = missing {
+        text = format!(
+            "{}\nwarning: entry {entry} of the ledger is missing; images of later entries are hidden",
+            text.trim_end()
+        );
+    }
     let images: Vec<Value> = images
         .iter()
         .map(|(record, manifest, signers)| {
@@ -53,7 +60,8 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
             json
         })
         .collect();
-    Ok(Report::done(text, json!({ "images": images })))
+    let exit = if missing.is_some() { Exit::Damage } else { Exit::Done };
+    Ok(Report { text, json: json!({ "images": images, "missing_entry": missing }), exit })
 }
 
 /// Returns an image for programs.
