@@ -68,6 +68,9 @@ impl<'o> CollectOptions<'o> {
 /// Minimum memory of a collection.
 pub const COLLECT_BYTES_MIN: usize = 64 << 20;
 
+/// Maximum time that a call of a store takes.
+const CALL_MAX: Duration = Duration::from_secs(3600);
+
 /// Objects and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
@@ -263,7 +266,8 @@ impl<'r> Run<'r> {
                 Fate::Foreign => self.report.foreign.add(object.length_bytes),
             }
         }
-        let before = before(now, self.options.silence);
+        // Probes and temporary files belong to a call that runs, and no call of a store takes that long.
+        let before = before(now, self.options.silence.max(CALL_MAX));
         for probe in listing.probes_before(before) {
             if !self.options.dry_run {
                 self.archive.store().delete(&probe.name)?;

@@ -586,3 +586,15 @@ fn a_store_without_room_for_rewriting_still_gets_room() {
     );
     bench.verify(&[(&mail, &some)]);
 }
+
+#[test]
+fn a_probe_that_may_be_in_use_stays_however_short_the_silence() {
+    let bench = Bench::new(19);
+    bench.store.put(&ObjectName::new("probe/0123").unwrap(), &[b"probe"]).unwrap();
+    bench.clock.advance_seconds(3000);
+    let at_once = CollectOptions { silence: Duration::ZERO, ..options() };
+    assert_eq!(bench.collect(&at_once).deleted, Amount::default());
+    bench.clock.advance_seconds(1000);
+    assert_eq!(bench.collect(&at_once).deleted.objects, 1);
+    assert_eq!(bench.names("probe/"), []);
+}
