@@ -229,6 +229,9 @@ def live_in(image, number, count, folder):
         fresh.write_bytes(b"".join(f"{number} {line}\n".encode() for line in range(100_000)))
     finally:
         system.unmount(mountpoint)
+        # The loop device goes some time later, and writes until then: no program may find the image changing.
+        device.detach_loops(image)
+    system.run("sync", image)
 
 
 def add_file(image, name, length, folder):

@@ -58,6 +58,8 @@ class SetRow(ImageRow):
                     cpu_seconds += took.cpu_seconds
                     seconds.append(took.seconds)
             except BenchError as error:
+                if side.name == ONEFOLD:
+                    raise
                 # One that cannot store one of the images has no figure for the set.
                 say(f"  {side.name} left out: {error}")
                 continue

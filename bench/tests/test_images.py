@@ -159,6 +159,29 @@ class Sides(unittest.TestCase):
         self.assertEqual(side.restored_file(Path("/srv/vm/a.raw"), Path("/t")), Path("/t/srv/vm/a.raw"))
 
 
+class Sets(unittest.TestCase):
+    def measure(self, *failing):
+        """Measures a set on two sides, of which some fail."""
+        row = stored.SetRow(settings.IMAGES.tiny, "derived", "fbs", "a set", (0.85, 0.75), is_equal=False)
+        took = SimpleNamespace(cpu_seconds=1.0, seconds=1.0)
+        known = []
+        for name in (ONEFOLD, "casync"):
+            side = mock.Mock(stored_bytes=mock.Mock(return_value=(1 << 20, 1 << 20)))
+            side.name = name
+            side.store = mock.Mock(side_effect=BenchError("no") if name in failing else None, return_value=took)
+            known.append(side)
+        ground = mock.Mock(of=mock.Mock(return_value=[Path(__file__)]), sides=mock.Mock(return_value=known))
+        ground.new_folder = lambda name: paths.folder(self) / name
+        with mock.patch("image_rows.stored.shutil.rmtree"):
+            return [side for _, side, _ in row.measure(ground, settings.IMAGES.tiny, 0)]
+
+    def test_a_peer_that_cannot_store_an_image_is_left_out_and_onefold_never_is(self):
+        self.assertEqual(self.measure(), [ONEFOLD, "casync"])
+        self.assertEqual(self.measure("casync"), [ONEFOLD])
+        with self.assertRaises(BenchError):
+            self.measure(ONEFOLD)
+
+
 class Packs(unittest.TestCase):
     def archive(self, version=1):
         folder = paths.folder(self)
