@@ -4,6 +4,7 @@ mod check;
 mod create;
 mod gc;
 mod hits;
+pub(super) mod manifests;
 pub(crate) mod place;
 mod probe;
 mod repair;

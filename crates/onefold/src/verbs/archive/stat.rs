@@ -3,11 +3,13 @@
 use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_image::archive::{Archive, ArchiveError, CollectOptions, CollectReport};
+use onefold_image::archive::{Archive, ArchiveError, CollectOptions, CollectReport, ImageRecord};
+use onefold_image::format::manifest::Manifest;
 use onefold_image::store::Store;
 use serde_json::json;
 
 use super::create::{kind_name, kind_text};
+use super::manifests::{Manifests, Unread};
 use crate::cli::archive::StatArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, TextTable, machine_name};
@@ -46,8 +48,8 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
     let cannot = |error: &ArchiveError| {
         Failure::of_archive(format!("cannot read the numbers of the archive `{}`", path.shown()), error)
     };
-    let images = archive.images();
-    let contained = contained(&archive).map_err(|error| cannot(&error))?;
+    let Manifests { images, unread } = Manifests::of(&archive);
+    let contained = contained(&images);
     let mut stored = Vec::new();
     for (prefix, what) in KINDS {
         stored.push((what, objects_of(archive.store(), prefix).map_err(|error| cannot(&error))?));
@@ -63,8 +65,10 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
     }
     let objects: u64 = stored.iter().map(|(_, stored)| stored.objects).sum();
     table.row(["all".to_owned(), grouped(objects), grouped(total_bytes), human(total_bytes)]);
+    let (exit, lines) = Unread::lines(&unread);
+    let lines = if lines.is_empty() { lines } else { format!("\nnot counted:\n{lines}") };
     let text = format!(
-        "{} images of {}: {} free, {} zero, {} data\nunits of up to {} {cut}\n\n{table}\n{}",
+        "{} images of {}: {} free, {} zero, {} data\nunits of up to {} {cut}\n\n{table}\n{}{lines}",
         images.len(),
         human(contained.size_bytes),
         human(contained.free_bytes),
@@ -87,6 +91,7 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
         "units": kind_name(units),
         "unit_bytes": unit_bytes,
         "images": images.len(),
+        "unread": unread.iter().map(Unread::json).collect::<Vec<_>>(),
         "size_bytes": contained.size_bytes,
         "free_bytes": contained.free_bytes,
         "zero_bytes": contained.zero_bytes,
@@ -96,24 +101,18 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
         "unneeded_bytes": unneeded.as_ref().map(CollectReport::unneeded_bytes),
         "unfinished_bytes": unneeded.as_ref().map(|report| report.running.bytes),
     });
-    Ok(Report::done(text, json))
+    Ok(Report { text, json, exit })
 }
 
-fn contained(archive: &Archive) -> Result<Contained, ArchiveError> {
+fn contained(images: &[(ImageRecord, Manifest)]) -> Contained {
     let mut sum = Contained::default();
-    for image in archive.images() {
-        let manifest = match archive.manifest(&image) {
-            Ok(manifest) => manifest,
-            // Another host removed it a moment ago.
-            Err(ArchiveError::Removed { .. }) => continue,
-            Err(error) => return Err(error),
-        };
+    for (_, manifest) in images {
         sum.size_bytes = sum.size_bytes.saturating_add(manifest.size_bytes);
         sum.free_bytes = sum.free_bytes.saturating_add(manifest.totals.free_bytes);
         sum.zero_bytes = sum.zero_bytes.saturating_add(manifest.totals.zero_bytes);
         sum.data_bytes = sum.data_bytes.saturating_add(manifest.totals.data_bytes);
     }
-    Ok(sum)
+    sum
 }
 
 /// Returns what a collection would do; `None` if damage hides what an image needs.

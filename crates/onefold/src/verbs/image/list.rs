@@ -1,36 +1,35 @@
 //! `onefold image list`
 
 use onefold_image::ImageVersion;
-use onefold_image::archive::ArchiveError;
+use onefold_image::archive::ImageRecord;
 use onefold_image::format::manifest::Manifest;
 use serde_json::{Value, json};
 
 use super::signed::{Signer, Signers};
 use crate::calendar;
 use crate::cli::image::ListArgs;
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Outcome};
 use crate::output::{Report, TextTable};
 use crate::size::human;
 use crate::verbs::archive;
+use crate::verbs::archive::manifests::{Manifests, Unread};
 
 pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
     let archive = archive::open(&arguments.archive)?;
     let signers = Signers::read(&archive)?;
+    let Manifests { images: read, unread } = Manifests::of(&archive);
     let mut images = Vec::new();
-    for record in archive.images() {
-        let manifest = match archive.manifest(&record) {
-            Ok(manifest) => manifest,
-            // Another host removed it a moment ago.
-            Err(ArchiveError::Removed { .. }) => continue,
-            Err(error) => {
-                return Err(Failure::of_archive(format!("cannot read the image `{}`", record.image), &error));
-            }
-        };
+    for (record, manifest) in read {
         let signers = signers.of(&archive, &record)?;
         images.push((record, manifest, signers));
     }
+    Ok(report(&images, &unread, archive.missing_entry()))
+}
+
+/// Reports images, those whose manifests cannot be read, and the number of the entry that the ledger lacks.
+fn report(images: &[(ImageRecord, Manifest, Vec<Signer>)], unread: &[Unread], missing: Option<u64>) -> Report {
     let mut table = TextTable::new(["image", "captured (UTC)", "size", "data", "new", "stored", "signed by"]);
-    for (record, manifest, signers) in &images {
+    for (record, manifest, signers) in images {
         table.row([
             record.image.to_string(),
             calendar::minute(manifest.captured.seconds),
@@ -41,11 +40,13 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
             signers.iter().map(Signer::text).collect::<Vec<String>>().join(", "),
         ]);
     }
-    let mut text = match images.is_empty() {
-        true => "no images".to_owned(),
-        false => table.to_string(),
+    let (mut exit, lines) = Unread::lines(unread);
+    let mut text = match (images.is_empty(), unread.is_empty()) {
+        (true, true) => "no images".to_owned(),
+        (true, false) => lines,
+        (false, true) => table.to_string(),
+        (false, false) => format!("{table}\n{lines}"),
     };
-    let missing = archive.missing_entry();
     if let Some(entry) = missing {
         text = format!(
             "{}\nwarning: entry {entry} of the ledger is missing; images of later entries are hidden",
@@ -60,8 +61,11 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
             json
         })
         .collect();
-    let exit = if missing.is_some() { Exit::Damage } else { Exit::Done };
-    Ok(Report { text, json: json!({ "images": images, "missing_entry": missing }), exit })
+    if missing.is_some() {
+        exit = exit.worse(Exit::Damage);
+    }
+    let unread: Vec<Value> = unread.iter().map(Unread::json).collect();
+    Report { text, json: json!({ "images": images, "unread": unread, "missing_entry": missing }), exit }
 }
 
 /// Returns an image for programs.
@@ -81,4 +85,44 @@ pub(super) fn json_of(image: &ImageVersion, manifest: &Manifest) -> Value {
         "new_bytes": totals.new_bytes,
         "stored_bytes": totals.stored_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use onefold_image::archive::Archive;
+    use onefold_image::store::{FolderStore, ObjectName, Store};
+
+    use super::*;
+    use crate::failure::Exit;
+
+    /// Regression: one damaged manifest hid all images.
+    #[test]
+    fn a_manifest_that_cannot_be_read_hides_no_other_image() {
+        let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../onefold-image/samples/archive-1");
+        let folder = tempfile::tempdir().unwrap();
+        let store = FolderStore::open(folder.path()).unwrap();
+        let kept = FolderStore::open(std::path::Path::new(sample)).unwrap();
+        let objects = kept.list("", None).unwrap();
+        for object in &objects {
+            let bytes = kept.get(&object.name, onefold_image::store::ByteRange::Whole).unwrap();
+            store.put(&object.name, &[&bytes]).unwrap();
+        }
+        let archive = Archive::open(Arc::new(store)).unwrap();
+        let second = archive.images().pop().unwrap();
+        let name = ObjectName::new(&format!("manifests/{}", second.manifest)).unwrap();
+        archive.store().put(&name, &[b"damaged"]).unwrap();
+
+        let Manifests { images, unread } = Manifests::of(&archive);
+        let images: Vec<_> = images.into_iter().map(|(record, manifest)| (record, manifest, Vec::new())).collect();
+        let report = report(&images, &unread, None);
+        assert_eq!(report.exit, Exit::Damage);
+        assert!(report.text.contains("debian/12@1 "), "{}", report.text);
+        assert!(report.text.contains("cannot read the image `debian/12@2`"), "{}", report.text);
+        assert_eq!(
+            (report.json["images"].as_array().unwrap().len(), &report.json["unread"][0]["version"]),
+            (1, &json!(2))
+        );
+    }
 }
