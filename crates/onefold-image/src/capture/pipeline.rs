@@ -2,6 +2,7 @@
 //! thread. That thread collects results in the order of the plan, so the image depends only on disk and archive.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
@@ -78,22 +79,34 @@ where
     }
     let permits = Mutex::new(permits);
     let (send, outcomes) = mpsc::channel();
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (source, permits) = (&source, &permits);
+        let (source, permits, is_over) = (&source, &permits, &is_over);
         for work in works {
             let send = send.clone();
-            scope.spawn(move || each_batch(source, permits, width, work, &send));
+            scope.spawn(move || each_batch(source, permits, is_over, width, work, &send));
         }
         drop(send);
-        // Threads end when there are no more permits. The caller's part always drops its end of the channel.
-        collect_in_order(&outcomes, permit, collect)
+        // Threads end when there are no more permits. Those that are left after an error or a panic are of no use.
+        let _over = Over(is_over);
+        collect_in_order(outcomes, permit, collect)
     })
+}
+
+/// Ends the threads when the collector returns or panics.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Processes batches until none is left, one fails, or the collector is gone.
 fn each_batch<P, W, E>(
     source: &Mutex<Source<P>>,
     permits: &Mutex<Receiver<()>>,
+    is_over: &AtomicBool,
     width: Width,
     mut work: W,
     send: &Sender<Sent<E>>,
@@ -103,7 +116,7 @@ fn each_batch<P, W, E>(
     E: From<PlanError>,
 {
     let _alarm = Alarm(send);
-    while permits.lock().recv().is_ok() {
+    while permits.lock().recv().is_ok() && !is_over.load(Ordering::Relaxed) {
         let (number, batch) = {
             let mut source = source.lock();
             let number = source.number;
@@ -153,14 +166,14 @@ impl<P: Iterator<Item = Result<Planned, PlanError>>> Source<P> {
 
 /// Collects results in order until all threads have ended or one fails.
 fn collect_in_order<E>(
-    outcomes: &Receiver<Sent<E>>,
+    outcomes: Receiver<Sent<E>>,
     permit: Sender<()>,
     collect: &mut dyn FnMut(Outcome) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut early = BTreeMap::new();
     let mut next = 0;
-    // Moves the sender into this function, so that it is dropped on return.
-    let permit = permit;
+    // Moves both ends into this function, so that they are dropped on return.
+    let (outcomes, permit) = (outcomes, permit);
     while let Ok(sent) = outcomes.recv() {
         match sent {
             Sent::Outcome(number, outcome) => early.insert(number, outcome?),
@@ -184,7 +197,7 @@ fn collect_in_order<E>(
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use super::super::batch::Item;
@@ -256,6 +269,29 @@ mod tests {
         };
         assert!(run(plan(u64::MAX / 8), WIDTH, vec![work; 3], &mut collect).is_err());
         assert_eq!(count, 50);
+    }
+
+    /// Regression: threads used up all permits after an error, which are many on a large machine.
+    #[test]
+    fn threads_begin_no_batch_after_an_error() {
+        let (has_failed, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let work = |batch: Vec<Planned>| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            while first_sector(&batch) > 0 && !has_failed.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            // Time for the collector to return.
+            thread::sleep(Duration::from_millis(if first_sector(&batch) > 0 { 10 } else { 0 }));
+            Ok::<_, PlanError>(as_zeros(&batch))
+        };
+        let mut collect = |_: Outcome| {
+            has_failed.store(true, Ordering::SeqCst);
+            Err(PlanError::Temporary(io::Error::other("it fails")))
+        };
+        let width = Width { batches: 1000, ..WIDTH };
+        assert!(run(plan(u64::MAX / 8), width, vec![work; 3], &mut collect).is_err());
+        let begun = begun.into_inner();
+        assert!(begun < 300, "{begun}");
     }
 
     /// Runs a pipeline whose threads may wait for ever. Returns whether it panicked.
