@@ -151,7 +151,11 @@ fn read_parts(disk: &dyn Disk, parts: &[Part], plain: &mut [u8], scratch: &mut V
         return disk.read(start_bytes, &mut plain[first.to..first.to + length(&[all])]);
     }
     scratch.resize(length(&[all]), 0);
-    disk.read(start_bytes, scratch)?;
+    if disk.read(start_bytes, scratch).is_err() {
+        // A bad sector in a gap concerns nobody. Other errors come again.
+        let place = |part: &Part| part.to..part.to + length(&[part.sectors]);
+        return parts.iter().try_for_each(|part| disk.read(part.sectors.start_bytes(), &mut plain[place(part)]));
+    }
     for part in parts {
         let from = length(&[SectorRun { start: all.start, count: part.sectors.start - all.start }]);
         let bytes = length(&[part.sectors]);
@@ -342,6 +346,45 @@ mod tests {
             Item::Zeros(vec![hole]),
         ];
         assert_eq!(outcome.items, expected);
+    }
+
+    /// A disk that cannot read one of its sectors.
+    struct BadSector(MemoryDisk, u64);
+
+    impl Disk for BadSector {
+        fn size_bytes(&self) -> u64 {
+            self.0.size_bytes()
+        }
+
+        fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+            self.0.next_data(offset)
+        }
+
+        fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            let bad = self.1 * SECTOR_BYTES..(self.1 + 1) * SECTOR_BYTES;
+            if offset < bad.end && bad.start < offset + into.len() as u64 {
+                return Err(DiskError::Other("a bad sector".into()));
+            }
+            self.0.read(offset, into)
+        }
+    }
+
+    /// Regression: one read covers the free sectors between two runs, and its error ended the capture.
+    #[test]
+    fn a_bad_sector_that_is_free_is_not_read() {
+        let disk = noise(100 * 512);
+        let batch = [planned(&[(0, 4), (9, 3)], 0), planned(&[(20, 8)], 0)];
+        for bad in 0..100 {
+            let outcome =
+                Reader::default().run(&BadSector(disk.clone(), bad), &KEY, &mut Known::default(), batch.to_vec());
+            let is_taken = [0..4, 9..12, 20..28].iter().any(|run| run.contains(&bad));
+            assert_eq!(outcome.is_err(), is_taken, "{bad}");
+            if let Ok(Outcome { items, .. }) = outcome {
+                for (item, of) in items.iter().zip([&[(0, 4), (9, 3)][..], &[(20, 8)]]) {
+                    assert!(matches!(item, Item::New { unit, .. } if *unit == placed(&disk, of)), "{bad}");
+                }
+            }
+        }
     }
 
     #[test]
