@@ -3,10 +3,12 @@
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use onefold_block::zero::is_zero;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
@@ -25,6 +27,9 @@ const MARKED_HEAD_BYTES: u64 = 1 << 20;
 /// Bytes at the end of a target with such signatures.
 const MARKED_TAIL_BYTES: u64 = 64 << 10;
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// How often a device is tried that is locked, and the pause between two attempts.
+const DEVICE_LOCKS: u32 = 10;
+const BETWEEN_LOCKS: Duration = Duration::from_millis(100);
 
 /// A file or a block device that receives a disk.
 #[derive(Debug)]
@@ -86,8 +91,8 @@ impl FileTarget {
         Ok(FileTarget::new(file, length_bytes, true))
     }
 
-    /// Opens a file or a block device that exists. Until the target is dropped, a device is held exclusively, and a
-    /// file is locked against other installations, pools and virtual machines.
+    /// Opens a file or a block device that exists. Until the target is dropped, it is locked against other
+    /// installations, pools and virtual machines, and a device is held exclusively.
     ///
     /// # Errors
     /// When it cannot be opened, is in use, or is not blank and `content` refuses that.
@@ -180,6 +185,27 @@ impl FileTarget {
         Ok(())
     }
 
+    /// Reads by `direct`. Where the file system opens files for direct reads and refuses these, or the device has larger
+    /// blocks, reads through the cache.
+    fn read_or_cached(
+        &self,
+        offset: u64,
+        into: &mut [u8],
+        direct: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match direct(into) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => self.read_cached(offset, into),
+            read => read,
+        }
+    }
+
+    /// Reads through the page cache, which forgets the range first if the kernel follows that advice.
+    fn read_cached(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let length = std::num::NonZeroU64::new(into.len() as u64);
+        fadvise(&self.file, offset, length, Advice::DontNeed)?;
+        self.file.read_exact_at(into, offset)
+    }
+
     fn punch(&self, offset: u64, length_bytes: u64) -> io::Result<bool> {
         self.allocate(FallocateFlags::PUNCH_HOLE, &self.refuses.holes, offset, length_bytes)
     }
@@ -201,15 +227,30 @@ fn open_exclusively(handle: &File, metadata: &Metadata) -> Result<File, TargetEr
     }
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     match open(path.as_str(), flags, Mode::empty()) {
-        Ok(file) if metadata.is_file() => match onefold_linux::lock_whole(&file) {
+        // `O_EXCL` keeps neither QEMU out, which opens devices without it, nor another host's container.
+        Ok(file) => match lock(&file, metadata.file_type().is_block_device()) {
             Ok(true) => Ok(file.into()),
             Ok(false) => Err(TargetError::InUse(InUse::Locked)),
             Err(error) => Err(TargetError::Lock(error)),
         },
-        Ok(file) => Ok(file.into()),
         Err(Errno::BUSY) => Err(TargetError::InUse(InUse::Unknown)),
         Err(errno) => Err(TargetError::Open(errno.into())),
     }
+}
+
+/// Locks a target against every other opening of it. Returns false if somebody else holds a lock. The device manager
+/// locks a device for moments while it looks at it.
+fn lock(file: &OwnedFd, is_device: bool) -> io::Result<bool> {
+    let attempts = if is_device { DEVICE_LOCKS } else { 1 };
+    for attempt in 0..attempts {
+        if attempt > 0 {
+            thread::sleep(BETWEEN_LOCKS);
+        }
+        if onefold_linux::lock_whole(file)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl AsFd for FileTarget {
@@ -256,27 +297,30 @@ impl Target for FileTarget {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let Some(direct) = &self.direct else {
-            let length = std::num::NonZeroU64::new(into.len() as u64);
-            fadvise(&self.file, offset, length, Advice::DontNeed)?;
-            return self.file.read_exact_at(into, offset);
-        };
-        // Whole blocks around the range. The target may end within the last one.
-        let start = offset / BLOCK * BLOCK;
-        let before = usize::try_from(offset - start).unwrap_or(0);
-        let mut buffer = AlignedBuffer::zeroed((before + into.len()).div_ceil(BLOCK_BYTES));
-        let mut done = 0;
-        while done < before + into.len() {
-            match direct.read_at(&mut buffer[done..], start + done as u64) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        match &self.direct {
+            Some(direct) => self.read_or_cached(offset, into, |into| read_directly(direct, offset, into)),
+            None => self.read_cached(offset, into),
         }
-        into.copy_from_slice(&buffer[before..before + into.len()]);
-        Ok(())
     }
+}
+
+/// Fills `into` from `offset` past the page cache.
+fn read_directly(direct: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    // Whole blocks around the range. The target may end within the last one.
+    let start = offset / BLOCK * BLOCK;
+    let before = usize::try_from(offset - start).unwrap_or(0);
+    let mut buffer = AlignedBuffer::zeroed((before + into.len()).div_ceil(BLOCK_BYTES));
+    let mut done = 0;
+    while done < before + into.len() {
+        match direct.read_at(&mut buffer[done..], start + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    into.copy_from_slice(&buffer[before..before + into.len()]);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -363,6 +407,18 @@ mod tests {
         }
         let error = FileTarget::open(Path::new("/none"), Content::Overwrite).unwrap_err();
         assert!(matches!(error, TargetError::Open(source) if source.kind() == io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn a_file_that_refuses_direct_reads_is_read_through_the_cache() {
+        let file = file_of(&[5; 10_000]);
+        let target = FileTarget::open(file.path(), Content::Overwrite).unwrap();
+        let read = |errno: Errno| {
+            let mut into = [0; 700];
+            target.read_or_cached(9000, &mut into, |_| Err(errno.into())).map(|()| into)
+        };
+        assert!(read(Errno::INVAL).unwrap() == [5; 700]);
+        assert_eq!(read(Errno::IO).unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
     }
 
     #[test]
