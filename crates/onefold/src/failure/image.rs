@@ -98,8 +98,16 @@ impl Failure {
                 let left = if left == Left::Nothing { left } else { Left::Untouched };
                 Failure::of_install(error, first, left)
             }
-            InstallError::Unwiped { cause: first, .. } => Failure::of_install(error, first, Left::Bootable)
-                .hint("wipe the target before a machine starts from it: `wipefs --all`"),
+            InstallError::Unwiped { cause: first, source } => {
+                // A new file vanishes, with its ends.
+                let left = if left == Left::Nothing { left } else { Left::Bootable };
+                let failure = Failure::of_install(error, first, left);
+                let failure = failure.because_of(format!("its ends cannot be wiped again: {source}"));
+                match left {
+                    Left::Bootable => failure.hint("wipe the target before a machine starts from it: `wipefs --all`"),
+                    _ => failure,
+                }
+            }
             InstallError::Stopped => {
                 Failure { exit: Exit::Interrupted, ..Failure::new(error) }.because(cause).because_of(state).hint(again)
             }
@@ -293,8 +301,12 @@ mod tests {
         let damaged = told(InstallError::ReadBack { offset: 5 });
         assert!(damaged.contains("at byte 5") && damaged.contains("does not boot"), "{damaged}");
         let cause = Box::new(InstallError::ReadBack { offset: 5 });
-        let unwiped = told(InstallError::Unwiped { cause, source: ErrorKind::Other.into() });
+        let unwiped = InstallError::Unwiped { cause, source: std::io::Error::other("the cable is loose") };
+        let of_file = Failure::of_install("cannot install", &unwiped, Left::Nothing).causes.concat();
+        assert!(of_file.contains("no file is left") && !of_file.contains("may boot"), "{of_file}");
+        let unwiped = told(unwiped);
         assert!(unwiped.contains("at byte 5") && unwiped.contains("may boot"), "{unwiped}");
+        assert!(unwiped.contains("the cable is loose"), "{unwiped}");
     }
 
     #[test]
