@@ -200,9 +200,25 @@ fn parse_number(text: &str) -> Option<(u32, u32)> {
 }
 
 /// Returns where a device is mounted according to a line of `mountinfo`. Fields: number, parent, device, root, place.
+/// Btrfs, and other file systems that may have several devices, have a device number of their own, with 0 as its first
+/// part: then the source of the mount names a device.
 fn mounted_at(line: &str, device: (u32, u32)) -> Option<PathBuf> {
     let mut fields = line.split(' ');
-    (parse_number(fields.nth(2)?)? == device).then(|| fields.nth(1).map(PathBuf::from))?
+    let number = parse_number(fields.nth(2)?)?;
+    let is_mounted = number == device || number.0 == 0 && source_of(line).and_then(device_at) == Some(device);
+    is_mounted.then(|| fields.nth(1).map(PathBuf::from))?
+}
+
+/// Returns the source of a mount, if that is a path.
+fn source_of(line: &str) -> Option<PathBuf> {
+    let source = line.split(" - ").nth(1)?.split(' ').nth(1)?;
+    source.starts_with('/').then(|| PathBuf::from(OsStr::from_bytes(&unescape(source))))
+}
+
+/// Returns the number of a block device.
+fn device_at(path: PathBuf) -> Option<(u32, u32)> {
+    let metadata = fs::metadata(path).ok()?;
+    metadata.file_type().is_block_device().then(|| (major(metadata.rdev()), minor(metadata.rdev())))
 }
 
 /// Returns the device number of a line of `/proc/swaps`, if it is about a device.
@@ -245,6 +261,19 @@ fn unescape(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_of_several_devices_names_one_as_its_source() {
+        let line = |source: &str| format!("40 22 0:55 / /mnt/c rw shared:1 - btrfs {source} rw,subvol=/");
+        assert_eq!(source_of(&line("/dev/loop\\0407")), Some(PathBuf::from("/dev/loop 7")));
+        assert_eq!(source_of("22 1 0:20 / /sys rw - sysfs sysfs rw"), None);
+        assert_eq!(source_of("odd"), None);
+        // Neither a file nor what is missing is a device.
+        for source in ["/dev/null", "/none"] {
+            assert_eq!(mounted_at(&line(source), (0, 0)), None);
+        }
+        assert_eq!(mounted_at(&line("/none"), (0, 55)), Some(PathBuf::from("/mnt/c")));
+    }
 
     #[test]
     fn mounts_and_swap_are_found_by_device_and_path() {
