@@ -114,6 +114,24 @@ fn find_writer(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
     Ok(Some(InUse::Unknown))
 }
 
+/// Returns a device that lies on an open block device or on one of its partitions, mounted or not: another machine may
+/// write through it.
+#[must_use]
+pub fn device_above(metadata: &Metadata) -> Option<InUse> {
+    find_above(metadata).unwrap_or_else(Some)
+}
+
+fn find_above(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
+    let loops = loops()?;
+    for part in parts(&folder_of(metadata)?)? {
+        let holders = names_in(&part.join("holders"))?;
+        if let Some(name) = holders.first().or(loops_over(&loops, &backings_of(&part)?)?.first()) {
+            return Ok(Some(held_by(name)));
+        }
+    }
+    Ok(None)
+}
+
 fn held_by(name: &OsString) -> InUse {
     InUse::Held(Path::new("/dev").join(name))
 }

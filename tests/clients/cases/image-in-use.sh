@@ -66,6 +66,16 @@ wait_until 20 is_flocked
 refused 1 'another program has locked it' onefold image install --overwrite "$archive" web "$dir/contended.raw"
 kill "$holder"
 wait "$holder" 2>/dev/null || true
+# So of a device, which can be opened exclusively all the same.
+attach_loop "$dir/contended.raw"
+flock --exclusive "$loop" sleep 30 &
+holder=$!
+is_flocked() { ! flock --nonblock "$loop" true; }
+wait_until 20 is_flocked
+refused 1 'another program has locked it' onefold image install --overwrite "$archive" web "$loop"
+kill "$holder"
+wait "$holder" 2>/dev/null || true
+losetup --detach "$loop"
 
 # A dry run checks the folder of a new file, and leaves nothing.
 refused 1 'No such file' onefold image install --dry-run "$archive" web "$dir/none/new.raw"
@@ -100,6 +110,27 @@ refused 1 'it is mounted at' onefold image capture "$archive" "$dir/ext4/web.raw
 umount "$dir/mounted"
 onefold image capture --quiet "$archive" "$loop" web
 losetup --detach "$loop"
+# A read-only mount does not hide a device that lies on the same one.
+truncate -s 64M "$dir/lower.raw"
+attach_loop "$dir/lower.raw"
+mke2fs -q "$loop"
+mount -o ro "$loop" "$dir/mounted"
+upper=$(losetup --find --show "$loop")
+refused 1 "$upper. lies on it" onefold image capture "$archive" "$loop" lower
+losetup --detach "$upper"
+onefold image capture --quiet "$archive" "$loop" lower
+umount "$dir/mounted"
+losetup --detach "$loop"
+# The number of a mounted Btrfs is that of no device.
+if grep -q btrfs /proc/filesystems && type mkfs.btrfs >/dev/null 2>&1; then
+    truncate -s 128M "$dir/ext4/btrfs.raw"
+    attach_loop "$dir/ext4/btrfs.raw"
+    mkfs.btrfs --quiet "$loop"
+    mount "$loop" "$dir/mounted"
+    refused 1 'it is mounted at' onefold image capture "$archive" "$dir/ext4/btrfs.raw" btrfs
+    umount "$dir/mounted"
+    losetup --detach "$loop"
+fi
 umount "$dir/ext4"
 losetup --detach "$host"
 

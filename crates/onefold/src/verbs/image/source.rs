@@ -14,7 +14,7 @@ use onefold_disk::{
 use onefold_export::control::{ControlClient, hand_over};
 use onefold_guest::partition_table;
 use onefold_image::capture::FileState;
-use onefold_image::{InUse, writer_of};
+use onefold_image::{InUse, device_above, writer_of};
 use rustix::fs::{IFlags, Mode, OFlags, ioctl_ficlone, ioctl_getflags, ioctl_setflags, open};
 use rustix::io::Errno;
 
@@ -220,7 +220,11 @@ fn hold(file: &ImageFile, path: &Path) -> Outcome<Option<File>> {
     let own = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     match open(own, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
         Ok(exclusive) => Ok(Some(exclusive.into())),
-        Err(Errno::BUSY) if is_mounted(file.metadata().rdev()) => Ok(None),
+        // A read-only mount of one partition says nothing about the others, on which a device may lie.
+        Err(Errno::BUSY) if is_mounted(file.metadata().rdev()) => match device_above(file.metadata()) {
+            Some(above) => Err(refused(path, above.to_string())),
+            None => Ok(None),
+        },
         Err(Errno::BUSY) => Err(refused(path, InUse::Unknown.to_string())),
         Err(errno) => Err(Failure::of_io(format!("cannot open `{}` exclusively", path.shown()), &errno.into())),
     }
