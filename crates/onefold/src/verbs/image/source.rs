@@ -141,7 +141,10 @@ fn partition_of(disk: Box<dyn Disk>, number: u32) -> Outcome<Box<dyn Disk>> {
 
 impl Watched {
     fn is_unchanged(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|metadata| State::of(&metadata).is_surely(&self.state))
+        // NFS promises to show changes of other hosts to a process that opens the file after them. The times that `stat`
+        // returns may be old ones.
+        let metadata = File::open(&self.path).and_then(|file| file.metadata());
+        metadata.is_ok_and(|metadata| State::of(&metadata).is_surely(&self.state))
     }
 }
 
