@@ -25,6 +25,12 @@ refused 1 'hint: .*--unsigned' onefold image export "$archive" web@1 "$dir/targe
 refused 1 'none for this name' onefold image install "$archive" other "$dir/target"
 [[ ! -e $dir/target ]] || fail "a refused image was installed"
 onefold image install --quiet "$archive" web "$dir/signed"
+# An archived image comes into a pool by the same rule, and may be looked into.
+create_pool 256M
+refused 1 'no key that is trusted .* has signed it' onefold pool import "$pool" "$archive#web@1"
+onefold pool import --quiet "$pool" "$archive#web" --to signed.raw
+onefold pool import --quiet --unsigned "$pool" "$archive#web@1" --to unsigned.raw
+onefold guest cat "$archive#web@1" /etc/hostname >/dev/null
 onefold image install --quiet --unsigned "$archive" web@1 "$dir/unsigned"
 onefold image list "$archive" | grep -q '^web@2 .*the builder'
 onefold image verify "$archive" web

@@ -247,6 +247,9 @@ pub(crate) struct ImportArgs {
     /// The images: raw, qcow2, VMDK, or another format that qemu-img reads; or archived ones, as ARCHIVE#IMAGE
     #[arg(required = true, value_name = "IMAGE")]
     pub(crate) images: Vec<PathBuf>,
+    /// Take archived images although no trusted key has signed them
+    #[arg(long)]
+    pub(crate) unsigned: bool,
     /// Name in the pool (one image), or an existing directory of the pool (several);
     /// without it the image's own name with its ending changed to .raw
     #[arg(long, value_name = "NAME")]

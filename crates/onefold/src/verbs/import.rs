@@ -75,6 +75,8 @@ fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + 
     let found = match images::find_one(path).map_err(|failure| failure.wrap(cannot()))? {
         FoundImage::File(found) => found,
         FoundImage::Archived(image) => {
+            // A machine may start from it next, as from an installed one.
+            image.require_signature(arguments.unsigned)?;
             let disk = Box::new(image.disk(STREAM_BYTES));
             return Ok(SourceImage { disk, format: archived::FORMAT, copy_mode: ARCHIVED_COPY_MODE });
         }

@@ -11,7 +11,7 @@ mod rate;
 mod rm;
 mod show;
 mod sign;
-mod signed;
+pub(super) mod signed;
 mod source;
 
 use std::path::Path;

@@ -27,7 +27,7 @@ pub(super) fn sign(archive: &Archive, record: &ImageRecord, key: &SecretKey) -> 
 
 /// Fails unless the user accepts an image: its version is high enough, and a key that is trusted for its name has signed
 /// it. While no key is trusted, all images are accepted.
-pub(super) fn require(archive: &Archive, record: &ImageRecord, acceptance: Acceptance) -> Outcome<()> {
+pub(in crate::verbs) fn require(archive: &Archive, record: &ImageRecord, acceptance: Acceptance) -> Outcome<()> {
     let cannot = || format!("the image `{}` is refused", record.image);
     if let Some(least) = acceptance.at_least.filter(|least| record.image.version < *least) {
         return Err(Failure::new(cannot())

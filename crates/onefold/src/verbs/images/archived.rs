@@ -13,6 +13,7 @@ use onefold_image::format::manifest::Manifest;
 use onefold_image::{ArchiveId, ArchivedDisk, ImageVersion};
 
 use crate::cli::image::ImageRef;
+use crate::cli::key::Acceptance;
 use crate::failure::{Failure, Outcome};
 use crate::verbs::{archive, image};
 
@@ -33,12 +34,20 @@ pub(in crate::verbs) struct ArchivedImage {
     /// The archive, as the user gave it.
     folder: PathBuf,
     archive: Arc<Archive>,
+    record: ImageRecord,
     manifest: Arc<Manifest>,
 }
 
 impl ArchivedImage {
-    fn new(folder: &Path, path: PathBuf, archive: &Arc<Archive>, manifest: Manifest) -> ArchivedImage {
-        ArchivedImage { path, folder: folder.to_owned(), archive: Arc::clone(archive), manifest: Arc::new(manifest) }
+    fn new(
+        folder: &Path,
+        path: PathBuf,
+        archive: &Arc<Archive>,
+        record: ImageRecord,
+        manifest: Manifest,
+    ) -> ArchivedImage {
+        let (folder, archive, manifest) = (folder.to_owned(), Arc::clone(archive), Arc::new(manifest));
+        ArchivedImage { path, folder, archive, record, manifest }
     }
 
     /// Returns `ARCHIVE#IMAGE`, as the user gave it.
@@ -69,6 +78,12 @@ impl ArchivedImage {
     /// Returns the bytes that the capture of this image added to the archive.
     pub(in crate::verbs) fn stored_bytes(&self) -> u64 {
         self.manifest.totals.stored_bytes
+    }
+
+    /// Fails unless a key that is trusted for its name has signed the image, as an installation does. While no key is
+    /// trusted, all images are accepted.
+    pub(in crate::verbs) fn require_signature(&self, unsigned: bool) -> Outcome<()> {
+        image::signed::require(&self.archive, &self.record, Acceptance { unsigned, at_least: None })
     }
 
     /// Returns the disk. It keeps about `memory_bytes` of what it has read.
@@ -108,8 +123,8 @@ fn open(folder: &Path, path: &Path, image: &ImageRef) -> Outcome<ArchivedImage> 
         Err(error) if error.kind() == ErrorKind::NotFound => failure.hint("check the path of the file or the archive"),
         _ => failure,
     })?;
-    let (_, manifest) = image::find_manifest(&archive, folder, image)?;
-    Ok(ArchivedImage::new(folder, path.to_owned(), &archive, manifest))
+    let (record, manifest) = image::find_manifest(&archive, folder, image)?;
+    Ok(ArchivedImage::new(folder, path.to_owned(), &archive, record, manifest))
 }
 
 /// Splits a path at its last separator into archive and image.
@@ -167,7 +182,7 @@ fn listed(folder: &Path, archive: &Arc<Archive>, record: &ImageRecord) -> Listed
     path.push(record.image.name.as_str());
     let path = PathBuf::from(path);
     match archive.manifest(record) {
-        Ok(manifest) => Ok(ArchivedImage::new(folder, path, archive, manifest)),
+        Ok(manifest) => Ok(ArchivedImage::new(folder, path, archive, record.clone(), manifest)),
         Err(error) => {
             let failure = Failure::of_archive(format!("cannot read the image `{}`", record.image), &error);
             Err((path, failure))
