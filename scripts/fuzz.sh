@@ -30,7 +30,7 @@ targets() {
 
 # Those of the readers of guests.
 guest_targets() {
-    targets | grep -xE 'partitions|packages|ext|ext_journal|fat|volumes|ntfs|xfs'
+    targets | grep -xE 'partitions|packages|ext|ext_journal|fat|volumes|ntfs|xfs|xfs_log'
 }
 
 build() {

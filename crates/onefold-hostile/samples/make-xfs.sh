@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes the XFS samples of the hostile tests anew, as root. Needs xfsprogs, python3 and acl.
 #
-#   make-xfs.sh FOLDER [ROOT]        makes xfs-5.sample, and xfs-parents.sample with ROOT
+#   make-xfs.sh FOLDER [ROOT]        makes xfs-5.sample and xfs-log.sample, and xfs-parents.sample with ROOT
 #   make-xfs.sh --fill FOLDER        fills a mounted file system
 #   make-xfs.sh --pack IMAGE SAMPLE  makes a sample of an image
 #
@@ -9,6 +9,7 @@
 # xfs-4.sample        version 4, which kernels of today do not mount: `mkfs.xfs -m crc=0 -b size=1024 -i size=256 -d
 #                     agcount=2` made 32 MiB, a QEMU guest with Debian 12's kernel 6.1 filled them with --fill, and
 #                     `xfs_repair -L` emptied the log
+# xfs-log.sample      the last records of the log of a busy file system, up to its head; its first sector is a header
 # xfs-parents.sample  with parent pointers and exchange-range; only with ROOT, a root directory that has xfsprogs 6.10 or
 #                     newer (`mmdebstrap --variant=extract --include=xfsprogs trixie ROOT`, then links for a merged /usr)
 #
@@ -84,6 +85,44 @@ os.system("setfacl -m u:5:r plain")
 PYTHON
 }
 
+# Makes so many records that they begin to overwrite the first ones, and takes the last of them while the file system is
+# mounted. Each sync is a record.
+pack_log() {
+    python3 - "$1" "$2" <<'PYTHON'
+import os
+import shutil
+import struct
+import sys
+
+mounted, image = sys.argv[1:]
+os.chdir(mounted)
+root = os.open(".", os.O_RDONLY)
+for number in range(3200):
+    name = f"file-{number % 20}"
+    if os.path.exists(name):
+        os.unlink(name)
+    open(name, "w").close()
+    os.fsync(root)
+os.chdir("..")
+with open(image, "rb") as file:
+    os.fsync(file.fileno())
+    bytes_ = file.read()
+block_bytes, = struct.unpack_from(">I", bytes_, 4)
+start, = struct.unpack_from(">Q", bytes_, 48)
+group_blocks, = struct.unpack_from(">I", bytes_, 84)
+blocks, = struct.unpack_from(">I", bytes_, 96)
+place = ((start >> bytes_[124]) * group_blocks + (start & (1 << bytes_[124]) - 1)) * block_bytes
+sectors = [bytes_[at : at + 512] for at in range(place, place + blocks * block_bytes, 512)]
+is_header = [sector.startswith(b"\xfe\xed\xba\xbe") for sector in sectors]
+cycles = [struct.unpack_from(">I", sector, 4 * header)[0] for sector, header in zip(sectors, is_header, strict=True)]
+head = next(at for at, cycle in enumerate(cycles) if cycle < cycles[0])
+first = next(at for at in range(head - 48, head) if is_header[at])
+with open("tail", "wb") as file:
+    file.write(b"".join(sectors[first:head]))
+PYTHON
+    pack tail "$folder/xfs-log.sample"
+}
+
 case $1 in
 --fill)
     fill "$2"
@@ -108,6 +147,12 @@ unshare --mount --propagation private bash -c 'mount -o loop image mounted; "$@"
 # The log would be most of the sample.
 xfs_repair -L image >/dev/null 2>&1
 pack image "$folder/xfs-5.sample"
+
+truncate -s 32M busy
+mkfs.xfs -q -b size=1024 -i size=512 -d agcount=2 busy
+export folder
+unshare --mount --propagation private bash -c 'mount -o loop busy mounted; "$@"; umount mounted' script \
+    bash -c "$(declare -f pack pack_log); pack_log mounted busy"
 
 [[ -n $root ]] || exit 0
 fill_with_parents() {

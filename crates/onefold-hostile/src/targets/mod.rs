@@ -34,7 +34,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     Target { name: "fixed", run: fixed::run, seeded_count: 30_000 },
     Target { name: "geometry", run: geometry::run, seeded_count: 60_000 },
     Target { name: "items", run: items::run, seeded_count: 60_000 },
@@ -56,4 +56,5 @@ pub const TARGETS: [Target; 21] = [
     Target { name: "share_records", run: share_records::run, seeded_count: 20_000 },
     Target { name: "share_state", run: share_state::run, seeded_count: 300 },
     Target { name: "xfs", run: xfs::run, seeded_count: 3_000 },
+    Target { name: "xfs_log", run: xfs::run_log, seeded_count: 2_000 },
 ];

@@ -1,6 +1,7 @@
 //! XFS images of versions 4 and 5: changes fields of their structures, corrects checksums, and reads everything.
 
 mod image;
+mod log;
 mod structures;
 
 use std::ops::ControlFlow;
@@ -12,6 +13,7 @@ use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 use onefold_guest::xfs;
 
 use self::image::{Changed, GONE, Image};
+pub(super) use self::log::run as run_log;
 use self::structures::{BLOCK_BYTES, Structure, structures};
 use crate::Choices;
 
