@@ -125,7 +125,7 @@ fn to_snapshot(state: &State) -> Snapshot {
         let ImageRecord { image, manifest, digest, packs, added } = record.clone();
         SnapshotImage { image, manifest, digest, packs: packs as u64, added }
     };
-    let kind = |folder: Folder| KINDS.iter().position(|kind| *kind == folder).map_or(u8::MAX, |at| at as u8);
+    let kind = |folder: Folder| (0..).zip(KINDS).find(|(_, kind)| *kind == folder).map_or(u8::MAX, |(at, _)| at);
     let mut snapshot = Snapshot {
         position: *position,
         last: *last,

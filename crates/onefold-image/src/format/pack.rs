@@ -60,7 +60,8 @@ pub struct UnitHeader {
 pub const UNIT_HEADER_BYTES: u32 = 16;
 
 /// Offset of the first unit of a pack, in bytes: units begin behind the frame.
-pub const UNITS_OFFSET: u32 = FRAME_BYTES as u32;
+pub const UNITS_OFFSET: u32 = 64;
+const _: () = assert!(UNITS_OFFSET as usize == FRAME_BYTES);
 
 /// An entry of a pack's table: a unit and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -97,7 +97,7 @@ impl Ring<'_, '_> {
 
     /// Makes the header of a record one of this place and this file system.
     fn put_header(&mut self, start: u64, cycle: u32) {
-        let sequence = u64::from(cycle) << 32 | start % RING_SECTORS;
+        let sequence = (u64::from(cycle) << 32) | (start % RING_SECTORS);
         self.put(start, 16, &sequence.to_be_bytes());
         let uuid = self.uuid.clone();
         self.put(start, 304, &uuid);

@@ -53,8 +53,9 @@ fn archive(seed: u64) -> (Arc<MemoryStore>, Archive) {
 fn replayed(store: &Arc<MemoryStore>) -> State {
     let mut objects = store.objects();
     objects.retain(|name, _| !name.as_str().starts_with("snapshots/"));
-    let state = Archive::open(Arc::new(MemoryStore::of(objects))).unwrap().state.read().clone();
-    state
+    let archive = Archive::open(Arc::new(MemoryStore::of(objects))).unwrap();
+    let state = archive.state.read();
+    state.clone()
 }
 
 /// Returns the state of an opened archive, and the number of calls that opening it took.

@@ -189,7 +189,7 @@ mod tests {
         let mut is_partial = false;
         assert_eq!(places_in(&[5000..13000, 20480..20481], &mut is_partial), [5000, 8192, 12288, 20480]);
         assert!(!is_partial);
-        assert_eq!(places_in(&[0..u64::MAX], &mut is_partial).len(), PLACES_MAX);
+        assert_eq!(places_in(&[0..1 << 40, 1 << 40..u64::MAX], &mut is_partial).len(), PLACES_MAX);
         assert!(is_partial);
     }
 }
