@@ -1,5 +1,5 @@
-//! Logs of XFS: the end of a log that the kernel left dirty, moved to any place of the ring, with changed headers, cycle
-//! words and operations. Checksums are computed anew, so that readers believe them.
+//! Logs of XFS: the end of a log that the kernel left dirty, moved to any place of the ring, with changed headers,
+//! cycle words and operations. Checksums are computed anew, so that readers believe them.
 
 use std::sync::OnceLock;
 
