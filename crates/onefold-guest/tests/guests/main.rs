@@ -11,6 +11,7 @@ mod machines;
 mod ntfs;
 mod packages;
 mod second;
+mod unreadable;
 mod volumes;
 mod whole;
 mod xfs;

@@ -1,0 +1,130 @@
+//! Images of which the medium cannot read a place: a bad sector costs what lies there, and calls nothing free.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+
+use onefold_disk::{CachedDisk, Disk, DiskError, FileAction, FileDisk};
+use onefold_guest::filesystem::FileSystem;
+use onefold_guest::guest::Guest;
+
+use crate::fixtures::{Images, has};
+
+const BAD_BYTES: u64 = 4096;
+/// Number of bad places that are tried of an image: the first ones, and as many spread over the rest.
+const TRIED: usize = 40;
+
+/// A disk with one bad place.
+struct Faulty<'d> {
+    disk: &'d dyn Disk,
+    bad: Range<u64>,
+}
+
+impl Disk for Faulty<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.disk.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        if offset < self.bad.end && self.bad.start < offset + into.len() as u64 {
+            let source = rustix::io::Errno::IO.into();
+            return Err(DiskError::File { action: FileAction::Read, path: "image".into(), source });
+        }
+        self.disk.read(offset, into)
+    }
+}
+
+/// What can be read of a disk with one file system.
+#[derive(Debug)]
+struct Readable {
+    names: BTreeSet<Vec<u8>>,
+    /// Places of the disk that are free.
+    free: Vec<Range<u64>>,
+}
+
+impl Readable {
+    /// Returns what is readable; `None` if the file system cannot be opened.
+    fn of(disk: &dyn Disk) -> Option<Readable> {
+        let disk = CachedDisk::new(disk, 16 << 20);
+        let guest = Guest::open(&disk).ok()?;
+        let free = guest.disk_map().unwrap().into_iter().filter(|run| run.use_.is_free());
+        let free = free.map(|run| run.range.start_bytes..run.range.end_bytes()).collect();
+        let system = guest.volumes().first()?.file_system()?;
+        Some(Readable { names: names(system), free })
+    }
+
+    fn is_free(&self, range: &Range<u64>) -> bool {
+        self.free.iter().any(|free| free.start <= range.start && range.end <= free.end)
+    }
+}
+
+/// Returns the names in all directories that can be read.
+fn names(system: &dyn FileSystem) -> BTreeSet<Vec<u8>> {
+    let (mut names, mut directories) = (BTreeSet::new(), vec![system.root()]);
+    while let Some(directory) = directories.pop() {
+        // Of a directory that cannot be read, there are only the names before the damage.
+        let _ = system.each_entry(directory, &mut |entry| {
+            // Files without a record are not entered.
+            if system.stat(entry.file).is_ok_and(|stat| stat.kind == onefold_guest::filesystem::FileKind::Directory) {
+                directories.push(entry.file);
+            }
+            names.insert(entry.name);
+            ControlFlow::Continue(())
+        });
+    }
+    names
+}
+
+/// Makes a tree with small and larger files, and its file system in `image`.
+const TREE: &str = "mkdir tree; for number in $(seq 40); do mkdir tree/folder-$number; \
+    for file in $(seq 10); do echo $file >tree/folder-$number/file-$number-$file; done; done
+    head -c 300000 /dev/urandom >tree/large\n";
+
+#[test]
+fn a_bad_sector_costs_what_lies_there_and_frees_nothing() {
+    for (tool, make) in [
+        ("mke2fs", "mke2fs -q -t ext4 -b 1024 -d tree image 16M"),
+        ("mke2fs", "mke2fs -q -t ext2 -b 4096 -O ^metadata_csum -d tree image 16M"),
+        (
+            "mkfs.xfs",
+            "truncate -s 320M image; mkfs.xfs -q image; mkdir mounted; mount -o loop image mounted
+            cp -a tree/. mounted; umount mounted",
+        ),
+    ] {
+        if !has(tool) {
+            continue;
+        }
+        let Some(images) = Images::new() else { return };
+        images.script(&format!("{TREE}{make}"), [""; 0]);
+        must_be_read_around_each_place(&images.path("image"), make);
+    }
+}
+
+/// Asserts that nine of ten bad places cost little, and that no place costs more than it should.
+fn must_be_read_around_each_place(path: &Path, make: &str) {
+    let disk = FileDisk::new(File::open(path).unwrap(), path).unwrap();
+    let sound = Readable::of(&disk).unwrap();
+    assert!(sound.names.len() > 440 && !sound.free.is_empty(), "{make}");
+    let (mut places, mut at) = (Vec::new(), BAD_BYTES);
+    while let Some(data) = disk.next_data(at).unwrap() {
+        places.push(data.start.max(at) / BAD_BYTES * BAD_BYTES);
+        at = places[places.len() - 1] + BAD_BYTES;
+    }
+    let (first, rest) = places.split_at(TRIED);
+    let spread = rest.iter().step_by(rest.len() / TRIED + 1);
+    let (mut tried, mut nearly_all) = (0_usize, 0_usize);
+    for start in first.iter().chain(spread).copied() {
+        tried += 1;
+        let bad = start..(start + BAD_BYTES).min(disk.size_bytes());
+        let Some(found) = Readable::of(&Faulty { disk: &disk, bad }) else { continue };
+        assert!(found.names.is_subset(&sound.names), "{make}: {start}");
+        assert!(found.free.iter().all(|free| sound.is_free(free)), "{make}: {start}");
+        nearly_all += usize::from(found.names.len() * 10 >= sound.names.len() * 9);
+    }
+    assert!(tried > TRIED && nearly_all * 10 >= tried * 9, "{make}: {nearly_all} of {tried}");
+}
