@@ -89,14 +89,13 @@ mod tests {
 
     #[test]
     fn what_two_lists_have_in_common_counts_once() {
-        let ten = 0..10;
-        let ten = std::slice::from_ref(&ten);
-        let length =
-            |one: &[Range<u64>], other: &[Range<u64>]| common_length(one.iter().cloned(), other.iter().cloned());
-        assert_eq!(length(&[10..20, 30..40], &[0..50, 50..100]), 20);
-        assert_eq!(length(&[10..20, 30..40], &[15..35, 16..18, 33..50]), 15);
-        assert_eq!(length(ten, &[10..20, 20..30]), 0);
-        assert_eq!(length(&[0..5, 5..10], &[1..2, 4..6, 9..10]), 4);
-        assert_eq!((length(&[], ten), length(ten, &[])), (0, 0));
+        let length = |one: &[(u64, u64)], other: &[(u64, u64)]| {
+            common_length(one.iter().map(|range| range.0..range.1), other.iter().map(|range| range.0..range.1))
+        };
+        assert_eq!(length(&[(10, 20), (30, 40)], &[(0, 100)]), 20);
+        assert_eq!(length(&[(10, 20), (30, 40)], &[(15, 35), (16, 18), (33, 50)]), 15);
+        assert_eq!(length(&[(10, 20)], &[(0, 10), (20, 30)]), 0);
+        assert_eq!(length(&[(0, 5), (5, 10)], &[(1, 2), (4, 6), (9, 10)]), 4);
+        assert_eq!((length(&[], &[(0, 10)]), length(&[(0, 10)], &[])), (0, 0));
     }
 }
