@@ -15,7 +15,7 @@ use crate::signature::{KeyId, PublicKey, SIGNATURE_BYTES_MAX};
 use crate::store::ObjectName;
 
 /// The beginning of the names of signatures.
-const SIGNATURES: &str = "signatures/";
+pub(super) const SIGNATURES: &str = "signatures/";
 /// Maximum number of signatures that a listing of all images looks at.
 const SIGNATURES_MAX: usize = 1_000_000;
 
@@ -114,12 +114,13 @@ impl Archive {
     }
 }
 
-fn object_name(manifest: ObjectId, key: KeyId) -> ObjectName {
+/// Returns the name of the signature of a manifest by a key.
+pub(super) fn object_name(manifest: ObjectId, key: KeyId) -> ObjectName {
     ObjectName::new(&format!("{SIGNATURES}{manifest}/{}", key.name())).expect("digits make a name")
 }
 
 /// Returns what the name of a signature says.
-fn parse(name: &ObjectName) -> Option<(ObjectId, KeyId)> {
+pub(super) fn parse(name: &ObjectName) -> Option<(ObjectId, KeyId)> {
     let (manifest, key) = name.as_str().strip_prefix(SIGNATURES)?.rsplit_once('/')?;
     Some((ObjectId::from_name(manifest)?, KeyId::from_name(key)?))
 }

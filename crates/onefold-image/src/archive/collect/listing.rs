@@ -9,11 +9,13 @@ use crate::archive::ArchiveError;
 use crate::archive::objects::Folder;
 use crate::archive::probe::PROBES;
 use crate::archive::rules::{Rule, follows};
+use crate::archive::signatures::{self, SIGNATURES};
 use crate::archive::state::State;
+use crate::signature::KeyId;
 use crate::store::{Listed, ObjectName, Store};
 use crate::{ObjectId, WriterId};
 
-/// Packs, manifests, segments and probes in the store.
+/// Packs, manifests, segments, signatures and probes in the store.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     objects: Vec<Object>,
@@ -24,6 +26,8 @@ pub(super) struct Listing {
 pub(super) struct Object {
     pub(super) folder: Folder,
     pub(super) id: ObjectId,
+    /// Key of a signature of the object. Then this is not the object itself but its signature, with the same fate.
+    signature: Option<KeyId>,
     pub(super) length_bytes: u64,
     modified: Timestamp,
 }
@@ -63,11 +67,21 @@ impl Listing {
                 listing.objects.extend(folder.id_of(&listed.name).map(|id| Object {
                     folder,
                     id,
+                    signature: None,
                     length_bytes: listed.length_bytes,
                     modified: listed.modified,
                 }));
             })?;
         }
+        each_listed(store, SIGNATURES, &mut |listed| {
+            listing.objects.extend(signatures::parse(&listed.name).map(|(id, key)| Object {
+                folder: Folder::Manifests,
+                id,
+                signature: Some(key),
+                length_bytes: listed.length_bytes,
+                modified: listed.modified,
+            }));
+        })?;
         each_listed(store, PROBES, &mut |listed| listing.probes.push(listed))?;
         Ok(listing)
     }
@@ -107,7 +121,10 @@ impl Listing {
 
 impl Object {
     pub(super) fn name(&self) -> ObjectName {
-        self.folder.object(self.id)
+        match self.signature {
+            Some(key) => signatures::object_name(self.id, key),
+            None => self.folder.object(self.id),
+        }
     }
 }
 

@@ -129,6 +129,32 @@ fn packs_of_removed_images_are_retired_and_deleted_after_the_delay() {
 }
 
 #[test]
+fn signatures_of_removed_images_go_with_their_manifests() {
+    use crate::signature::{KeyFiles, SecretKey};
+    let bench = Bench::new(1);
+    let KeyFiles { public, secret_text } = SecretKey::create(None).unwrap();
+    let key = SecretKey::open(&secret_text, None).unwrap();
+    let content = noise(&bench.random, 2);
+    let images = ["web", "db"].map(|name| bench.capture(name, &content));
+    for image in bench.archive.images() {
+        let signature = key.sign(&bench.archive.signed_bytes(&image).unwrap(), "test").unwrap();
+        assert!(bench.archive.add_signature(&image, &public, &signature, &*bench.clock).unwrap());
+    }
+    bench.collect(&options());
+    assert_eq!(bench.names("signatures/").len(), 2, "both images are there");
+    bench.remove(&images[0]);
+    let later = CollectOptions { delay: Duration::from_secs(100), ..options() };
+    bench.collect(&later);
+    assert_eq!(bench.names("signatures/").len(), 2, "readers may need it");
+    bench.clock.advance_seconds(200);
+    bench.collect(&later);
+    let archive = bench.other();
+    let left = archive.find(&images[1].name, None).unwrap();
+    assert_eq!(bench.names("signatures/"), [Archive::signature_names(&left, public.id()).1]);
+    assert_eq!(archive.signers(&left, [&public].into_iter()).unwrap(), [public.id()]);
+}
+
+#[test]
 fn what_a_dry_run_says_comes_free() {
     let bench = Bench::new(2);
     let content = noise(&bench.random, 60);
