@@ -1,5 +1,6 @@
 //! The targets of hostile bytes: functions that return, whatever the bytes are.
 
+mod archive;
 mod command_line;
 mod control;
 mod ext;
@@ -34,7 +35,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 24] = [
     Target { name: "fixed", run: fixed::run, seeded_count: 30_000 },
     Target { name: "geometry", run: geometry::run, seeded_count: 60_000 },
     Target { name: "items", run: items::run, seeded_count: 60_000 },
@@ -55,6 +56,8 @@ pub const TARGETS: [Target; 22] = [
     Target { name: "replay", run: pool::run_journal, seeded_count: 400 },
     Target { name: "share_records", run: share_records::run, seeded_count: 20_000 },
     Target { name: "share_state", run: share_state::run, seeded_count: 300 },
+    Target { name: "archive_records", run: archive::run_records, seeded_count: 60_000 },
+    Target { name: "archive", run: archive::run_whole, seeded_count: 2_000 },
     Target { name: "xfs", run: xfs::run, seeded_count: 3_000 },
     Target { name: "xfs_log", run: xfs::run_log, seeded_count: 2_000 },
 ];
