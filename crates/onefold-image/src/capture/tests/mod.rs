@@ -3,6 +3,7 @@
 mod ext;
 mod hostile;
 mod kinds;
+mod model;
 mod random;
 mod retired;
 
