@@ -128,7 +128,7 @@ fn read(archive: &Arc<Archive>, manifest: &Manifest, installed: Option<&[u8]>) {
         }
     }
     // A disk of any length ends somewhere.
-    let mut last = [1; SECTOR_BYTES as usize];
+    let mut last = [1; 512];
     let _ = disk.read(manifest.size_bytes.saturating_sub(SECTOR_BYTES), &mut last);
 }
 
