@@ -151,8 +151,8 @@ impl Archive {
         let id = WriterId(random_bytes(random)?);
         let (given_up, report) = (HashSet::new(), CollectReport::default());
         let mut run = Run { archive: self, options, clock, random, id, writer: None, given_up, report };
-        // What is due already comes free even if the needs of an image are unknown, or no entry can be added because the
-        // disk is full.
+        // What is due already comes free even if the needs of an image are unknown, or if no entry can be added because
+        // the disk is full.
         let outcome = run.change(&listing, on_progress);
         run.delete(&listing)?;
         if !options.dry_run {

@@ -73,7 +73,8 @@ impl Needs {
     /// images that were read, and that of all.
     ///
     /// # Errors
-    /// [`ArchiveError::Unknown`] when manifest or header of an image cannot be read: nobody can tell then what it needs.
+    /// [`ArchiveError::Unknown`] when manifest or header of an image cannot be read: nobody can tell then what it
+    /// needs.
     pub(super) fn of(
         archive: &Archive,
         room: Room<'_>,
