@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onefold_block::{Clock, Random, Timestamp};
 
-use super::objects::{Folder, new_id, random_bytes};
+use super::objects::{Folder, is_missing, new_id, random_bytes};
 use super::puts::Puts;
 use super::rules::{Rule, follows};
 use super::units::decompressor;
@@ -310,7 +310,11 @@ impl<'a> Writer<'a> {
                 (state.position, state.next_version(&manifest.image.name))
             };
             self.check_room()?;
-            self.check_relied(&manifest)?;
+            match self.check_relied(&manifest) {
+                // Another host has given the writer up since the ledger was read, and deleted its packs.
+                Err(error) if is_missing(&error) && self.is_displaced_by_now()? => continue,
+                checked => checked?,
+            }
             manifest.image.version = version.unwrap_or(0);
             manifest.id = new_id(self.id, self.seams.random)?;
             let object = manifest.encode()?;
@@ -335,6 +339,12 @@ impl<'a> Writer<'a> {
     fn is_displaced(&self) -> bool {
         let state = self.archive.state.read();
         state.is_given_up(self.id) || self.packs.iter().any(|pack| state.is_named(*pack))
+    }
+
+    /// As [`Writer::is_displaced`], by the newest entries.
+    fn is_displaced_by_now(&self) -> Result<bool, ArchiveError> {
+        self.archive.refresh()?;
+        Ok(self.is_displaced())
     }
 
     /// Begins again under a new name, because another host gave the writer up: its packs may be deleted at any time.
