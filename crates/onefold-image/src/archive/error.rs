@@ -41,13 +41,13 @@ pub enum ArchiveError {
         /// How the store breaks it.
         what: &'static str,
     },
-    /// The ledger contains an impossible entry.
+    /// The ledger contains an impossible entry, or one that hides later ones.
     #[error("the ledger is damaged at entry {position}: {what}")]
     Ledger {
         /// Number of the entry.
         position: u64,
-        /// Why it is impossible.
-        what: &'static str,
+        /// What is wrong with it.
+        what: String,
     },
     /// None of the packs that are read has this unit.
     #[error("the unit {unit} is lost: no pack has it")]
@@ -121,6 +121,24 @@ pub enum ArchiveError {
 }
 
 impl ArchiveError {
+    /// Returns the cause without the object's name.
+    pub(super) fn cause(&self) -> String {
+        match self {
+            ArchiveError::Damaged { source, .. } => source.to_string(),
+            ArchiveError::Ledger { what, .. } => what.clone(),
+            ArchiveError::Store(StoreError::Missing(_)) => "it is missing".to_owned(),
+            ArchiveError::Store(
+                StoreError::Io { source, .. }
+                | StoreError::Unavailable { source, .. }
+                | StoreError::GaveUp { source, .. },
+            ) => format!("it cannot be read: {source}"),
+            ArchiveError::Store(StoreError::NotMade { source, .. }) => format!("it cannot be made: {source}"),
+            ArchiveError::Store(StoreError::Refused { why, .. }) => format!("it cannot be read: {why}"),
+            ArchiveError::Store(StoreError::Foreign { what, .. }) => format!("it cannot be read: {what}"),
+            other => other.to_string(),
+        }
+    }
+
     /// Returns the error of an object, or a unit, that a decoder refuses.
     pub(super) fn refused(name: String, source: FormatError) -> ArchiveError {
         match source {

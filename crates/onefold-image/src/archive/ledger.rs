@@ -36,7 +36,8 @@ pub(super) fn read_until(
     {
         let entry = Entry::decode(archive, state.position, &object).map_err(damaged(&name))?;
         let digest = *blake3::hash(&object).as_bytes();
-        state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position: entry.position, what })?;
+        let refused = |what: &str| ArchiveError::Ledger { position: entry.position, what: what.to_owned() };
+        state.apply(&entry, digest).map_err(refused)?;
     }
     Ok(())
 }
@@ -58,13 +59,38 @@ fn next(store: &dyn Store, position: u64) -> Result<Option<(ObjectName, Vec<u8>)
     }
 }
 
-/// What is wrong with a ledger that has a hole.
-pub(super) const HOLE: &str = "it is missing, and others follow it";
+/// An entry at which a ledger ends for its readers, although it goes on: the entry is missing, damaged or cannot be
+/// read. Images of earlier entries stay readable. Nothing can be added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerHole {
+    /// Number of the entry.
+    pub position: u64,
+    /// What is wrong with it.
+    pub what: String,
+}
 
-/// Returns the position of a missing entry, if the entries that `state` knows end before it and other entries follow.
-/// A writer that added to such a ledger would make a second entry with that number. Entries before the hole stay
-/// readable.
-pub(super) fn hole(store: &dyn Store, state: &State) -> Result<Option<u64>, ArchiveError> {
+impl LedgerHole {
+    /// Returns an entry that is missing.
+    pub(super) fn missing(position: u64) -> LedgerHole {
+        LedgerHole { position, what: "it is missing, and others follow it".to_owned() }
+    }
+
+    /// Returns the name of the entry's object.
+    #[must_use]
+    pub fn object(&self) -> String {
+        Entry::object_name(self.position).to_string()
+    }
+}
+
+impl From<LedgerHole> for ArchiveError {
+    fn from(hole: LedgerHole) -> ArchiveError {
+        ArchiveError::Ledger { position: hole.position, what: hole.what }
+    }
+}
+
+/// Returns the missing entry, if the entries that `state` knows end before it and other entries follow. A writer that
+/// added to such a ledger would make a second entry with that number.
+pub(super) fn hole(store: &dyn Store, state: &State) -> Result<Option<LedgerHole>, ArchiveError> {
     let mut after = state.position.checked_sub(1).map(Entry::object_name);
     loop {
         let listed = store.list(ENTRIES, after.as_ref())?;
@@ -74,7 +100,7 @@ pub(super) fn hole(store: &dyn Store, state: &State) -> Result<Option<u64>, Arch
         if let Some(entry) = listed.iter().find(|listed| is_entry(&listed.name)) {
             // The next one came while the ledger was read.
             let follows = entry.name == Entry::object_name(state.position);
-            return Ok((!follows).then_some(state.position));
+            return Ok((!follows).then(|| LedgerHole::missing(state.position)));
         }
         after = Some(last.name.clone());
     }

@@ -29,6 +29,7 @@ use parking_lot::RwLock;
 pub use check::{CheckOptions, CheckReport, Damage, Sample};
 pub use collect::{Amount, COLLECT_BYTES_MIN, CollectOptions, CollectReport};
 pub use error::ArchiveError;
+pub use ledger::LedgerHole;
 pub use repair::{Heal, RepairOptions, RepairReport};
 pub use state::ImageRecord;
 pub use units::{StoredUnit, WantedUnit};
@@ -38,7 +39,7 @@ use self::index::{Index, Place, UNITS_MAX};
 use self::objects::{Folder, damaged, is_missing, random_bytes, read_whole};
 use self::probe::PROBES;
 use self::state::State;
-use self::tables::{Table, Tables};
+use self::tables::{Table, Tables, is_broken, is_unread};
 use crate::format::FormatError;
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::{Descriptor, REGION_BYTES, UnitKind};
@@ -75,8 +76,8 @@ pub struct Archive {
     state: RwLock<State>,
     index: RwLock<Index>,
     tables: Tables,
-    /// A missing entry that others follow: the archive is read up to it, and nothing is added.
-    hole: Option<u64>,
+    /// The entry up to which the archive is read, if that is not its end. Nothing is added then.
+    hole: Option<LedgerHole>,
     limits: Limits,
 }
 
@@ -113,11 +114,12 @@ impl Archive {
         Ok(Archive::unread(store, descriptor))
     }
 
-    /// Opens an archive: reads the descriptor, or its copy, and the ledger up to the first entry that is missing. If
-    /// others follow that one, nothing can be added, and [`Archive::check`] says so.
+    /// Opens an archive: reads the descriptor, or its copy, and the ledger up to the first entry that is missing, damaged
+    /// or cannot be read. If that is not the end of the ledger, nothing can be added; [`Archive::hole`] and
+    /// [`Archive::check`] say so.
     ///
     /// # Errors
-    /// When there is no archive, when it is damaged, or the store fails.
+    /// When there is no archive, when both descriptors are damaged, an object is of a newer version, or the store fails.
     pub fn open(store: Arc<dyn Store>) -> Result<Archive, ArchiveError> {
         let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(&*store, name));
         let descriptor = match (descriptor, copy) {
@@ -132,8 +134,7 @@ impl Archive {
         };
         let mut archive = Archive::unread(store, descriptor);
         *archive.state.get_mut() = snapshot::newest(&*archive.store, archive.descriptor.archive);
-        archive.refresh()?;
-        archive.hole = ledger::hole(&*archive.store, &archive.state.read())?;
+        archive.hole = archive.find_hole()?;
         Ok(archive)
     }
 
@@ -169,36 +170,74 @@ impl Archive {
     }
 
     /// Reads the whole ledger, whatever snapshots say: for those who remove something by it, or check it. Returns the
-    /// number of the first entry that is missing, if a snapshot has led beyond it. The state is the snapshot's then.
+    /// first entry that hides later ones. If a snapshot has led beyond that one, the state stays the snapshot's.
     ///
     /// # Errors
-    /// When an entry is damaged, or the store fails.
-    fn read_whole_ledger(&self) -> Result<Option<u64>, ArchiveError> {
+    /// When an entry is of a newer version, or the store as a whole fails.
+    fn read_whole_ledger(&self) -> Result<Option<LedgerHole>, ArchiveError> {
         let mut state = State::default();
-        ledger::read_on(&*self.store, self.descriptor.archive, &mut state)?;
+        let read = ledger::read_on(&*self.store, self.descriptor.archive, &mut state);
+        let hole = self.hole_of(read, &state)?;
         let mut current = self.state.write();
         if state.position < current.position {
-            return Ok(Some(state.position));
+            return Ok(hole.or_else(|| Some(LedgerHole::missing(state.position))));
         }
         if *current != state {
             // The same position may stand for other parts of the index now.
             *self.index.write() = Index::default();
-            *current = state;
+            current.clone_from(&state);
         }
-        Ok(None)
+        drop(current);
+        match hole {
+            None => ledger::hole(&*self.store, &state),
+            hole => Ok(hole),
+        }
+    }
+
+    /// As [`Archive::refresh`], for readers: they need no entry that is damaged or cannot be read. Returns such an entry.
+    ///
+    /// # Errors
+    /// When an entry is of a newer version, or the store as a whole fails.
+    fn read_further(&self) -> Result<Option<LedgerHole>, ArchiveError> {
+        let read = self.refresh();
+        self.hole_of(read, &self.state.read())
+    }
+
+    /// Returns the entry behind those of `state` if it is damaged or cannot be read, as the outcome of reading says.
+    fn hole_of(&self, read: Result<(), ArchiveError>, state: &State) -> Result<Option<LedgerHole>, ArchiveError> {
+        let Err(error) = read else {
+            return Ok(None);
+        };
+        Ok(Some(LedgerHole { position: state.position, what: self.of_object(error)?.cause() }))
+    }
+
+    /// Reads the ledger as far as possible, and returns the entry that hides later ones.
+    fn find_hole(&self) -> Result<Option<LedgerHole>, ArchiveError> {
+        match self.read_further()? {
+            None => ledger::hole(&*self.store, &self.state.read()),
+            hole => Ok(hole),
+        }
+    }
+
+    /// Returns an error that concerns one object. Fails with any other: if not even a descriptor can be read any more,
+    /// the store as a whole fails.
+    fn of_object(&self, error: ArchiveError) -> Result<ArchiveError, ArchiveError> {
+        let answers = || DESCRIPTORS.iter().any(|name| read_descriptor(&*self.store, name).is_ok());
+        let is_broken = is_broken(&error) || matches!(error, ArchiveError::Ledger { .. });
+        if is_broken && (!is_unread(&error) || answers()) { Ok(error) } else { Err(error) }
+    }
+
+    /// Returns the entry of the ledger at which it ended when the archive was opened, if other entries may follow.
+    /// Their images are hidden.
+    #[must_use]
+    pub fn hole(&self) -> Option<&LedgerHole> {
+        self.hole.as_ref()
     }
 
     /// Returns all images, sorted by name and version, as of the last read of the ledger.
     #[must_use]
     pub fn images(&self) -> Vec<ImageRecord> {
         self.state.read().images.values().cloned().collect()
-    }
-
-    /// Returns the number of the entry that is missing, if later ones were found when the archive was opened: images
-    /// that these add are hidden, and nothing can be added.
-    #[must_use]
-    pub fn missing_entry(&self) -> Option<u64> {
-        self.hole
     }
 
     /// Returns the image with a name: the newest version unless `version` is given.
@@ -313,8 +352,11 @@ impl Archive {
             // Another thread has read further entries meanwhile.
             return Ok(false);
         }
-        if self.hole == Some(position) {
-            return Err(ArchiveError::Ledger { position, what: ledger::HOLE });
+        // An entry that could not be read when the archive was opened may be one that does not exist.
+        if self.hole.as_ref().is_some_and(|hole| hole.position == position)
+            && let Some(hole) = ledger::hole(&*self.store, &state)?
+        {
+            return Err(hole.into());
         }
         let previous = state.last;
         let (archive, token) = (self.descriptor.archive, random_bytes(random)?);
@@ -322,7 +364,7 @@ impl Archive {
         let object = entry.encode()?;
         // Every reader would stop at an invalid entry, and the entry could never be removed.
         let digest = *blake3::hash(&object).as_bytes();
-        state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position, what })?;
+        state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position, what: what.to_owned() })?;
         let is_ours = ledger::create_exactly(&*self.store, Some(clock), &Entry::object_name(position), &object)?;
         if is_ours {
             snapshot::write_if_due(&*self.store, archive, &state);

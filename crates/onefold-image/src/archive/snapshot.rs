@@ -92,7 +92,7 @@ fn read(
 
 impl Archive {
     /// Returns the snapshots that do not say what the ledger does, each with the reason. Those of more entries than
-    /// `readable` are left out: entries are missing that would tell.
+    /// `readable` are left out: an entry that would tell cannot be read.
     pub(super) fn wrong_snapshots(&self, readable: Option<u64>) -> Result<Vec<(ObjectName, String)>, ArchiveError> {
         let (store, archive) = (self.store(), self.descriptor().archive);
         let mut wrong = Vec::new();
@@ -111,7 +111,7 @@ impl Archive {
                 Ok(_) => wrong.push((name, "it does not say what the ledger does".to_owned())),
                 // A later version of Onefold will read it.
                 Err(ArchiveError::Newer { .. }) => {}
-                Err(error) => wrong.push((name, super::check::cause(&error))),
+                Err(error) => wrong.push((name, error.cause())),
             }
         }
         Ok(wrong)

@@ -86,7 +86,7 @@ impl Archive {
                 }
             }
             // The packs may have been replaced since the ledger was read.
-            self.refresh()?;
+            self.read_further()?;
             if self.state.read().position == looked || lookups == LOOKUPS_MAX {
                 return Err(self.lost(wanted.name, Unread::new())?);
             }
@@ -173,7 +173,7 @@ impl Archive {
                 continue;
             };
             if follows(Rule::ReadersReadOn) {
-                self.refresh()?;
+                self.read_further()?;
             }
             let position = self.state.read().position;
             let is_news = self.read_unread()? || position != looked;

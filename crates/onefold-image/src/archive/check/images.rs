@@ -155,7 +155,7 @@ impl Check<'_> {
         match self.archive.header(&chunk) {
             Ok(header) => Ok(Some(header)),
             Err(error @ ArchiveError::Newer { .. }) => Err(error),
-            Err(error @ ArchiveError::Store(_)) => self.of_object(error).map(|_| None),
+            Err(error @ ArchiveError::Store(_)) => self.archive.of_object(error).map(|_| None),
             Err(_) => Ok(None),
         }
     }

@@ -13,11 +13,9 @@ pub(super) use self::survey::Survey;
 use super::index::read_segment;
 use super::objects::{Folder, is_missing};
 use super::state::{ImageRecord, Part, State};
-use super::tables::{is_broken, is_unread};
 use super::{Archive, ArchiveError, DESCRIPTORS, read_descriptor};
-use crate::format::ledger::Entry;
 use crate::format::pack::TableEntry;
-use crate::store::{ObjectName, StoreError};
+use crate::store::ObjectName;
 use crate::{ImageVersion, ObjectId, UnitName};
 
 /// How often the ledger is read on for a unit that is missing: where many are, no collection is the reason.
@@ -143,7 +141,7 @@ impl Archive {
         extent: Extent,
         on_progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(CheckReport, Survey), ArchiveError> {
-        let missing = self.read_whole_ledger()?;
+        let hole = self.read_whole_ledger()?;
         let state = self.state.read().clone();
         let images: Vec<ImageRecord> = state.images.values().cloned().collect();
         let parts = state.live_parts();
@@ -162,12 +160,12 @@ impl Archive {
             survey,
         };
         check.descriptors()?;
-        for (name, what) in self.wrong_snapshots(missing)? {
+        for (name, what) in self.wrong_snapshots(hole.as_ref().map(|hole| hole.position))? {
             check.damage(name.to_string(), what, None);
             check.survey.snapshots.push(name);
         }
-        if let Some(position) = missing.or(super::ledger::hole(self.store(), &self.state.read())?) {
-            check.damage(Entry::object_name(position).to_string(), super::ledger::HOLE, None);
+        if let Some(hole) = hole {
+            check.damage(hole.object(), hole.what, None);
         }
         let total = (check.packs.len() + images.len()) as u64;
         check.packs(&mut |done| on_progress(done, total))?;
@@ -200,16 +198,9 @@ impl Check<'_> {
         error: ArchiveError,
         image: Option<&ImageVersion>,
     ) -> Result<(), ArchiveError> {
-        let error = self.of_object(error)?;
-        self.damage(object, cause(&error), image);
+        let error = self.archive.of_object(error)?;
+        self.damage(object, error.cause(), image);
         Ok(())
-    }
-
-    /// Returns an error that concerns one object. Fails with any other: where not even the descriptor can be read any
-    /// more, the store as a whole fails.
-    fn of_object(&self, error: ArchiveError) -> Result<ArchiveError, ArchiveError> {
-        let answers = || DESCRIPTORS.iter().any(|name| read_descriptor(self.archive.store(), name).is_ok());
-        if is_broken(&error) && (!is_unread(&error) || answers()) { Ok(error) } else { Err(error) }
     }
 
     fn finish(self) -> (CheckReport, Survey) {
@@ -302,14 +293,14 @@ impl Check<'_> {
         if !is_missing(error) {
             return Ok(false);
         }
-        self.archive.refresh()?;
+        self.archive.read_further()?;
         Ok(is_dropped(&self.archive.state.read()))
     }
 
     /// Reads the ledger on, and the packs that came meanwhile. Forgets units of packs that went. Returns whether the
     /// ledger says anything new.
     fn catch_up(&mut self) -> Result<bool, ArchiveError> {
-        self.archive.refresh()?;
+        self.archive.read_further()?;
         let state = self.archive.state.read().clone();
         if state.position == self.state.position {
             return Ok(false);
@@ -378,20 +369,5 @@ impl Check<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// Returns the cause of an error without the object's name.
-pub(super) fn cause(error: &ArchiveError) -> String {
-    match error {
-        ArchiveError::Damaged { source, .. } => source.to_string(),
-        ArchiveError::Store(StoreError::Missing(_)) => "it is missing".to_owned(),
-        ArchiveError::Store(
-            StoreError::Io { source, .. } | StoreError::Unavailable { source, .. } | StoreError::GaveUp { source, .. },
-        ) => format!("it cannot be read: {source}"),
-        ArchiveError::Store(StoreError::NotMade { source, .. }) => format!("it cannot be made: {source}"),
-        ArchiveError::Store(StoreError::Refused { why, .. }) => format!("it cannot be read: {why}"),
-        ArchiveError::Store(StoreError::Foreign { what, .. }) => format!("it cannot be read: {what}"),
-        other => other.to_string(),
     }
 }

@@ -23,7 +23,7 @@ use onefold_block::{Clock, Random, Timestamp};
 
 use self::listing::{Fate, Judge, Listing, before};
 use super::objects::random_bytes;
-use super::{Archive, ArchiveError, Writer, ledger, snapshot};
+use super::{Archive, ArchiveError, Writer, snapshot};
 use crate::WriterId;
 use crate::format::ledger::Change;
 
@@ -143,10 +143,10 @@ impl Archive {
     ) -> Result<CollectReport, ArchiveError> {
         let listing = Listing::read(self.store())?;
         // A wrong snapshot of the state must not decide what is deleted.
-        let missing = self.read_whole_ledger()?;
+        let hole = self.read_whole_ledger()?;
         // Entries behind a hole may name any object.
-        if let Some(position) = missing.or(ledger::hole(self.store(), &self.state.read())?) {
-            return Err(ArchiveError::Ledger { position, what: ledger::HOLE });
+        if let Some(hole) = hole {
+            return Err(hole.into());
         }
         let id = WriterId(random_bytes(random)?);
         let (given_up, report) = (HashSet::new(), CollectReport::default());

@@ -309,6 +309,53 @@ fn a_check_without_data_finds_packs_that_are_missing_or_cut() {
     }
 }
 
+/// Regression: one damaged entry made the whole archive unreadable. Entries are those of two writers and two images.
+#[test]
+fn an_entry_that_is_damaged_or_cannot_be_read_costs_only_later_images() {
+    let (objects, images) = sample();
+    let random = SeededRandom::new(27);
+    let clock = ManualClock::starting_at(5);
+    for position in 0..4 {
+        let name = Entry::object_name(position);
+        let object = &objects[&name];
+        let with = |bytes: Vec<u8>| {
+            let mut changed = objects.clone();
+            changed.insert(name.clone(), bytes);
+            Arc::new(MemoryStore::of(changed)) as Arc<dyn Store>
+        };
+        let mut flipped = object.clone();
+        flipped[70] ^= 1;
+        let entry = Entry::decode(
+            Descriptor::decode(&objects[&descriptor_name("descriptor")]).unwrap().archive,
+            position,
+            object,
+        );
+        let astray = Entry { previous: [7; 32], ..entry.unwrap() };
+        let stores = [
+            with(flipped),
+            with(object[..100].to_vec()),
+            with(objects[&Entry::object_name((position + 1) % 4)].clone()),
+            with(astray.encode().unwrap()),
+            Arc::new(Unreadable(MemoryStore::of(objects.clone()), name.clone())),
+        ];
+        for (number, store) in stores.into_iter().enumerate() {
+            let archive = Archive::open(store).unwrap();
+            let hole = archive.hole().unwrap().clone();
+            assert_eq!((hole.position, hole.object()), (position, name.to_string()), "{number}");
+            let added = usize::try_from(position / 2).unwrap();
+            assert_eq!(archive.images().len(), added, "{position} {number}");
+            for (image, expected) in &images[..added] {
+                assert_eq!(contents(&archive, image).unwrap(), *expected);
+                assert!(archive.remove(image, &clock, &random).is_err());
+            }
+            assert!(archive.writer(&clock, &random, "host").is_err());
+            let report = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap();
+            let [damage] = &report.damages[..] else { panic!("{position} {number}: {:?}", report.damages) };
+            assert_eq!((&damage.object, &damage.what), (&name.to_string(), &hole.what));
+        }
+    }
+}
+
 /// A store that cannot read one of its objects.
 #[derive(Debug)]
 struct Unreadable(MemoryStore, ObjectName);

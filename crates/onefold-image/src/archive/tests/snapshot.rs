@@ -157,15 +157,25 @@ fn a_snapshot_of_entries_that_are_not_there_does_not_count() {
     assert!(calls < 30, "{calls}: the earlier snapshot counts");
 }
 
-/// Without the snapshot, the archive would end before the missing entry. A collection deletes nothing then.
+/// Without the snapshot, the archive would end before that entry. A collection deletes nothing then.
 #[test]
-fn a_missing_entry_before_a_snapshot_is_named() {
-    let (store, _) = archive(5);
-    let missing = Entry::object_name(40);
-    store.delete(&missing).unwrap();
-    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
-    assert!(archive.state.read().position > 2 * ENTRIES_BETWEEN);
-    let damages = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages;
-    assert!(damages.iter().any(|damage| damage.object == missing.as_str()), "{damages:?}");
-    assert!(damages.iter().all(|damage| !damage.object.starts_with("snapshots/")), "{damages:?}");
+fn a_missing_or_damaged_entry_before_a_snapshot_is_named() {
+    for is_missing in [true, false] {
+        let (store, _) = archive(5);
+        let entry = Entry::object_name(40);
+        match is_missing {
+            true => store.delete(&entry).unwrap(),
+            false => store.put(&entry, &[b"damaged"]).unwrap(),
+        }
+        let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+        assert!(archive.state.read().position > 2 * ENTRIES_BETWEEN);
+        let damages = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages;
+        assert!(damages.iter().any(|damage| damage.object == entry.as_str()), "{damages:?}");
+        assert!(damages.iter().all(|damage| !damage.object.starts_with("snapshots/")), "{damages:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(9));
+        let collected =
+            archive.collect(&CollectOptions::new(folder.path()), &clock, &random, &mut |_, _| ()).map(|_| ());
+        assert!(matches!(collected, Err(ArchiveError::Ledger { position: 40, .. })), "{collected:?}");
+    }
 }

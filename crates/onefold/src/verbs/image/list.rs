@@ -1,7 +1,7 @@
 //! `onefold image list`
 
 use onefold_image::ImageVersion;
-use onefold_image::archive::ImageRecord;
+use onefold_image::archive::{ImageRecord, LedgerHole};
 use onefold_image::format::manifest::Manifest;
 use serde_json::{Value, json};
 
@@ -23,11 +23,11 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
         let signers = signers.of(&archive, &record)?;
         images.push((record, manifest, signers));
     }
-    Ok(report(&images, &unread, archive.missing_entry()))
+    Ok(report(&images, &unread, archive.hole()))
 }
 
-/// Reports images, those whose manifests cannot be read, and the number of the entry that the ledger lacks.
-fn report(images: &[(ImageRecord, Manifest, Vec<Signer>)], unread: &[Unread], missing: Option<u64>) -> Report {
+/// Reports images, those whose manifests cannot be read, and the entry at which the ledger ends too early.
+fn report(images: &[(ImageRecord, Manifest, Vec<Signer>)], unread: &[Unread], hole: Option<&LedgerHole>) -> Report {
     let mut table = TextTable::new(["image", "captured (UTC)", "size", "data", "new", "stored", "signed by"]);
     for (record, manifest, signers) in images {
         table.row([
@@ -47,11 +47,9 @@ fn report(images: &[(ImageRecord, Manifest, Vec<Signer>)], unread: &[Unread], mi
         (false, true) => table.to_string(),
         (false, false) => format!("{table}\n{lines}"),
     };
-    if let Some(entry) = missing {
-        text = format!(
-            "{}\nwarning: entry {entry} of the ledger is missing; images of later entries are hidden",
-            text.trim_end()
-        );
+    if let Some(LedgerHole { position, what }) = hole {
+        let text_end = format!("warning: images behind entry {position} of the ledger are hidden: {what}");
+        text = format!("{}\n{text_end}", text.trim_end());
     }
     let images: Vec<Value> = images
         .iter()
@@ -61,11 +59,12 @@ fn report(images: &[(ImageRecord, Manifest, Vec<Signer>)], unread: &[Unread], mi
             json
         })
         .collect();
-    if missing.is_some() {
+    if hole.is_some() {
         exit = exit.worse(Exit::Damage);
     }
+    let hole = hole.map(|hole| json!({ "entry": hole.position, "object": hole.object(), "what": hole.what }));
     let unread: Vec<Value> = unread.iter().map(Unread::json).collect();
-    Report { text, json: json!({ "images": images, "unread": unread, "missing_entry": missing }), exit }
+    Report { text, json: json!({ "images": images, "unread": unread, "ledger_hole": hole }), exit }
 }
 
 /// Returns an image for programs.
@@ -116,7 +115,12 @@ mod tests {
 
         let Manifests { images, unread } = Manifests::of(&archive);
         let images: Vec<_> = images.into_iter().map(|(record, manifest)| (record, manifest, Vec::new())).collect();
+        let hole = LedgerHole { position: 3, what: "it is cut".to_owned() };
+        let holed = report(&images, &[], Some(&hole));
+        assert_eq!((holed.exit, &holed.json["ledger_hole"]["entry"]), (Exit::Damage, &json!(3)));
+        assert!(holed.text.ends_with("behind entry 3 of the ledger are hidden: it is cut"), "{}", holed.text);
         let report = report(&images, &unread, None);
+        assert!(report.json["ledger_hole"].is_null());
         assert_eq!(report.exit, Exit::Damage);
         assert!(report.text.contains("debian/12@1 "), "{}", report.text);
         assert!(report.text.contains("cannot read the image `debian/12@2`"), "{}", report.text);
