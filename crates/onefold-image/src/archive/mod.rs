@@ -78,6 +78,8 @@ pub struct Archive {
     tables: Tables,
     /// The entry up to which the archive is read, if that is not its end. Nothing is added then.
     hole: Option<LedgerHole>,
+    /// Whether the copy of the descriptor is missing, as after a creation that was killed.
+    lacks_copy: bool,
     limits: Limits,
 }
 
@@ -122,6 +124,7 @@ impl Archive {
     /// When there is no archive, when both descriptors are damaged, an object is of a newer version, or the store fails.
     pub fn open(store: Arc<dyn Store>) -> Result<Archive, ArchiveError> {
         let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(&*store, name));
+        let lacks_copy = descriptor.is_ok() && copy.as_ref().is_err_and(is_missing);
         let descriptor = match (descriptor, copy) {
             (Err(newer @ ArchiveError::Newer { .. }), _) | (_, Err(newer @ ArchiveError::Newer { .. })) => {
                 return Err(newer);
@@ -134,6 +137,7 @@ impl Archive {
         };
         let mut archive = Archive::unread(store, descriptor);
         *archive.state.get_mut() = snapshot::newest(&*archive.store, archive.descriptor.archive);
+        archive.lacks_copy = lacks_copy;
         archive.hole = archive.find_hole()?;
         Ok(archive)
     }
@@ -141,7 +145,16 @@ impl Archive {
     /// Returns an archive whose ledger has not been read.
     fn unread(store: Arc<dyn Store>, descriptor: Descriptor) -> Archive {
         let (state, index) = (RwLock::default(), RwLock::default());
-        Archive { store, descriptor, state, index, tables: Tables::default(), hole: None, limits: LIMITS }
+        Archive {
+            store,
+            descriptor,
+            state,
+            index,
+            tables: Tables::default(),
+            hole: None,
+            lacks_copy: false,
+            limits: LIMITS,
+        }
     }
 
     /// Returns the descriptor of the archive.
@@ -312,7 +325,13 @@ impl Archive {
         random: &'a dyn Random,
         host: &str,
     ) -> Result<Writer<'a>, ArchiveError> {
-        Writer::begin(self, clock, random, host)
+        let writer = Writer::begin(self, clock, random, host)?;
+        if self.lacks_copy {
+            // A reader needs it only after damage, so a failure is no reason not to write. A check reports it.
+            let copy = self.descriptor.encode()?;
+            let _ = ledger::create_exactly(&*self.store, Some(clock), &descriptor_name(DESCRIPTORS[1]), &copy);
+        }
+        Ok(writer)
     }
 
     /// Removes an image by an entry in the ledger. A collector may then delete units that only this image needed.

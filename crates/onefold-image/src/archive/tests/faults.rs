@@ -431,3 +431,16 @@ fn a_change_that_the_store_refuses_is_certainly_not_made() {
         assert!(matches!(removed, Err(ArchiveError::Doubtful(_))), "{lost}: {removed:?}");
     }
 }
+
+/// Regression: after a creation that was killed before the copy, nothing made it, and each check reported it.
+#[test]
+fn a_capture_makes_the_copy_of_the_descriptor_that_is_missing() {
+    let random = SeededRandom::new(52);
+    let store = Arc::new(MemoryStore::default());
+    Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    store.delete(&descriptor_name("descriptor.copy")).unwrap();
+    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    assert_eq!(archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages.len(), 1);
+    capture(&archive, &random, "web", &units(&random, 2));
+    assert_eq!(archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages, []);
+}
