@@ -14,13 +14,13 @@ use crate::format::segment::{IndexEntry, SEGMENT_BYTES_MAX, Segment};
 use crate::store::Store;
 use crate::{ArchiveId, ObjectId, UnitName};
 
-/// Maximum number of units that a capture may bring an archive to: 384 MiB of memory.
+/// Maximum number of units that a capture may bring an archive to: 384 MiB of memory, twice that while runs are merged.
 pub(super) const UNITS_MAX: usize = 16 << 20;
 /// Maximum number of units that are read. Copies that a collection makes come before it retires the old ones.
 const UNITS_READ_MAX: usize = 4 * UNITS_MAX;
 
 /// Maximum number of places where a unit is looked for. Writers that do not know of each other store a unit once each.
-const PLACES_MAX: usize = 64;
+pub(super) const PLACES_MAX: usize = 64;
 
 /// Where a unit may be: its name's beginning says so, and its pack has to confirm it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

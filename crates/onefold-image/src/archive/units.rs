@@ -1,8 +1,8 @@
 //! Reads units in as few calls as their places allow, and verifies each by its name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::index::Place;
+use super::index::{PLACES_MAX, Place};
 use super::objects::Folder;
 use super::rules::{Rule, follows};
 use super::tables::{entry_at, is_broken, is_unread};
@@ -87,10 +87,15 @@ impl Archive {
             }
             // The packs may have been replaced since the ledger was read.
             self.read_further()?;
-            if self.state.read().position == looked || lookups == LOOKUPS_MAX {
-                return Err(self.lost(wanted.name, Unread::new())?);
+            let is_news = self.read_unread()? || self.state.read().position != looked;
+            if is_news && lookups < LOOKUPS_MAX {
+                lookups += 1;
+                continue;
             }
-            lookups += 1;
+            return match self.crowded_out(wanted.name)?.is_empty() {
+                true => Err(self.lost(wanted.name, Unread::new())?),
+                false => Ok(()),
+            };
         }
     }
 
@@ -166,6 +171,7 @@ impl Archive {
         let mut rest = self.jobs(wanted, 0..wanted.len(), confirm)?;
         let mut lookups = 1;
         let mut unread = Unread::new();
+        let mut searched = HashSet::new();
         while !rest.is_empty() {
             let (left, failed) = self.read_round(wanted, rest, &mut unread, accept)?;
             rest = left;
@@ -178,7 +184,17 @@ impl Archive {
             let position = self.state.read().position;
             let is_news = self.read_unread()? || position != looked;
             if !is_news || lookups == LOOKUPS_MAX {
-                return Err(self.lost(wanted[*first].name, unread)?.into());
+                for index in &failed {
+                    let places = match searched.insert(*index) {
+                        true => self.crowded_out(wanted[*index].name)?,
+                        false => Vec::new(),
+                    };
+                    if places.is_empty() {
+                        return Err(self.lost(wanted[*first].name, unread)?.into());
+                    }
+                    rest.push(Job { index: *index, places });
+                }
+                continue;
             }
             looked = position;
             lookups += 1;
@@ -187,6 +203,28 @@ impl Archive {
             rest = self.jobs(wanted, indices.into_iter(), confirm)?;
         }
         Ok(())
+    }
+
+    /// Returns the places of a unit according to the tables of all packs, if the index has so many places for it that
+    /// these may hide the right one: the segment of another writer may name places that are none.
+    fn crowded_out(&self, name: UnitName) -> Result<Vec<Place>, ArchiveError> {
+        let mut places = Vec::new();
+        if self.places(name)?.len() < PLACES_MAX {
+            return Ok(places);
+        }
+        let packs = self.state.read().packs();
+        for pack in packs.into_iter().filter(|pack| self.state.read().holds(*pack, name)) {
+            match self.table(pack) {
+                Ok(table) => places.extend(table.iter().filter(|entry| entry.name == name).map(|entry| Place {
+                    pack,
+                    offset: entry.offset,
+                    stored_bytes: entry.stored_bytes,
+                })),
+                Err(error) if is_broken(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(places)
     }
 
     /// Returns a job for each wanted unit.

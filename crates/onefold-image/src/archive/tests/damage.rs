@@ -187,6 +187,38 @@ fn a_segment_that_lists_the_pack_of_another_hides_no_unit() {
     }
 }
 
+/// Regression: 64 false places, named before the right one, cost the images that need the unit.
+#[test]
+fn false_places_of_a_segment_cost_no_image_and_a_check_reports_them() {
+    let random = SeededRandom::new(28);
+    let store = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let content = units(&random, 3);
+    capture(&archive, &random, "hostile", &units(&random, 1));
+    let part = archive.state.read().parts.values().next().unwrap().clone();
+    let (id, name) = (archive.descriptor().archive, Folder::Segments.object(part.segment));
+    let mut segment = Segment::decode(id, part.segment, &store.objects()[&name]).unwrap();
+    for plain in &content {
+        let prefix = archive.descriptor().key.name(plain).prefix();
+        let entry = |number: u32| IndexEntry { prefix, pack: 0, offset: 10_000 + number, stored_bytes: 1 };
+        segment.entries.extend((0..100).map(entry));
+    }
+    segment.entries.sort_unstable_by_key(|entry| (entry.prefix, entry.pack, entry.offset));
+    store.put(&name, &[&segment.encode(id, part.segment).unwrap()]).unwrap();
+
+    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let (image, _) = capture(&archive, &random, "web", &content);
+    let reader = Archive::open(store).unwrap();
+    assert_eq!(contents(&reader, &image).unwrap(), content);
+    for plain in &content {
+        let name = archive.descriptor().key.name(plain);
+        reader.find_unit(WantedUnit { name, plain_bytes: None }).unwrap();
+    }
+    let damages = reader.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap().damages;
+    let [damage] = &damages[..] else { panic!("{damages:?}") };
+    assert!(damage.object == name.as_str() && damage.what.contains("lacks") && damage.images.is_empty(), "{damage:?}");
+}
+
 #[test]
 fn a_manifest_that_names_a_chunk_again_and_again_is_damage() {
     let (objects, _) = sample();
