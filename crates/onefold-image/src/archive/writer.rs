@@ -208,6 +208,14 @@ impl<'a> Writer<'a> {
         Ok(stored)
     }
 
+    /// Lets the image rely on a unit where [`Archive::stored`] has found it. Whether its pack still counts shows when the
+    /// image is made.
+    pub fn rely_on(&mut self, name: &UnitName, stored: StoredUnit) {
+        if !self.own.contains_key(name) {
+            self.relied.insert(stored.pack);
+        }
+    }
+
     /// Adds a unit in the form that [`crate::compress::Compressor::compress`] returns. Ignores a unit that this writer
     /// has already added. A thread puts a full pack while the next one is filled.
     ///

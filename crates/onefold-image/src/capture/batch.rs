@@ -8,6 +8,7 @@ use onefold_disk::{Disk, DiskError};
 
 use super::plan::{Planned, PlannedUnit};
 use super::policy::bytes_of;
+use crate::archive::StoredUnit;
 use crate::format::chunk_header::PlacedUnit;
 use crate::format::pack::UnitHeader;
 use crate::{SECTOR_BYTES, SectorRun, UnitKey, UnitName};
@@ -35,6 +36,8 @@ pub(super) enum Item {
     Known {
         /// The unit.
         unit: PlacedUnit,
+        /// Where the thread has found it.
+        seen: Seen,
     },
     /// A unit that the archive did not have, as far as this thread knew.
     New {
@@ -47,13 +50,22 @@ pub(super) enum Item {
     },
 }
 
+/// Where a thread has found a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// This capture has added it.
+    Own,
+    /// The table of a pack confirms it.
+    Stored(StoredUnit),
+}
+
 /// The archive's operations that a thread needs.
 pub(super) trait Units {
     /// Why an operation fails.
     type Error: From<DiskError>;
 
-    /// Returns whether the archive has a unit.
-    fn has(&mut self, name: &UnitName) -> Result<bool, Self::Error>;
+    /// Returns where the archive has a unit; `None` if it has not.
+    fn find(&mut self, name: &UnitName) -> Result<Option<Seen>, Self::Error>;
 
     /// Compresses plain bytes, and appends the stored form to `into`.
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, Self::Error>;
@@ -212,8 +224,8 @@ impl<U: Units> Naming<'_, U> {
                 Item::New { header, stored, .. } => Item::New { unit, header: *header, stored: stored.clone() },
                 _ => unreachable!("only new units are noted"),
             }
-        } else if self.units.has(&name)? {
-            Item::Known { unit }
+        } else if let Some(seen) = self.units.find(&name)? {
+            Item::Known { unit, seen }
         } else {
             let start = self.outcome.stored.len();
             let header = self.units.compress(plain, &mut self.outcome.stored)?;
@@ -260,8 +272,8 @@ mod tests {
     impl Units for Known {
         type Error = DiskError;
 
-        fn has(&mut self, name: &UnitName) -> Result<bool, DiskError> {
-            Ok(self.0.contains(name))
+        fn find(&mut self, name: &UnitName) -> Result<Option<Seen>, DiskError> {
+            Ok(self.0.contains(name).then_some(Seen::Own))
         }
 
         fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, DiskError> {
@@ -324,30 +336,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn known_units_zeros_and_units_met_twice_are_not_stored_again() {
-        let mut disk = noise(100 * 512);
-        disk.bytes.copy_within(0..8 * 512, 8 * 512);
-        disk.bytes[16 * 512..24 * 512].fill(0);
-        let mut known = Known::default();
-        known.0.insert(placed(&disk, &[(24, 8)]).name);
-        let hole = SectorRun { start: 90, count: 5 };
-        let batch = [&[(0, 8)], &[(8, 8)], &[(16, 8)], &[(24, 8)]].map(|runs| planned(runs, 0));
-        let batch: Vec<Planned> = batch.into_iter().chain([Planned::Hole(hole)]).collect();
-        let outcome = run(&disk, &mut known, &batch);
-        assert_eq!(outcome.stored, content(&disk, &[(0, 8)]));
-        let header = UnitHeader { codec: Codec::Plain, stored_bytes: 4096, plain_bytes: 4096 };
-        let stored = 0..4096;
-        let expected = [
-            Item::New { unit: placed(&disk, &[(0, 8)]), header, stored: stored.clone() },
-            Item::New { unit: placed(&disk, &[(8, 8)]), header, stored },
-            Item::Zeros(runs(&[(16, 8)])),
-            Item::Known { unit: placed(&disk, &[(24, 8)]) },
-            Item::Zeros(vec![hole]),
-        ];
-        assert_eq!(outcome.items, expected);
-    }
-
     /// A disk that cannot read one of its sectors.
     struct BadSector(MemoryDisk, u64);
 
@@ -385,6 +373,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn known_units_zeros_and_units_met_twice_are_not_stored_again() {
+        let mut disk = noise(100 * 512);
+        disk.bytes.copy_within(0..8 * 512, 8 * 512);
+        disk.bytes[16 * 512..24 * 512].fill(0);
+        let mut known = Known::default();
+        known.0.insert(placed(&disk, &[(24, 8)]).name);
+        let hole = SectorRun { start: 90, count: 5 };
+        let batch = [&[(0, 8)], &[(8, 8)], &[(16, 8)], &[(24, 8)]].map(|runs| planned(runs, 0));
+        let batch: Vec<Planned> = batch.into_iter().chain([Planned::Hole(hole)]).collect();
+        let outcome = run(&disk, &mut known, &batch);
+        assert_eq!(outcome.stored, content(&disk, &[(0, 8)]));
+        let header = UnitHeader { codec: Codec::Plain, stored_bytes: 4096, plain_bytes: 4096 };
+        let stored = 0..4096;
+        let expected = [
+            Item::New { unit: placed(&disk, &[(0, 8)]), header, stored: stored.clone() },
+            Item::New { unit: placed(&disk, &[(8, 8)]), header, stored },
+            Item::Zeros(runs(&[(16, 8)])),
+            Item::Known { unit: placed(&disk, &[(24, 8)]), seen: Seen::Own },
+            Item::Zeros(vec![hole]),
+        ];
+        assert_eq!(outcome.items, expected);
     }
 
     #[test]

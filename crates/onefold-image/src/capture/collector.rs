@@ -1,7 +1,7 @@
 //! The last stage of a capture. In the order of the disk, it passes new units to the writer, builds the headers of
 //! chunks, and counts every byte.
 
-use super::batch::{Item, Outcome, Units};
+use super::batch::{Item, Outcome, Seen, Units};
 use super::chunks::{ChunkCutter, RegionTable};
 use super::policy::{Found, bytes_of};
 use crate::format::FormatError;
@@ -17,6 +17,9 @@ pub(super) trait Keep: Units<Error: From<FormatError>> {
     /// # Errors
     /// When the archive no longer has the unit.
     fn rely(&mut self, name: &UnitName) -> Result<u32, Self::Error>;
+
+    /// As [`Keep::rely`], for a unit that a thread has found. Asks no table again, which may be unreadable by now.
+    fn rely_on(&mut self, name: &UnitName, seen: Seen) -> Result<u32, Self::Error>;
 
     /// Adds a unit that the archive does not have.
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), Self::Error>;
@@ -106,8 +109,8 @@ impl<'c, K: Keep> Collector<'c, K> {
                     let ended = self.cutter.add_zeros(&runs);
                     self.end_chunk(ended)?;
                 }
-                Item::Known { unit } => {
-                    let stored_bytes = self.keep.rely(&unit.name)?;
+                Item::Known { unit, seen } => {
+                    let stored_bytes = self.keep.rely_on(&unit.name, seen)?;
                     self.place(unit, stored_bytes)?;
                 }
                 Item::New { unit, header, stored: range } => {
@@ -122,7 +125,7 @@ impl<'c, K: Keep> Collector<'c, K> {
     /// Adds a unit unless the archive has it by now: two concurrent batches may contain the same unit. Returns the
     /// length of its stored bytes.
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<u32, K::Error> {
-        if self.keep.has(&name)? {
+        if self.keep.find(&name)?.is_some() {
             return self.keep.rely(&name);
         }
         self.keep.add(name, header, stored)?;
@@ -155,7 +158,7 @@ impl<'c, K: Keep> Collector<'c, K> {
         let plain = chunk.encode()?;
         let name = self.key.name(&plain);
         self.chunks.push(name);
-        if self.keep.has(&name)? {
+        if self.keep.find(&name)?.is_some() {
             self.keep.rely(&name)?;
         } else {
             let mut stored = std::mem::take(&mut self.stored);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::batch::Units;
+use super::batch::{Seen, Units};
 use super::collector::Keep;
 use super::error::CaptureError;
 use super::recent::Recent;
@@ -40,8 +40,11 @@ impl<'u> ThreadUnits<'u> {
 impl Units for ThreadUnits<'_> {
     type Error = CaptureError;
 
-    fn has(&mut self, name: &UnitName) -> Result<bool, CaptureError> {
-        Ok(self.shared.recent.has(name) || self.shared.archive.stored(name)?.is_some())
+    fn find(&mut self, name: &UnitName) -> Result<Option<Seen>, CaptureError> {
+        if self.shared.recent.has(name) {
+            return Ok(Some(Seen::Own));
+        }
+        Ok(self.shared.archive.stored(name)?.map(Seen::Stored))
     }
 
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, CaptureError> {
@@ -68,8 +71,8 @@ impl<'k, 'w, 'u> Kept<'k, 'w, 'u> {
 impl Units for Kept<'_, '_, '_> {
     type Error = CaptureError;
 
-    fn has(&mut self, name: &UnitName) -> Result<bool, CaptureError> {
-        Ok(self.writer.rely(name)?.is_some())
+    fn find(&mut self, name: &UnitName) -> Result<Option<Seen>, CaptureError> {
+        Ok(self.writer.rely(name)?.map(Seen::Stored))
     }
 
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, CaptureError> {
@@ -81,6 +84,16 @@ impl Keep for Kept<'_, '_, '_> {
     fn rely(&mut self, name: &UnitName) -> Result<u32, CaptureError> {
         let stored = self.writer.rely(name)?.ok_or_else(|| ArchiveError::Retired(vec![*name]))?;
         Ok(stored.stored_bytes)
+    }
+
+    fn rely_on(&mut self, name: &UnitName, seen: Seen) -> Result<u32, CaptureError> {
+        match seen {
+            Seen::Own => self.rely(name),
+            Seen::Stored(stored) => {
+                self.writer.rely_on(name, stored);
+                Ok(stored.stored_bytes)
+            }
+        }
     }
 
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), CaptureError> {

@@ -114,3 +114,31 @@ fn a_capture_that_was_given_up_stores_everything_again_under_a_new_name() {
     }
     bench.assert_installed(&captured.manifest, &disk.bytes);
 }
+
+/// Regression: a table that was evicted, and could not be read for a moment, had the whole disk read again.
+#[test]
+fn a_unit_that_a_thread_has_found_needs_no_table_again() {
+    use crate::capture::batch::{Seen, Units};
+    use crate::capture::collector::Keep;
+    use crate::capture::recent::Recent;
+    use crate::capture::units::{Kept, SharedUnits, ThreadUnits};
+
+    let bench = Bench::new(FIXED);
+    let disks = [0; 2].map(|_| MemoryDisk::noise(32 << 10, &bench.random));
+    disks.iter().for_each(|disk| drop(bench.capture("web", disk)));
+    bench.archive.limit_tables(0);
+    let [name, other] = disks.map(|disk| bench.archive.descriptor().key.name(&disk.bytes));
+    let (clock, recent) = (ManualClock::starting_at(9), Recent::new(1000));
+    let shared = SharedUnits { archive: &bench.archive, recent: &recent, only: None };
+    let mut thread = ThreadUnits::new(shared, 1).unwrap();
+    let seen = thread.find(&name).unwrap().unwrap();
+    let Seen::Stored(stored) = seen else { panic!("{seen:?}") };
+    // Its table is evicted.
+    thread.find(&other).unwrap();
+    let mut writer = bench.archive.writer(&clock, &bench.random, "host").unwrap();
+    let pack = ObjectName::new(&format!("packs/{}", stored.pack)).unwrap();
+    bench.store.delete(&pack).unwrap();
+    assert_eq!(bench.archive.stored(&name).unwrap(), None);
+    let mut kept = Kept::new(&mut writer, ThreadUnits::new(shared, 1).unwrap());
+    assert_eq!(kept.rely_on(&name, seen).unwrap(), stored.stored_bytes);
+}
