@@ -6,8 +6,8 @@ use std::path::Path;
 use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_image::ImageName;
-use onefold_image::archive::{Archive, ImageRecord};
+use onefold_image::archive::{Archive, ArchiveError, ImageRecord};
+use onefold_image::{ImageName, ImageVersion};
 use serde_json::json;
 
 use super::{find, keep};
@@ -31,11 +31,8 @@ pub(super) fn run(arguments: &RmArgs) -> Outcome<Report> {
         false => by_version(&archive, arguments)?,
     };
     if !arguments.dry_run {
-        for record in &choice.removed {
-            archive
-                .remove(&record.image, &SystemClock, &SystemRandom)
-                .map_err(|error| Failure::of_archive(format!("cannot remove the image `{}`", record.image), &error))?;
-        }
+        let images = choice.removed.iter().map(|record| &record.image);
+        remove_all(images, |image| archive.remove(image, &SystemClock, &SystemRandom))?;
     }
     let names =
         |records: &[ImageRecord]| records.iter().map(|record| record.image.to_string()).collect::<Vec<String>>();
@@ -51,13 +48,36 @@ pub(super) fn run(arguments: &RmArgs) -> Outcome<Report> {
     Ok(Report::done(text, json!({ "removed": removed, "kept": kept, "dry_run": arguments.dry_run })))
 }
 
+/// Removes images one after the other. A failure says which ones are gone.
+fn remove_all<'i>(
+    images: impl Iterator<Item = &'i ImageVersion>,
+    mut remove: impl FnMut(&ImageVersion) -> Result<(), ArchiveError>,
+) -> Outcome<()> {
+    let mut removed: Vec<String> = Vec::new();
+    for image in images {
+        remove(image).map_err(|error| {
+            let failure = Failure::of_archive(format!("cannot remove the image `{image}`"), &error);
+            match removed.is_empty() {
+                true => failure,
+                false => failure.because_of(format!("these were removed before: {}", removed.join(", "))),
+            }
+        })?;
+        removed.push(image.to_string());
+    }
+    Ok(())
+}
+
 /// Chooses the versions that are named.
 fn by_version(archive: &Archive, arguments: &RmArgs) -> Outcome<Choice> {
     let mut choice = Choice::default();
     for target in &arguments.images {
         match target {
             RemovalTarget::Image(image) if image.version.is_some() => {
-                choice.removed.push(find(archive, &arguments.archive, image)?);
+                let record = find(archive, &arguments.archive, image)?;
+                // An image that is named twice is removed once.
+                if !choice.removed.contains(&record) {
+                    choice.removed.push(record);
+                }
             }
             // A name alone could mean all its versions or the newest one: removal does not guess.
             other => {
@@ -121,4 +141,49 @@ fn names_of<'v>(
             .hint("`onefold image list` shows what is there"));
     }
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use onefold_image::store::FolderStore;
+
+    use super::*;
+    use crate::cli::image::KeepArgs;
+    use crate::cli::place::{ArchiveArg, StoreOptions};
+
+    #[test]
+    fn an_image_that_is_named_twice_is_removed_once() {
+        let sample = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../onefold-image/samples/archive-1"));
+        let archive = Archive::open(Arc::new(FolderStore::open(&sample).unwrap())).unwrap();
+        let images = ["debian/12@2", "debian/12@1", "debian/12@2"].map(|image| image.parse().unwrap()).to_vec();
+        let place = ArchiveArg { archive: sample, store: StoreOptions::default() };
+        let arguments = RmArgs { archive: place, images, keep: KeepArgs::default(), dry_run: false };
+        let chosen = by_version(&archive, &arguments).unwrap().removed;
+        let names: Vec<String> = chosen.iter().map(|record| record.image.to_string()).collect();
+        assert_eq!(names, ["debian/12@2", "debian/12@1"]);
+    }
+
+    #[test]
+    fn a_failure_says_what_was_removed_before() {
+        let images = [1, 2, 3].map(|version| ImageVersion { name: ImageName::new("web").unwrap(), version });
+        let fails_at = |failing: u32| {
+            let mut tried = 0;
+            let removed = remove_all(images.iter(), |image| {
+                tried += 1;
+                let gone = || Err(ArchiveError::NoImage { image: image.clone() });
+                if image.version == failing { gone() } else { Ok(()) }
+            });
+            (removed.map_err(|failure| failure.line()), tried)
+        };
+        let (removed, tried) = fails_at(3);
+        let line = removed.unwrap_err();
+        assert!(line.contains("`web@3`") && line.contains("these were removed before: web@1, web@2"), "{line}");
+        assert_eq!(tried, 3);
+        let (removed, tried) = fails_at(1);
+        assert!(!removed.unwrap_err().contains("removed before"));
+        assert_eq!((tried, fails_at(9).1), (1, 3));
+    }
 }
