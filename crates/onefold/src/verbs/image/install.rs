@@ -1,6 +1,7 @@
 //! `onefold image install`
 
 use std::fs;
+use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::path::Path;
@@ -15,7 +16,7 @@ use onefold_image::install::{
     Content, FileTarget, Free, HEAD_BYTES, InstallError, InstallOptions, Installed, Target, TargetPlace, check_fit,
     examine, install,
 };
-use onefold_image::{ArchivedDisk, SECTOR_BYTES};
+use onefold_image::{ArchivedDisk, ImageVersion, SECTOR_BYTES};
 use serde_json::json;
 
 use super::{find_manifest, partitions, rate, signed, threads};
@@ -66,38 +67,19 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         rate: arguments.rate,
         meter: Meter::new(format!("installing {}", record.image), talk.quiet, Interrupt::watch()),
     };
-    let is_new = fs::symlink_metadata(target).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    let is_new = fs::symlink_metadata(target).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let installed = match is_new {
         true => install_new(&work, arguments)?,
         false => install_over(&work, arguments)?,
     };
     let size_bytes = manifest.size_bytes;
-    let text = match installed {
+    let text = match &installed {
         None => format!("{} fits on {}: {} would be written", record.image, target.shown(), data_text(&manifest)),
-        Some(installed) => {
-            let verified = if arguments.verify { ", read back and equal" } else { "" };
-            let (written, zero) = (human(installed.written_bytes), human(installed.zero_bytes));
-            let discarded = match (arguments.free, installed.discarded_bytes) {
-                // A new file has nothing to give back.
-                (FreeSectors::Discard, 0) if is_new => String::new(),
-                (FreeSectors::Discard, 0) => ", nothing discarded: the target takes no discards".to_owned(),
-                (FreeSectors::Discard, bytes) => format!(", {} discarded", human(bytes)),
-                _ => String::new(),
-            };
-            let mut text =
-                format!("installed {} on {}: {written} of data, {zero} of zeros", record.image, target.shown());
-            text += &discarded;
-            if installed.is_fitted {
-                text += ", the GPT fitted to the target";
-            }
-            if let Some(sectors) = installed.hidden_sectors {
-                text += &format!(", {} hidden sectors", grouped(sectors.into()));
-            }
-            text + verified
-        }
+        Some(done) => done.text(&record.image, arguments, is_new),
     };
     let is_dry = installed.is_none();
-    let installed = installed.unwrap_or_default();
+    let is_stale = installed.as_ref().is_some_and(|done| done.stale.is_some());
+    let installed = installed.map(|done| done.installed).unwrap_or_default();
     let json = json!({
         "image": record.image.to_string(),
         "target": machine_name(target),
@@ -109,6 +91,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         "verified_bytes": installed.verified_bytes,
         "fitted": installed.is_fitted,
         "hidden_sectors": installed.hidden_sectors,
+        "stale_partitions": is_stale,
         "seconds": started.elapsed().as_secs_f64(),
     });
     Ok(Report::done(text, json))
@@ -125,6 +108,42 @@ pub(super) fn memory(bytes: u64) -> Outcome<u64> {
 
 fn data_text(manifest: &Manifest) -> String {
     format!("{} of data and {} of zeros", human(manifest.totals.data_bytes), human(manifest.totals.zero_bytes))
+}
+
+/// A finished installation.
+struct Done {
+    installed: Installed,
+    /// Why the kernel keeps the partitions that the target had before.
+    stale: Option<io::Error>,
+}
+
+impl Done {
+    /// Returns what to say to people.
+    fn text(&self, image: &ImageVersion, arguments: &InstallArgs, is_new: bool) -> String {
+        let (installed, target) = (&self.installed, arguments.target.shown());
+        let (written, zero) = (human(installed.written_bytes), human(installed.zero_bytes));
+        let mut text = format!("installed {image} on {target}: {written} of data, {zero} of zeros");
+        match (arguments.free, installed.discarded_bytes) {
+            // A new file has nothing to give back.
+            (FreeSectors::Discard, 0) if is_new => {}
+            (FreeSectors::Discard, 0) => text += ", nothing discarded: the target takes no holes",
+            (FreeSectors::Discard, bytes) => text += &format!(", {} discarded", human(bytes)),
+            _ => {}
+        }
+        if installed.is_fitted {
+            text += ", the GPT fitted to the target";
+        }
+        if let Some(sectors) = installed.hidden_sectors {
+            text += &format!(", {} hidden sectors", grouped(sectors.into()));
+        }
+        if arguments.verify {
+            text += ", read back and equal";
+        }
+        if let Some(error) = &self.stale {
+            text += &format!("\nthe kernel still has the old partitions ({error}): run `partprobe {target}`");
+        }
+        text
+    }
 }
 
 /// One installation.
@@ -178,7 +197,7 @@ impl Work<'_> {
 }
 
 /// Installs to a file that is not there yet; `None` after a dry run.
-fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Installed>> {
+fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Done>> {
     // A folder that takes no file is found out by a dry run, too. A file without a name leaves nothing behind.
     let output = UnpublishedFile::create(&arguments.target, NEW_FILE_MODE)?;
     let place = work.place(arguments);
@@ -198,11 +217,11 @@ fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Insta
         }
     };
     output.publish()?;
-    Ok(Some(installed))
+    Ok(Some(Done { installed, stale: None }))
 }
 
 /// Installs over what is there; `None` after a dry run.
-fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Installed>> {
+fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Done>> {
     let content = if arguments.overwrite { Content::Overwrite } else { Content::Refuse };
     let place = work.place(arguments);
     let target = FileTarget::open_at(&arguments.target, content, place.clone().unwrap_or(0..u64::MAX));
@@ -220,6 +239,8 @@ fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Inst
         return Ok(None);
     }
     let start_bytes = partitions::start_bytes(&target).saturating_add(arguments.offset.0);
+    // Behind the start of a disk, nothing changes its table.
+    let may_have_table = place.as_ref().is_none_or(|place| place.start == 0);
     let installed = match place {
         None => work.install(&target, start_bytes, Left::Incomplete)?,
         Some(place) => {
@@ -227,9 +248,8 @@ fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Inst
             work.install(&place, start_bytes, Left::Incomplete)?
         }
     };
-    // A partition, and most loop devices, have no table that the kernel would read.
-    let _ = partitions::read_again(&target);
-    Ok(Some(installed))
+    let stale = partitions::read_again(&target).err().filter(|_| may_have_table);
+    Ok(Some(Done { installed, stale }))
 }
 
 fn length_of(place: &Range<u64>) -> u64 {
