@@ -13,9 +13,11 @@ printf x | dd of="$tree/srv/holes" bs=1 seek=30M conv=notrunc status=none
 mknod "$tree/srv/null" c 1 3
 programs=("$tree"/bin/*)
 setcap cap_net_raw+ep "${programs[0]}" 2>/dev/null || true
-# Access lists, if the file system of this folder keeps them.
+# Access lists, if the file system of this folder keeps them. What tar unpacks into a folder inherits its list, so that
+# folder is empty.
 setfacl -m u:5:r,g:7:rw "$tree/etc/passwd" 2>/dev/null || true
-setfacl -d -m u:5:rx "$tree/srv" 2>/dev/null || true
+mkdir "$tree/srv/shared"
+setfacl -d -m u:5:rx "$tree/srv/shared" 2>/dev/null || true
 image=$dir/system.raw offset=$((1 << 20))
 truncate -s 200M "$image"
 mke2fs -q -F -t ext4 -b 4096 -E offset=$offset -d "$tree" "$image" 199M

@@ -57,7 +57,7 @@ onefold image show "$archive" db >/dev/null
 # Refusals name the cause and the next step. An archive that cannot be reached is not called damaged.
 faults '[{"status": 403, "code": "RequestTimeTooSkewed", "count": 9}]'
 refused 1 'clock of this machine' onefold image list "$archive"
-faults '[{"part": "list-type", "status": 403, "code": "AccessDenied"}]'
+faults '[{"part": "list-type", "status": 403, "code": "AccessDenied", "count": 9}]'
 refused 1 's3:ListBucket' onefold archive stat "$archive"
 faults '[]'
 refused 1 'no such bucket' onefold image list s3://nothing/web

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
@@ -54,7 +54,14 @@ fn user_file() -> Option<PathBuf> {
         return None;
     }
     let folder = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
-    folder.or_else(|| variable("HOME").map(|home| home.join(".config"))).map(|folder| folder.join(USER_FILE))
+    let home = || variable("HOME").filter(|home| is_own(home)).map(|home| home.join(".config"));
+    folder.or_else(home).map(|folder| folder.join(USER_FILE))
+}
+
+/// Returns whether a folder belongs to this user. `su` and `sudo` can leave the `HOME` of another user behind, whose
+/// keys do not count, and whose folder cannot even be searched.
+fn is_own(home: &Path) -> bool {
+    fs::metadata(home).is_ok_and(|metadata| metadata.uid() == rustix::process::geteuid().as_raw())
 }
 
 fn variable(name: &str) -> Option<PathBuf> {
