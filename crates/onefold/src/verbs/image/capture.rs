@@ -28,7 +28,7 @@ use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::verbs::archive;
-use crate::verbs::images::{self, FoundImage};
+use crate::verbs::images::{self, FoundImage, UnfitFile};
 use crate::verbs::key::secret;
 
 /// Endings of image files, which are no part of an image's name.
@@ -62,10 +62,10 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
         let least = human(MEMORY_BYTES_MIN as u64);
         return Err(Failure::usage("too little memory").because_of(format!("--memory is at least {least}")));
     }
-    let mut failed = Vec::new();
+    let (mut failed, mut repeated) = (Vec::new(), Vec::new());
     let wanted = match (&arguments.source, &arguments.each) {
         (Some(source), _) => vec![one(source, arguments.name.clone())?],
-        (None, Some(folder)) => each(folder, &arguments.archive, &mut failed)?,
+        (None, Some(folder)) => each(folder, &arguments.archive, &mut failed, &mut repeated)?,
         (None, None) => Vec::new(),
     };
     // A key that cannot be used is found out before the work.
@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
         }
     }
     let left: Vec<PathBuf> = wanted.map(|wanted| wanted.found.path().to_owned()).collect();
-    Ok(report(&done, &failed, &left))
+    Ok(with_repeated(report(&done, &failed, &left), &repeated))
 }
 
 /// Returns the one image that the user named.
@@ -103,8 +103,13 @@ fn one(source: &Path, name: Option<ImageName>) -> Outcome<Wanted> {
 }
 
 /// Returns the images in a folder, named after their files; objects of the archive are none. What cannot be captured
-/// goes to `failed`.
-fn each(folder: &Path, archive: &Path, failed: &mut Vec<Failed>) -> Outcome<Vec<Wanted>> {
+/// goes to `failed`, and further names of one file to `repeated`.
+fn each(
+    folder: &Path,
+    archive: &Path,
+    failed: &mut Vec<Failed>,
+    repeated: &mut Vec<UnfitFile>,
+) -> Outcome<Vec<Wanted>> {
     if !folder.is_dir() {
         return Err(Failure::usage(format!("cannot capture the images in `{}`", folder.shown()))
             .because_of("it is not a folder"));
@@ -114,6 +119,7 @@ fn each(folder: &Path, archive: &Path, failed: &mut Vec<Failed>) -> Outcome<Vec<
         let failure = unfit.why.wrap(format!("cannot capture `{}`", unfit.path.shown()));
         Failed { path: unfit.path, failure }
     }));
+    repeated.extend(finding.repeated);
     let archive = fs::canonicalize(archive).ok();
     let is_object = |found: &FoundImage| {
         let path = fs::canonicalize(match found {
@@ -273,6 +279,19 @@ fn report(done: &[Done], failed: &[Failed], left: &[PathBuf]) -> Report {
     Report { text, json: json!({ "images": images, "failed": failures, "left": left }), exit }
 }
 
+/// Adds the files that were not captured because another name of theirs was.
+fn with_repeated(mut report: Report, repeated: &[UnfitFile]) -> Report {
+    for file in repeated {
+        if !report.text.is_empty() {
+            report.text.push('\n');
+        }
+        report.text.push_str(&format!("not captured again: {}: {}", file.path.shown(), file.why.error));
+    }
+    let repeated = repeated.iter().map(|file| json!({ "source": machine_name(&file.path), "why": file.why.error }));
+    report.json["repeated"] = repeated.collect();
+    report
+}
+
 fn json_of_done(done: &Done) -> Value {
     let Captured { image, manifest } = &done.captured;
     let mut json = json_of(image, manifest);
@@ -326,6 +345,22 @@ mod tests {
             report.text
         );
         assert_eq!(report.json["left"], json!(["b", "c"]));
+    }
+
+    #[test]
+    fn a_file_with_two_names_is_captured_once_and_the_other_name_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("a.raw"), vec![1; 2 << 20]).unwrap();
+        fs::hard_link(path("a.raw"), path("b.raw")).unwrap();
+        let (mut failed, mut repeated) = (Vec::new(), Vec::new());
+        let wanted = each(folder.path(), Path::new("/none"), &mut failed, &mut repeated).unwrap();
+        assert_eq!((wanted.len(), failed.len(), repeated.len()), (1, 0, 1));
+        let report = with_repeated(report(&[], &[], &[]), &repeated);
+        assert!(report.text.starts_with("not captured again: ") && report.text.contains("b.raw"), "{}", report.text);
+        assert_eq!(report.exit, Exit::Done);
+        let [other] = &report.json["repeated"].as_array().unwrap()[..] else { panic!("{}", report.json) };
+        assert!(other["why"].as_str().unwrap().contains("the same as"), "{other}");
     }
 
     #[test]

@@ -88,7 +88,11 @@ impl Source {
     fn open_file(found: &FoundFile, arguments: &CaptureArgs, meter: &Meter) -> Outcome<Source> {
         let cannot = || format!("cannot open the image `{}`", found.path.shown());
         let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
-        let format = arguments.format.map(Into::into).or_else(|| format_of(&file)).unwrap_or(ImageFormat::Raw);
+        let probed = if arguments.format.is_some() { None } else { format_of(&file) };
+        if let (Some(probed), Some(_)) = (probed, &arguments.each) {
+            refuse_as_raw(&found.path, probed)?;
+        }
+        let format = arguments.format.map(Into::into).or(probed).unwrap_or(ImageFormat::Raw);
         let not_cloned = match open_clone(&file, &found.path, format)? {
             Cloned::Made(disk) => {
                 return Ok(Source { disk, format: format.name(), is_clone: true, memory_bytes: 0, watch: None });
@@ -137,6 +141,18 @@ fn partition_of(disk: Box<dyn Disk>, number: u32) -> Outcome<Box<dyn Disk>> {
         }
     };
     Ok(Box::new(DiskPart::new(disk, place.start_bytes..place.end_bytes())))
+}
+
+/// Fails if a file whose name says that it is raw has the signature of another format. Its guest may have written that,
+/// to have another file captured as a backing file. Of many files, the user cannot tell the format of each.
+fn refuse_as_raw(path: &Path, probed: ImageFormat) -> Outcome<()> {
+    let is_named_raw =
+        path.extension().is_some_and(|ending| ["raw", "img"].iter().any(|raw| ending.eq_ignore_ascii_case(raw)));
+    if !is_named_raw || probed == ImageFormat::Raw {
+        return Ok(());
+    }
+    Err(Failure::new(format!("`{}` has the name of a raw image and the content of {}", path.shown(), probed.name()))
+        .hint("capture it by itself, with --format"))
 }
 
 impl Watched {
@@ -322,6 +338,19 @@ fn clone_in_pool(file: &ImageFile, clone: File, mountpoint: &Path) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_raw_image_that_its_guest_calls_another_is_refused() {
+        for (path, probed, is_refused) in [
+            ("a.raw", ImageFormat::Qcow2, true),
+            ("a.IMG", ImageFormat::Vmdk, true),
+            ("a.raw", ImageFormat::Raw, false),
+            ("a.qcow2", ImageFormat::Qcow2, false),
+            ("a", ImageFormat::Qcow2, false),
+        ] {
+            assert_eq!(refuse_as_raw(Path::new(path), probed).is_err(), is_refused, "{path}");
+        }
+    }
 
     #[test]
     fn a_file_that_was_written_to_has_another_state() {
