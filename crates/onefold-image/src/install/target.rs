@@ -7,7 +7,8 @@ use std::io;
 /// # The contract
 /// - A change is durable when a later [`Target::sync`] has returned. Until then a power cut may leave any part of it.
 /// - All ranges lie within [`Target::length_bytes`].
-/// - [`Target::read`] returns the bytes from the device, not those of the last write from a cache.
+/// - [`Target::read`] returns the bytes from the device, not those of the last write from a cache, as far as the target
+///   lets a read pass the cache.
 pub trait Target: Sync {
     /// Returns the length in bytes.
     fn length_bytes(&self) -> u64;

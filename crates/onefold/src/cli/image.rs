@@ -183,7 +183,7 @@ pub(crate) struct InstallArgs {
     /// What becomes of the blocks that are free in the image, and of the rest of a larger target
     #[arg(long, value_enum, default_value_t = FreeSectors::Leave)]
     pub(crate) free: FreeSectors,
-    /// Read everything back from the target, past the cache, and compare it
+    /// Read everything that the image defines back from the target, past the cache, and compare it
     #[arg(long)]
     pub(crate) verify: bool,
     /// Check everything and write nothing
