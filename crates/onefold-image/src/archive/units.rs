@@ -135,7 +135,7 @@ impl Archive {
     ) -> Result<(), E> {
         let mut decompressor = decompressor()?;
         let mut plain = Vec::new();
-        self.read(wanted, false, &mut |index, header, stored| {
+        self.read(wanted, &mut |index, header, stored| {
             let is_unit = decompressor.decompress(header, stored, &mut plain)
                 && self.descriptor().key.name(&plain) == wanted[index].name;
             if is_unit {
@@ -145,30 +145,16 @@ impl Archive {
         })
     }
 
-    /// Reads units as they are stored: the header of each and the bytes behind it. The table of the pack says that they
-    /// are the unit. A caller that decompresses them must verify them by the unit's name.
-    ///
-    /// # Errors
-    /// As [`Archive::read_units`].
-    pub fn read_stored<E: From<ArchiveError>>(
-        &self,
-        wanted: &[WantedUnit],
-        each: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.read(wanted, true, &mut |index, header, stored| each(index, header, stored).map(|()| true))
-    }
-
     /// Reads units from one place after the other until `accept` takes them. Packs that are gone may have been retired
     /// since the ledger was read. So, where a unit is in none of its places, the ledger is read on, and packs that could
     /// not be read are tried again. If that says anything new, all units that are left are looked up anew.
     fn read<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
-        confirm: bool,
         accept: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut looked = self.state.read().position;
-        let mut rest = self.jobs(wanted, 0..wanted.len(), confirm)?;
+        let mut rest = self.jobs(wanted, 0..wanted.len())?;
         let mut lookups = 1;
         let mut unread = Unread::new();
         let mut searched = HashSet::new();
@@ -200,7 +186,7 @@ impl Archive {
             lookups += 1;
             // The places of the others are as old.
             let indices: Vec<usize> = rest.iter().map(|job| job.index).chain(failed).collect();
-            rest = self.jobs(wanted, indices.into_iter(), confirm)?;
+            rest = self.jobs(wanted, indices.into_iter())?;
         }
         Ok(())
     }
@@ -228,23 +214,11 @@ impl Archive {
     }
 
     /// Returns a job for each wanted unit.
-    fn jobs(
-        &self,
-        wanted: &[WantedUnit],
-        indices: impl Iterator<Item = usize>,
-        confirm: bool,
-    ) -> Result<Vec<Job>, ArchiveError> {
+    fn jobs(&self, wanted: &[WantedUnit], indices: impl Iterator<Item = usize>) -> Result<Vec<Job>, ArchiveError> {
         let mut jobs = Vec::new();
         for index in indices {
             let name = wanted[index].name;
             let mut places = self.places(name)?;
-            if confirm {
-                let mut confirmed = Vec::new();
-                for place in places {
-                    confirmed.extend(self.confirmed(name, place)?.map(place_of));
-                }
-                places = confirmed;
-            }
             places.reverse();
             jobs.push(Job { index, places });
         }

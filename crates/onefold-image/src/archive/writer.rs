@@ -182,8 +182,8 @@ impl<'a> Writer<'a> {
         self.exceeds = true;
     }
 
-    /// Returns how many bytes the writer's units take in packs, including headers and tables. A writer that begins again
-    /// counts again.
+    /// Returns how many bytes the writer's units take in packs, including their headers, without the tables. A writer
+    /// that begins again counts again.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes
