@@ -1,6 +1,6 @@
 //! An archived image as a disk that can be read at any place without installation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ pub struct ArchivedDisk {
     units: Mutex<Recent<UnitName, Arc<[u8]>>>,
     /// If given, damage reads as zeros, and these are its places.
     gaps: Option<Gaps>,
+    /// For each chunk whose header was read, the first and the last region in which it counts. A crowded region does
+    /// not list its chunks, so without this each such region would read all headers of the image.
+    reaches: Mutex<HashMap<usize, (u64, u64)>>,
 }
 
 /// Places of the data in a region of the disk.
@@ -78,7 +81,7 @@ impl ArchivedDisk {
         let maps = Mutex::new(Recent::new(maps_bytes));
         let units = Mutex::new(Recent::new(memory_bytes - maps_bytes));
         let region_bytes = manifest.region_bytes.max(SECTOR_BYTES);
-        ArchivedDisk { archive, manifest, region_bytes, maps, units, gaps }
+        ArchivedDisk { archive, manifest, region_bytes, maps, units, gaps, reaches: Mutex::default() }
     }
 
     /// Returns the ranges of the disk that were read as zeros because they are damaged, in order and without overlap.
@@ -160,6 +163,10 @@ impl ArchivedDisk {
         let mut lacks_header = false;
         for index in self.chunks_of(region) {
             let Some(name) = self.manifest.chunks.get(index) else { continue };
+            let reach = self.reaches.lock().get(&index).copied();
+            if reach.is_some_and(|(first, last)| region < first || last < region) {
+                continue;
+            }
             let header = match self.archive.header(name) {
                 Ok(header) => header,
                 Err(error) => {
@@ -169,6 +176,9 @@ impl ArchivedDisk {
                 }
             };
             check(name, &header, self.manifest.size_bytes).map_err(other)?;
+            if reach.is_none() {
+                self.reaches.lock().insert(index, self.reach_of(&header));
+            }
             map.add(&header, &range, self.manifest.size_bytes);
             if self.gaps.is_some() {
                 zeros.extend(header.zeros.iter().map(|run| run.start_bytes()..run.start_bytes() + run.length_bytes()));
@@ -189,6 +199,17 @@ impl ArchivedDisk {
                 Err(other(HeaderError { header, what: "this unit and another have the same sectors" }))
             }
         }
+    }
+
+    /// Returns the first and the last region in which a chunk has data, or where damage reads as zeros, data or zeros;
+    /// an empty range if it has none.
+    fn reach_of(&self, header: &ChunkHeader) -> (u64, u64) {
+        let zeros = self.gaps.iter().flat_map(|_| &header.zeros);
+        let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(zeros);
+        runs.fold((u64::MAX, 0), |(first, last), run| {
+            let end = run.start_bytes() + run.length_bytes() - 1;
+            (first.min(self.region_of(run.start_bytes())), last.max(self.region_of(end)))
+        })
     }
 
     /// Fills `into` from `offset` within one region.
@@ -379,6 +400,29 @@ mod tests {
                 |sector: &Option<Vec<u8>>| sector.as_ref().is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
             assert!(found.iter().copied().eq(image.sectors.iter().map(is_data)), "{seed}");
         }
+    }
+
+    /// Regression: each crowded region read the headers of the whole image.
+    #[test]
+    fn crowded_regions_read_each_header_that_does_not_reach_them_once() {
+        use crate::store::faulty::FaultyStore;
+        let image = image(10, 2 << 20);
+        let store = Arc::new(FaultyStore::new(image.store.clone(), Arc::default(), 1, 0));
+        let archive = Arc::new(Archive::open(store.clone()).unwrap());
+        let mut manifest = image.manifest.clone();
+        manifest.regions.iter_mut().for_each(|region| region.others = None);
+        let disk = ArchivedDisk::new(archive, manifest, 0);
+        let regions = disk.manifest.regions.len() as u64;
+        disk.map(0).unwrap();
+        let chunks = disk.manifest.chunks.len();
+        assert_eq!(disk.reaches.lock().len(), chunks);
+        let reaching =
+            |region| disk.reaches.lock().values().filter(|(first, last)| (*first..=*last).contains(&region)).count();
+        let before = store.calls();
+        let expected: usize = (1..regions).map(reaching).sum();
+        (1..regions).for_each(|region| drop(disk.map(region).unwrap()));
+        assert_eq!(store.calls() - before, expected as u64);
+        assert!(expected < chunks * usize::try_from(regions).unwrap() / 4, "{expected} of {chunks}");
     }
 
     #[test]
