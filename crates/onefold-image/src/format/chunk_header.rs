@@ -107,7 +107,7 @@ impl ChunkHeader {
         let units = units.collect::<Result<Vec<PlacedUnit>, _>>()?;
         let zeros = decoder.there(zeros, RUN_BYTES_MIN)?;
         let mut place = 0;
-        let zeros = (0..zeros).map(|_| decode_run(&mut decoder, &mut place)).collect::<Result<Vec<SectorRun>, _>>()?;
+        let zeros = decode_runs(&mut decoder, &mut place, zeros)?;
         decoder.end()?;
         let header = ChunkHeader { region, units, zeros };
         header.check()?;
@@ -130,16 +130,35 @@ impl ChunkHeader {
         if !self.zeros.is_sorted() {
             return Err(wrong("runs of zeros are out of order"));
         }
-        let mut runs: Vec<SectorRun> =
-            self.units.iter().flat_map(|unit| &unit.runs).chain(&self.zeros).copied().collect();
-        if runs.iter().any(|run| !run.is_valid()) {
+        let mut runs: Vec<SectorRun> = Vec::with_capacity(self.units.iter().map(|unit| unit.runs.len()).sum());
+        runs.extend(self.units.iter().flat_map(|unit| &unit.runs));
+        if runs.iter().chain(&self.zeros).any(|run| !run.is_valid()) {
             return Err(wrong("a run is empty, or lies where no disk reaches"));
         }
         runs.sort_unstable();
-        if runs.windows(2).any(|two| two[0].end() > two[1].start) {
+        if overlap(&runs, &self.zeros) {
             return Err(wrong("runs overlap"));
         }
         Ok(())
+    }
+}
+
+/// Returns whether any two runs of two sorted lists overlap, without a copy of both.
+fn overlap(one: &[SectorRun], other: &[SectorRun]) -> bool {
+    let (mut one, mut other) = (one, other);
+    let mut reached = 0;
+    loop {
+        let (next, rest) = match (one, other) {
+            ([], []) => return false,
+            ([first, rest @ ..], [second, ..]) if first <= second => (first, (rest, other)),
+            ([first, rest @ ..], []) => (first, (rest, other)),
+            (_, [second, rest @ ..]) => (second, (one, rest)),
+        };
+        if next.start < reached {
+            return true;
+        }
+        reached = next.end();
+        (one, other) = rest;
     }
 }
 
@@ -158,10 +177,20 @@ fn decode_run(decoder: &mut Decoder<'_>, place: &mut u64) -> Result<SectorRun, F
     Ok(run)
 }
 
+/// Decodes a number of runs whose bytes are there. Takes the memory for them once: a growing list takes up to three
+/// times as much.
+fn decode_runs(decoder: &mut Decoder<'_>, place: &mut u64, count: usize) -> Result<Vec<SectorRun>, FormatError> {
+    let mut runs = Vec::with_capacity(count);
+    for _ in 0..count {
+        runs.push(decode_run(decoder, place)?);
+    }
+    Ok(runs)
+}
+
 fn decode_unit(decoder: &mut Decoder<'_>, place: &mut u64, name: UnitName) -> Result<PlacedUnit, FormatError> {
     let (plain_bytes, runs) = (decoder.variable()?, decoder.variable()?);
     let plain_bytes = u32::try_from(plain_bytes).map_err(|_| decoder.wrong("a unit of an impossible length"))?;
     let runs = decoder.there(runs, RUN_BYTES_MIN)?;
-    let runs = (0..runs).map(|_| decode_run(decoder, place)).collect::<Result<Vec<SectorRun>, _>>()?;
+    let runs = decode_runs(decoder, place, runs)?;
     Ok(PlacedUnit { name, plain_bytes, runs })
 }

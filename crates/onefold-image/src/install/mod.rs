@@ -2,7 +2,8 @@
 //!
 //! Threads take the chunks in order. Each reads a chunk's header, fetches, decompresses and verifies its units, and
 //! writes them in the order of the disk. While some threads wait for the store or the target, others decompress. A
-//! window of plain bytes bounds the memory of a thread, whatever a header claims.
+//! window of plain bytes bounds the memory of a thread, however many units a header has. The header itself has at most
+//! 1 MiB, and at most 16 times as much in memory.
 //!
 //! All headers are read before the target is touched ([`examine()`]), so an image that is damaged there costs no target.
 //!

@@ -22,7 +22,8 @@ const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// A window takes this many times its bytes: its buffer, the stored bytes, the bytes of one unit, and a reserve.
 const WINDOW_SHARE: u64 = 4;
-/// A thread takes at least so many bytes: a window, its header, and what is read of the store.
+/// A thread takes at least so many bytes: a window, its header, and what is read of the store. A hostile header of
+/// 500,000 runs takes up to 16 MiB more.
 const THREAD_BYTES_MIN: u64 = 8 << 20;
 /// Zeros that are read back at once.
 const ZEROS_READ: usize = 256 << 10;
