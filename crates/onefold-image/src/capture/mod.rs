@@ -43,6 +43,7 @@ use self::source::PolledDisk;
 use self::units::{Kept, SharedUnits, ThreadUnits};
 use self::unread::{ReadDisk, Unread};
 use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
+use crate::compress;
 use crate::format::descriptor::UnitKind;
 use crate::format::manifest::{Manifest, REGIONS_MAX};
 use crate::format::pack;
@@ -91,8 +92,10 @@ const BATCH_BYTES_MIN: usize = 128 << 10;
 /// made durable, the threads continue until this room is used.
 const BATCHES_WAITING_MIN: usize = 4;
 const BATCHES_WAITING_MAX: usize = 48;
-/// Additional memory of a thread: the buffer of a read with gaps, and the tables of the compressor.
-const THREAD_BYTES: usize = 2 << 20;
+/// Buffer of a thread for a read with gaps.
+const READ_BYTES: usize = 1 << 20;
+/// Maximum memory for rows that are sorted. The sorter takes it at once.
+const SORTED_BYTES_MAX: usize = 1 << 30;
 /// Maximum length of a pack. With little memory packs are shorter.
 const PACK_BYTES: usize = 32 << 20;
 const _: () = assert!(PACK_BYTES as u64 == pack::PACK_BYTES);
@@ -139,7 +142,7 @@ fn capture_polled(
     if size_bytes > size_max {
         return Err(CaptureError::TooLarge { size_bytes, size_max });
     }
-    let memory = Memory::of(options);
+    let memory = Memory::of(options, archive.descriptor().units.unit_bytes() as usize);
     archive.limit_tables(memory.tables_bytes);
     let cached = CachedDisk::new(polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
@@ -280,6 +283,13 @@ impl Pass<'_> {
     }
 }
 
+/// Returns about how many bytes the tables of a compressor take. At high levels zstd makes two tables, each of two
+/// entries of four bytes for each byte of a unit.
+fn compressor_bytes(level: i32, unit_bytes: usize) -> usize {
+    const FIXED_BYTES: usize = 1 << 20;
+    if level <= compress::LEVEL { FIXED_BYTES } else { FIXED_BYTES.max(16 * unit_bytes) }
+}
+
 /// Division of a capture's memory. The plan is complete before the data is read, so the two phases together need less
 /// than the sum of all fields.
 struct Memory {
@@ -302,22 +312,23 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(options: &CaptureOptions<'_>) -> Memory {
+    fn of(options: &CaptureOptions<'_>, unit_bytes: usize) -> Memory {
         let bytes = options.memory_bytes.max(MEMORY_BYTES_MIN);
+        let thread_bytes = READ_BYTES + compressor_bytes(options.level, unit_bytes);
         let pack_bytes = (bytes / PACK_SHARE).min(PACK_BYTES);
         // The writer has two packs, and the caller's thread compresses headers of chunks.
-        let left = bytes - 2 * pack_bytes - THREAD_BYTES;
-        let threads = options.threads.clamp(1, THREADS_MAX).min(left / 4 / (4 * BATCH_BYTES_MIN + THREAD_BYTES)).max(1);
+        let left = bytes.saturating_sub(2 * pack_bytes + thread_bytes);
+        let threads = options.threads.clamp(1, THREADS_MAX).min(left / 4 / (4 * BATCH_BYTES_MIN + thread_bytes)).max(1);
         // A thread holds the plain bytes of a batch and their stored form. A waiting batch holds only the stored form.
-        let of_batches = (left / 4).saturating_sub(threads * THREAD_BYTES);
+        let of_batches = (left / 4).saturating_sub(threads * thread_bytes);
         let batch_bytes = (of_batches / (3 * threads + BATCHES_WAITING_MIN)).clamp(BATCH_BYTES_MIN, BATCH_BYTES);
         let batches = (of_batches / batch_bytes).saturating_sub(2 * threads);
         let batches = batches.clamp(threads + 1, threads + BATCHES_WAITING_MAX);
         Memory {
             cache_bytes: (bytes / 16).min(32 << 20),
             maps_bytes: bytes / 4,
-            files_bytes: bytes / 8,
-            plan_bytes: bytes / 8,
+            files_bytes: (bytes / 8).min(SORTED_BYTES_MAX),
+            plan_bytes: (bytes / 8).min(SORTED_BYTES_MAX),
             recent_bytes: left / 16,
             pack_bytes,
             tables_bytes: left / 16,

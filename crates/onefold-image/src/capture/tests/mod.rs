@@ -200,7 +200,10 @@ fn a_capture_that_fails_adds_no_image() {
 
 #[test]
 fn the_parts_of_the_memory_add_up_to_less_than_it() {
-    for memory_bytes in [0, 64 << 20, 100 << 20, 512 << 20, 8 << 30] {
+    let sizes = [0, 64 << 20, 100 << 20, 512 << 20, 8 << 30];
+    for (memory_bytes, (level, unit_bytes)) in
+        sizes.into_iter().flat_map(|size| [(LEVEL, 128 << 10), (19, 128 << 10), (19, 1 << 20)].map(|kind| (size, kind)))
+    {
         for threads in [0, 1, 2, 8, 1000] {
             let options = CaptureOptions {
                 name: ImageName::new("web").unwrap(),
@@ -209,7 +212,7 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
                 exact: true,
                 threads,
                 memory_bytes,
-                level: LEVEL,
+                level,
                 folder: Path::new(""),
             };
             let Memory {
@@ -221,19 +224,31 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
                 pack_bytes,
                 tables_bytes,
                 width,
-            } = Memory::of(&options);
+            } = Memory::of(&options, unit_bytes);
             let bytes = memory_bytes.max(MEMORY_BYTES_MIN);
             assert!(cache_bytes + maps_bytes + files_bytes + plan_bytes + tables_bytes <= bytes);
             let batch_bytes = usize::try_from(width.batch_bytes).unwrap();
             // The rows of the plan stay in memory.
             let under_way = width.threads * 2 * batch_bytes + width.batches * batch_bytes;
-            let of_threads = (width.threads + 1) * THREAD_BYTES;
+            let of_threads = (width.threads + 1) * (READ_BYTES + compressor_bytes(level, unit_bytes));
             let of_packs = 2 * pack_bytes + tables_bytes;
             assert!(of_packs + recent_bytes + under_way + of_threads + plan_bytes <= bytes, "{width:?} in {bytes}");
             assert!((8 << 20..=PACK_BYTES).contains(&pack_bytes), "{pack_bytes} in {bytes}");
-            assert!(width.threads >= threads.clamp(1, 3) && width.batches > width.threads, "{width:?} in {bytes}");
+            let threads_min = if level == LEVEL { threads.clamp(1, 3) } else { 1 };
+            assert!(width.threads >= threads_min && width.batches > width.threads, "{width:?} in {bytes}");
         }
     }
+    let options = CaptureOptions {
+        name: ImageName::new("web").unwrap(),
+        began: Timestamp { seconds: 0, nanoseconds: 0 },
+        scope: Scope::Allocated,
+        threads: 8,
+        memory_bytes: 1 << 40,
+        level: LEVEL,
+        folder: Path::new(""),
+    };
+    let memory = Memory::of(&options, 128 << 10);
+    assert!(memory.files_bytes.max(memory.plan_bytes) <= SORTED_BYTES_MAX, "the sorter takes its memory at once");
 }
 
 /// A disk of any length without data.

@@ -170,7 +170,7 @@ fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[Pla
     let plan = planner.finish().unwrap();
     let found = Found::new(disk.size_bytes() - taken, 0);
     let source = Source { disk, has_changed: &|| Ok(false) };
-    let (memory, recent) = (Memory::of(&options), Recent::new(1000));
+    let (memory, recent) = (Memory::of(&options, 128 << 10), Recent::new(1000));
     let progress = |_| ControlFlow::Continue(());
     let pass = Pass {
         archive,
