@@ -29,7 +29,7 @@ pub fn restore(
     progress: OnProgress<'_>,
 ) -> Result<(), CaptureError> {
     let polled = PolledDisk::new(source.disk, progress);
-    let memory = Memory::of(options);
+    let memory = Memory::of(options, archive.descriptor().units.unit_bytes() as usize);
     archive.limit_tables(memory.tables_bytes);
     let cached = CachedDisk::new(&polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));

@@ -242,6 +242,7 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
         name: ImageName::new("web").unwrap(),
         began: Timestamp { seconds: 0, nanoseconds: 0 },
         scope: Scope::Allocated,
+        exact: true,
         threads: 8,
         memory_bytes: 1 << 40,
         level: LEVEL,
