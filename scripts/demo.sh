@@ -277,7 +277,8 @@ compare_with_zstd() {
     say "    each image compressed by zstd takes $(human_bytes "$sum") in all"
 }
 
-# Installs the first image of the archive that can boot over noise, and boots it.
+# Installs the first image of the archive that can boot over noise, and boots it. Then removes it from the archive, and
+# frees what it alone needed.
 boot_an_installed_one() {
     local name
     for name in "${stored[@]}"; do
@@ -287,6 +288,8 @@ boot_an_installed_one() {
         if "$here/boot-image.sh" --timeout "$BOOT_SECONDS_MAX" --log "$RUN/console.log" "$TARGET"; then
             rm "$TARGET"
             "$onefold" image rm "$ARCHIVE" "$(archive_name "$name")@1" >&2
+            # Nobody else reads this archive, so that nothing has to wait for readers.
+            "$onefold" archive gc --delay 0s "$ARCHIVE" >&2
             "$onefold" archive check "$ARCHIVE" >&2
             return
         fi
