@@ -103,7 +103,8 @@ pub struct CollectReport {
     pub kept_bytes: u64,
     /// Number of writers that it gave up.
     pub given_up: u64,
-    /// Number of packs whose tables cannot be read. They stay.
+    /// Number of packs that stay because their tables cannot be read, or because they may have units that an entry calls
+    /// lost.
     pub unread: u64,
     /// Whether other hosts kept changing the packs, so that packs may be left that are not needed.
     pub is_partial: bool,

@@ -1,9 +1,10 @@
 //! Which units and packs the images of an archive need. Tables of packs and headers of chunks decide that: the index is
 //! only a hint. The work is sorted outside of memory where it does not fit.
 
+use std::io;
 use std::path::Path;
 
-use onefold_sort::{Merge, SortWriter, Spool, SpoolWriter};
+use onefold_sort::{Merge, Row, SortWriter, Spool, SpoolWriter};
 
 use super::read::{Span, read_spans};
 use super::rows::{Located, Match, UnitPrefix, join, table_row, temporary};
@@ -30,7 +31,8 @@ pub(super) struct PackNeed {
     pub(super) needed_bytes: u64,
     /// Number of needed units of which a copy is kept in another pack, or another one here.
     pub(super) surplus: u64,
-    /// Whether its table can be read. If not, nothing is known about it, and it stays.
+    /// Whether its table can be read, and other packs hold all needed units of it that an entry calls lost. If not, it
+    /// stays: what it has may be all that there is.
     pub(super) is_read: bool,
 }
 
@@ -88,17 +90,30 @@ impl Needs {
             done += 1;
             on_progress(done, total);
         };
-        let (mut packs, tables) = read_tables(archive, &state, room, &mut step)?;
+        let Read { mut packs, tables, unheld } = read_tables(archive, &state, room, &mut step)?;
+        let mut unheld = unheld.peekable();
         let needed = Headers { archive, images: &images, packs: &packs, room }.read(&tables, &mut step)?;
         let (all_needed, all_tables) = (needed.read(0, u64::MAX), tables.read(0, u64::MAX));
-        join(all_needed, all_tables, &mut |_, matched| {
-            // A unit that is lost has no pack that it could hold.
-            if let Match::Copy { unit, kept } = matched {
-                let pack = &mut packs[unit.pack as usize];
-                if unit == kept {
-                    pack.needed_bytes += cost_of(unit.span.stored_bytes);
-                } else {
-                    pack.surplus += 1;
+        join(all_needed, all_tables, &mut |key, matched| {
+            match matched {
+                Match::Copy { unit, kept } => {
+                    let pack = &mut packs[unit.pack as usize];
+                    if unit == kept {
+                        pack.needed_bytes += cost_of(unit.span.stored_bytes);
+                    } else {
+                        pack.surplus += 1;
+                    }
+                }
+                // A pack that was put back may have the unit whole, although it does not count until a repair.
+                Match::Nowhere => {
+                    let is_passed =
+                        |row: &io::Result<Row>| row.as_ref().is_ok_and(|row| UnitPrefix::of_row(*row) > key);
+                    while let Some(row) = unheld.next_if(|row| !is_passed(row)) {
+                        let row = row.map_err(temporary)?;
+                        if UnitPrefix::of_row(row) == key {
+                            packs[Located::of_table_row(row).pack as usize].is_read = false;
+                        }
+                    }
                 }
             }
             Ok(())
@@ -127,14 +142,20 @@ impl Needs {
     }
 }
 
-/// Reads the tables of all live packs. Leaves out units that an entry calls lost.
-fn read_tables(
-    archive: &Archive,
-    state: &State,
-    room: Room<'_>,
-    step: &mut dyn FnMut(),
-) -> Result<(Vec<PackNeed>, Spool), ArchiveError> {
+/// The tables of all live packs.
+struct Read {
+    packs: Vec<PackNeed>,
+    /// The units that the packs hold, sorted.
+    tables: Spool,
+    /// The units that the packs have although an entry calls them lost, sorted.
+    unheld: Merge,
+}
+
+/// Reads the tables of all live packs.
+fn read_tables(archive: &Archive, state: &State, room: Room<'_>, step: &mut dyn FnMut()) -> Result<Read, ArchiveError> {
     let mut sort = room.sort();
+    // They are few.
+    let mut unheld = SortWriter::new(room.folder, room.memory_bytes / MEMORY_SHARE / 4);
     let mut packs = Vec::new();
     for (number, pack) in (0_u32..).zip(state.packs()) {
         let mut need = PackNeed { pack, length_bytes: 0, units_bytes: 0, needed_bytes: 0, surplus: 0, is_read: false };
@@ -143,7 +164,8 @@ fn read_tables(
                 need.is_read = true;
                 need.length_bytes = length_of(&table);
                 need.units_bytes = table.iter().map(|unit| cost_of(unit.stored_bytes)).sum();
-                for unit in table.iter().filter(|unit| state.holds(pack, unit.name)) {
+                for unit in &table {
+                    let sort = if state.holds(pack, unit.name) { &mut sort } else { &mut unheld };
                     sort.push(table_row(number, unit)).map_err(temporary)?;
                 }
             }
@@ -154,7 +176,7 @@ fn read_tables(
         step();
     }
     let tables = room.spool(sort.finish().map_err(temporary)?)?;
-    Ok((packs, tables))
+    Ok(Read { packs, tables, unheld: unheld.finish().map_err(temporary)? })
 }
 
 /// Reads the headers of all chunks.

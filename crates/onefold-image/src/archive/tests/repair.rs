@@ -156,6 +156,36 @@ fn a_pack_that_is_put_back_counts_again_after_a_repair() {
     assert_eq!((whole(&store, &images).len(), check(&store)), (2, Vec::new()));
 }
 
+/// A collection between the return of a pack and the repair that lets it count again. The entry calls some units of the
+/// pack lost, but they are whole.
+#[test]
+fn a_collection_keeps_a_pack_that_was_put_back_with_units_that_are_called_lost() {
+    let random = SeededRandom::new(65);
+    let store = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let content = units(&random, 8);
+    let packs = || store.objects().into_keys().find(|name| name.as_str().starts_with("packs/"));
+    let (first, _) = capture(&archive, &random, "web", &content);
+    let pack = packs().unwrap();
+    // Its header has a pack of its own.
+    let image = (capture(&archive, &random, "mail", &content[..7]).0, content[..7].to_vec());
+    let clock = ManualClock::starting_at(5);
+    archive.remove(&first, &clock, &random).unwrap();
+    let bytes = store.objects()[&pack].clone();
+    store.delete(&pack).unwrap();
+    assert_eq!(repair(&store, None).units_lost, 7);
+    store.put(&pack, &[&bytes]).unwrap();
+    for needed_percent in [0, 100] {
+        let options = CollectOptions { needed_percent, ..super::collect::options() };
+        let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+        archive.collect(&options, &clock, &random, &mut |_, _| ()).unwrap();
+        assert!(store.objects().contains_key(&pack), "{needed_percent}");
+    }
+    assert_eq!(repair(&store, None).left.damages, []);
+    assert_eq!(whole(&store, &[image]).len(), 1);
+    assert_eq!(check(&store), []);
+}
+
 /// Another host captures the content of lost units between the reading of the packs and the entry.
 #[test]
 fn what_another_host_stores_meanwhile_is_not_called_lost() {

@@ -81,7 +81,7 @@ fn text(report: &CollectReport, is_dry: bool) -> String {
         lines.push(format!("captures given up: {}", grouped(report.given_up)));
     }
     if report.unread > 0 {
-        lines.push(format!("packs that cannot be read and stay: {}", grouped(report.unread)));
+        lines.push(format!("packs that stay because they cannot be read or need a repair: {}", grouped(report.unread)));
     }
     if report.is_partial {
         lines.push("other hosts kept changing the archive; collect again for the rest".to_owned());
