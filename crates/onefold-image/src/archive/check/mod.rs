@@ -141,12 +141,22 @@ impl Archive {
         extent: Extent,
         on_progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(CheckReport, Survey), ArchiveError> {
+        self.survey_without(&[], extent, on_progress)
+    }
+
+    /// As [`Archive::survey`], as if the live packs in `without` did not exist.
+    pub(super) fn survey_without(
+        &self,
+        without: &[ObjectId],
+        extent: Extent,
+        on_progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(CheckReport, Survey), ArchiveError> {
         let hole = self.read_whole_ledger()?;
         let state = self.state.read().clone();
         let images: Vec<ImageRecord> = state.images.values().cloned().collect();
         let parts = state.live_parts();
-        let packs = state.packs();
-        let survey = Survey { position: state.position, ..Survey::default() };
+        let (missing, packs) = state.packs().into_iter().partition(|pack| without.contains(pack));
+        let survey = Survey { position: state.position, missing, ..Survey::default() };
         let mut check = Check {
             archive: self,
             state,

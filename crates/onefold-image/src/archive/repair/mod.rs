@@ -2,7 +2,8 @@
 //! the ledger which units are lost.
 //!
 //! Nothing that may still be needed goes. A damaged pack is replaced by an entry that adds packs with all its intact
-//! units. A missing pack stays named until no image lacks a unit, so that it can be put back from a copy of the archive.
+//! units. A missing pack, or one that cannot be read completely, stays named until no image lacks a unit without it, so
+//! that it can be put back from a copy of the archive, or be read again.
 
 mod salvage;
 
@@ -14,10 +15,10 @@ use super::check::{Extent, Survey};
 use super::index::rebuild;
 use super::objects::{Folder, new_id};
 use super::state::Part;
-use super::tables::is_broken;
+use super::tables::{is_broken, is_unread};
 use super::{Archive, ArchiveError, CheckOptions, CheckReport, Writer, descriptor_name};
 use crate::format::ledger::Change;
-use crate::{UnitName, WriterId};
+use crate::{ObjectId, UnitName, WriterId};
 
 /// How often units are healed: a chunk header that was lost reveals its lost units only when it is back.
 const HEALS_MAX: u32 = 4;
@@ -89,7 +90,7 @@ impl Archive {
             report.left = report.found.clone();
             return Ok(report);
         }
-        let mut repair = Repair { archive: self, options, writer: None, report };
+        let mut repair = Repair { archive: self, options, writer: None, read: Vec::new(), unread: Vec::new(), report };
         repair.descriptors(&survey)?;
         repair.snapshots(&survey)?;
         let survey = repair.units(survey, heal)?;
@@ -107,6 +108,10 @@ struct Repair<'a> {
     options: RepairOptions<'a>,
     /// Begins with the first change of the ledger.
     writer: Option<Writer<'a>>,
+    /// Damaged packs all bytes of which were read: their intact units are in packs of the writer.
+    read: Vec<ObjectId>,
+    /// Damaged packs that could not be read completely. They may be whole later, and stay like those that are missing.
+    unread: Vec<ObjectId>,
     report: RepairReport,
 }
 
@@ -172,8 +177,9 @@ impl<'a> Repair<'a> {
                 heal(self.writer()?, &lost)?;
             }
             if let Some(writer) = &mut self.writer {
-                writer.replace(&survey.damaged)?;
-                self.report.packs += survey.damaged.len() as u64;
+                let read = std::mem::take(&mut self.read);
+                writer.replace(&read)?;
+                self.report.packs += read.len() as u64;
             }
             all_lost.extend(lost);
             let next = archive.survey(Extent::Tables, &mut |_, _| ())?.1;
@@ -194,12 +200,24 @@ impl<'a> Repair<'a> {
     fn save(&mut self, survey: &Survey) -> Result<HashSet<UnitName>, ArchiveError> {
         let archive = self.archive;
         let mut moved = 0;
-        if !survey.damaged.is_empty() || survey.lost.iter().any(|unit| survey.unheld.contains_key(unit)) {
-            let writer = self.writer()?;
-            for pack in &survey.damaged {
-                moved += salvage::pack(archive, writer, *pack)?;
+        for pack in &survey.damaged {
+            if self.unread.contains(pack) {
+                continue;
             }
-            salvage::copies(archive, writer, survey)?;
+            let mut units = salvage::pack(archive, *pack)?;
+            if units.is_read {
+                self.read.push(*pack);
+            } else {
+                // It stays, so only what it alone has needs a copy.
+                self.unread.push(*pack);
+                units.retain_new(archive, &survey.damaged)?;
+            }
+            if units.is_read || !units.is_empty() {
+                moved += units.add(self.writer()?)?;
+            }
+        }
+        if survey.lost.iter().any(|unit| survey.unheld.contains_key(unit)) {
+            salvage::copies(archive, self.writer()?, survey)?;
         }
         self.report.units_moved += moved;
         let is_stored = |unit: &UnitName| self.writer.as_ref().is_some_and(|writer| writer.has_stored(unit));
@@ -222,7 +240,8 @@ impl<'a> Repair<'a> {
                     Ok(table) => table.iter().for_each(|entry| {
                         units.remove(&entry.name);
                     }),
-                    Err(error) if is_broken(&error) => {}
+                    // What cannot be read now may have them.
+                    Err(error) if is_broken(&error) && !is_unread(&error) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -232,8 +251,14 @@ impl<'a> Repair<'a> {
         Ok(())
     }
 
-    /// Retires packs that do not exist, once no image lacks a unit.
+    /// Retires packs that do not exist or cannot be read, once no image lacks a unit without them.
     fn retire_missing(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
+        let without_unread = if self.unread.is_empty() || !survey.lost.is_empty() {
+            None
+        } else {
+            Some(self.archive.survey_without(&self.unread, Extent::Tables, &mut |_, _| ())?.1)
+        };
+        let survey = without_unread.as_ref().unwrap_or(survey);
         if survey.missing.is_empty() || !survey.lost.is_empty() || survey.lost_more {
             return Ok(());
         }
