@@ -368,12 +368,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds the units of this writer without an image, and replaces the packs in `old` that are still live: each intact
-    /// unit in them must be in a pack of the writer, or in another live one. Returns whether an entry was needed.
+    /// unit in them must be in a pack of the writer, or in another live one. Returns how many it replaced.
     ///
     /// # Errors
     /// When the writer was given up, or the store fails. Nothing is replaced then; after [`ArchiveError::Doubtful`]
     /// nobody knows.
-    pub(super) fn replace(&mut self, old: &[ObjectId]) -> Result<bool, ArchiveError> {
+    pub(super) fn replace(&mut self, old: &[ObjectId]) -> Result<u64, ArchiveError> {
         self.put_packs()?;
         let segment = self.put_segment()?;
         loop {
@@ -386,15 +386,16 @@ impl<'a> Writer<'a> {
                 let live: Vec<ObjectId> = old.iter().copied().filter(|pack| state.is_live(*pack)).collect();
                 (state.position, live)
             };
+            let replaced = old.len() as u64;
             let change = match segment {
                 Some(segment) => Change::PacksReplaced { old, new: self.packs.clone(), segment },
-                None if old.is_empty() => return Ok(false),
+                None if old.is_empty() => return Ok(0),
                 None => Change::PacksRetired { packs: old },
             };
             if self.append(position, change)? {
                 self.packs.clear();
                 self.own.clear();
-                return Ok(true);
+                return Ok(replaced);
             }
         }
     }

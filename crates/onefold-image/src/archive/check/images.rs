@@ -22,6 +22,7 @@ impl Check<'_> {
             // It was removed since the check began.
             Err(ArchiveError::Removed { .. }) => return Ok(()),
             Err(error) => {
+                self.survey.unknown_needs = true;
                 let name = Folder::Manifests.object(record.manifest).to_string();
                 return self.broken(name, error, Some(&record.image));
             }
@@ -35,10 +36,12 @@ impl Check<'_> {
             }
             let sectors = self.chunk(&manifest, number, *chunk, region as u64, &mut sums)?;
             if sums.has_overlap() {
+                self.survey.unknown_needs = true;
                 break;
             }
             let Some(left) = sectors_left.checked_sub(sectors) else {
                 // A manifest may name one chunk without end.
+                self.survey.unknown_needs = true;
                 let name = Folder::Manifests.object(record.manifest).to_string();
                 self.damage(name, "its chunks have more sectors than the disk", Some(&record.image));
                 break;
@@ -112,7 +115,10 @@ impl Check<'_> {
                 return Ok(false);
             }
         }
-        self.survey.add_lost(unit);
+        // A unit of another length is whole for the images that say its length right.
+        if self.find(unit, None).is_none() {
+            self.survey.add_lost(unit);
+        }
         let places = self.archive.places(unit)?;
         let packs = places.iter().map(|place| Folder::Packs.object(place.pack).to_string());
         let object = packs.into_iter().find(|pack| self.damages.contains_key(pack));

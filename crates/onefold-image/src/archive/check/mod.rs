@@ -175,6 +175,7 @@ impl Archive {
             check.survey.snapshots.push(name);
         }
         if let Some(hole) = hole {
+            check.survey.unknown_needs = true;
             check.damage(hole.object(), hole.what, None);
         }
         let total = (check.packs.len() + images.len()) as u64;
@@ -229,10 +230,8 @@ impl Check<'_> {
         for name in DESCRIPTORS {
             match read_descriptor(self.archive.store(), name) {
                 Ok(descriptor) if descriptor == *self.archive.descriptor() => {}
-                Ok(_) => {
-                    self.survey.descriptors.push(name);
-                    self.damage(name, "it describes another archive", None);
-                }
+                // A repair leaves it alone: it may be the only one with the key of the units here.
+                Ok(_) => self.damage(name, "it describes another archive", None),
                 Err(error) => {
                     self.survey.descriptors.push(name);
                     self.broken(name, error, None)?;

@@ -15,7 +15,7 @@ const LOST_MAX: usize = 1 << 20;
 pub(in crate::archive) struct Survey {
     /// Number of entries that the ledger had.
     pub(in crate::archive) position: u64,
-    /// The descriptor, or its copy, if it is not what it should be.
+    /// The descriptor, or its copy, if it is damaged or missing.
     pub(in crate::archive) descriptors: Vec<&'static str>,
     /// Snapshots of the state that do not say what the ledger does.
     pub(in crate::archive) snapshots: Vec<ObjectName>,
@@ -29,6 +29,8 @@ pub(in crate::archive) struct Survey {
     pub(in crate::archive) lost: BTreeSet<UnitName>,
     /// Whether more units are lost than it lists.
     pub(in crate::archive) lost_more: bool,
+    /// Whether it is unknown what some images need, because a manifest is damaged or entries are hidden.
+    pub(in crate::archive) unknown_needs: bool,
     /// Parts of the index whose segments are damaged.
     pub(in crate::archive) segments: Vec<Part>,
 }

@@ -178,8 +178,7 @@ impl<'a> Repair<'a> {
             }
             if let Some(writer) = &mut self.writer {
                 let read = std::mem::take(&mut self.read);
-                writer.replace(&read)?;
-                self.report.packs += read.len() as u64;
+                self.report.packs += writer.replace(&read)?;
             }
             all_lost.extend(lost);
             let next = archive.survey(Extent::Tables, &mut |_, _| ())?.1;
@@ -259,7 +258,7 @@ impl<'a> Repair<'a> {
             Some(self.archive.survey_without(&self.unread, Extent::Tables, &mut |_, _| ())?.1)
         };
         let survey = without_unread.as_ref().unwrap_or(survey);
-        if survey.missing.is_empty() || !survey.lost.is_empty() || survey.lost_more {
+        if survey.missing.is_empty() || !survey.lost.is_empty() || survey.lost_more || survey.unknown_needs {
             return Ok(());
         }
         let position = survey.position + u64::from(self.writer.is_none());

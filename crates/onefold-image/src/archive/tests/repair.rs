@@ -156,6 +156,41 @@ fn a_pack_that_is_put_back_counts_again_after_a_repair() {
     assert_eq!((whole(&store, &images).len(), check(&store)), (2, Vec::new()));
 }
 
+#[test]
+fn a_descriptor_of_another_archive_is_not_replaced() {
+    let (mut objects, _) = sample();
+    let other = MemoryStore::default();
+    let other = Arc::new(other);
+    Archive::create(Arc::clone(&other) as Arc<dyn Store>, UNITS, &SeededRandom::new(66)).unwrap();
+    let name = objects.keys().find(|name| name.as_str() == "descriptor").unwrap().clone();
+    objects.insert(name.clone(), other.objects()[&name].clone());
+    let copy = objects.keys().find(|name| name.as_str() == "descriptor.copy").unwrap().clone();
+    let store = Arc::new(MemoryStore::of(objects.clone()));
+    // It may also end with an error.
+    if let Ok(archive) = Archive::open(Arc::clone(&store) as Arc<dyn Store>) {
+        let report = try_repair(&archive, 67, None);
+        assert!(report.is_err() || report.is_ok_and(|report| report.descriptors == 0));
+    }
+    assert_eq!(store.objects()[&copy], objects[&copy], "it has the key of the units");
+}
+
+/// Nobody knows what an image needs whose manifest is gone.
+#[test]
+fn a_missing_pack_stays_as_long_as_a_manifest_is_missing() {
+    let (objects, images) = sample();
+    let names = |prefix: &'static str| objects.keys().filter(move |name| name.as_str().starts_with(prefix));
+    for (manifest, pack) in names("manifests/").flat_map(|manifest| names("packs/").map(move |pack| (manifest, pack))) {
+        let store = Arc::new(MemoryStore::of(objects.clone()));
+        store.delete(manifest).unwrap();
+        store.delete(pack).unwrap();
+        repair(&store, None);
+        store.put(manifest, &[&objects[manifest]]).unwrap();
+        store.put(pack, &[&objects[pack]]).unwrap();
+        repair(&store, None);
+        assert_eq!(whole(&store, &images).len(), 2, "{manifest} {pack}");
+    }
+}
+
 /// A collection between the return of a pack and the repair that lets it count again. The entry calls some units of the
 /// pack lost, but they are whole.
 #[test]
