@@ -108,13 +108,13 @@ impl ArchivedDisk {
 
     /// Returns the gaps if an error is damage that they take. Fails with any other error.
     fn gaps_for(&self, error: ArchiveError) -> Result<&Gaps, DiskError> {
-        let is_damage = matches!(
-            error,
-            ArchiveError::Lost { .. }
-                | ArchiveError::DamagedUnit { .. }
-                | ArchiveError::Damaged { .. }
-                | ArchiveError::Store(_)
-        );
+        let is_damage = match &error {
+            ArchiveError::Lost { .. } | ArchiveError::DamagedUnit { .. } | ArchiveError::Damaged { .. } => true,
+            // A store that refuses its user, or that did not answer for long, fails as a whole: nothing is known to be
+            // damaged then.
+            ArchiveError::Store(error) => !error.is_final(),
+            _ => false,
+        };
         let error = self.archive.of_image(&self.manifest.image, error);
         match &self.gaps {
             Some(gaps) if is_damage && !matches!(error, ArchiveError::Removed { .. }) => Ok(gaps),
@@ -349,7 +349,7 @@ mod tests {
 
     use super::*;
     use crate::archive::CheckOptions;
-    use crate::store::Store;
+    use crate::store::{Store, StoreError};
     use crate::test_images::{TestImage, image};
 
     fn expected(image: &TestImage) -> Vec<u8> {
@@ -437,6 +437,19 @@ mod tests {
         disk.read(0, &mut into).unwrap();
         let error = hostile.read(0, &mut into).unwrap_err();
         assert!(matches!(&error, DiskError::Other(source) if source.is::<HeaderError>()), "{error}");
+    }
+
+    /// Regression: a store that refused its user in the middle of an export made the rest of the disk a gap.
+    #[test]
+    fn a_store_that_fails_as_a_whole_is_no_damage() {
+        let image = image(21, 1 << 20);
+        let gaps = |error| {
+            let disk = ArchivedDisk::damaged(Arc::clone(&image.archive), image.manifest.clone(), 0);
+            disk.gaps_for(ArchiveError::Store(error)).is_ok()
+        };
+        let (action, name) = ("read", "object".to_owned());
+        assert!(gaps(StoreError::Io { action, name: name.clone(), source: std::io::Error::other("a bad sector") }));
+        assert!(!gaps(StoreError::GaveUp { action, name, source: std::io::Error::other("no answer") }));
     }
 
     /// Each pack loses its first unit, or all. What is left reads as before, the gaps read as zeros, and nothing else does.
