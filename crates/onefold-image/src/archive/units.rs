@@ -272,13 +272,14 @@ impl Archive {
         Ok((rejected, failed))
     }
 
-    /// Reads from the first to the last unit of a group, all in one pack.
+    /// Reads all units of a group, which are in one pack.
     fn read_group(&self, group: &[(Place, Job)]) -> Result<Vec<u8>, StoreError> {
-        let (Some((first, _)), Some((last, _))) = (group.first(), group.last()) else {
+        // The unit that begins last need not be the one that ends last: a false place may lie inside a true unit.
+        let (Some((first, _)), Some(end)) = (group.first(), group.iter().map(|(place, _)| end(*place)).max()) else {
             return Ok(Vec::new());
         };
         let offset = u64::from(first.offset);
-        let range = ByteRange::From { offset, length_bytes: end(*last) - offset };
+        let range = ByteRange::From { offset, length_bytes: end - offset };
         self.store().get(&Folder::Packs.object(first.pack), range)
     }
 

@@ -219,6 +219,33 @@ fn false_places_of_a_segment_cost_no_image_and_a_check_reports_them() {
     assert!(damage.object == name.as_str() && damage.what.contains("lacks") && damage.images.is_empty(), "{damage:?}");
 }
 
+/// Regression: a call that wanted both units read too little of the true one.
+#[test]
+fn a_false_place_inside_a_true_unit_costs_no_unit() {
+    let random = SeededRandom::new(29);
+    let store = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let content = units(&random, 3);
+    let (image, _) = capture(&archive, &random, "web", &content);
+    let part = archive.state.read().parts.values().next().unwrap().clone();
+    let (id, name) = (archive.descriptor().archive, Folder::Segments.object(part.segment));
+    let mut segment = Segment::decode(id, part.segment, &store.objects()[&name]).unwrap();
+    let prefixes: Vec<_> = content.iter().map(|plain| archive.descriptor().key.name(plain).prefix()).collect();
+    let entries = segment.entries.iter().filter(|entry| prefixes.contains(&entry.prefix)).copied();
+    let first = entries.min_by_key(|entry| entry.offset).unwrap();
+    let others = prefixes.into_iter().filter(|prefix| *prefix != first.prefix);
+    segment.entries.extend(others.map(|prefix| IndexEntry {
+        prefix,
+        pack: first.pack,
+        offset: first.offset + 1,
+        stored_bytes: 1,
+    }));
+    segment.entries.sort_unstable_by_key(|entry| (entry.prefix, entry.pack, entry.offset));
+    store.put(&name, &[&segment.encode(id, part.segment).unwrap()]).unwrap();
+    let reader = Archive::open(store).unwrap();
+    assert_eq!(contents(&reader, &image).unwrap(), content);
+}
+
 #[test]
 fn a_manifest_that_names_a_chunk_again_and_again_is_damage() {
     let (objects, _) = sample();
