@@ -281,8 +281,12 @@ impl<F: Files> Folder<F> {
             }
             match self.files.find(folder, &name) {
                 Ok(Found::File { length_bytes, modified }) if is_temporary && modified < before => {
-                    self.files.unlink(folder, &name)?;
-                    removed_bytes = removed_bytes.saturating_add(length_bytes);
+                    match self.files.unlink(folder, &name) {
+                        Ok(()) => removed_bytes = removed_bytes.saturating_add(length_bytes),
+                        // Another collection was faster.
+                        Err(error) if error.kind() == ErrorKind::NotFound => {}
+                        Err(error) => return Err(error),
+                    }
                 }
                 Ok(Found::Folder) if may_be_folder => {
                     removed_bytes = removed_bytes.saturating_add(self.remove_temporary(&path, before)?);
