@@ -59,10 +59,11 @@ pub(super) fn names(store: &dyn Store) -> Result<Vec<(u64, ObjectName)>, Archive
     }
 }
 
-/// Removes all snapshots but the newest ones.
-pub(super) fn prune(store: &dyn Store) -> Result<(), ArchiveError> {
+/// Removes all snapshots but the newest ones of a ledger with this many entries. One of more entries is left: it may be
+/// that of another host, or come from a copy that was cut. It must not displace one that counts.
+pub(super) fn prune(store: &dyn Store, entries: u64) -> Result<(), ArchiveError> {
     let names = names(store)?;
-    for (_, name) in names.iter().rev().skip(KEPT) {
+    for (_, name) in names.iter().rev().filter(|(position, _)| *position <= entries).skip(KEPT) {
         store.delete(name)?;
     }
     Ok(())
@@ -92,7 +93,8 @@ fn read(
 
 impl Archive {
     /// Returns the snapshots that do not say what the ledger does, each with the reason. Those of more entries than
-    /// `readable` are left out: an entry that would tell cannot be read.
+    /// `readable` are left out: an entry that would tell cannot be read. So are those of more entries than there are,
+    /// which a copy that was cut has: nobody reads them.
     pub(super) fn wrong_snapshots(&self, readable: Option<u64>) -> Result<Vec<(ObjectName, String)>, ArchiveError> {
         let (store, archive) = (self.store(), self.descriptor().archive);
         let mut wrong = Vec::new();
@@ -102,15 +104,20 @@ impl Archive {
                 break;
             }
             super::ledger::read_until(store, archive, &mut state, position)?;
+            if state.position < position {
+                break;
+            }
             let found = read_whole(store, &name, SNAPSHOT_BYTES_MAX).and_then(|object| {
                 let snapshot = Snapshot::decode(archive, position, &object);
                 snapshot.map_err(|source| ArchiveError::refused(name.to_string(), source))
             });
             match found {
-                Ok(snapshot) if state.position == position && snapshot == to_snapshot(&state) => {}
+                Ok(snapshot) if snapshot == to_snapshot(&state) => {}
                 Ok(_) => wrong.push((name, "it does not say what the ledger does".to_owned())),
                 // A later version of Onefold will read it.
                 Err(ArchiveError::Newer { .. }) => {}
+                // A collection has removed it since they were listed.
+                Err(error) if is_missing(&error) => {}
                 Err(error) => wrong.push((name, error.cause())),
             }
         }

@@ -157,7 +157,8 @@ impl Archive {
         let outcome = run.change(&listing, on_progress);
         run.delete(&listing)?;
         if !options.dry_run {
-            snapshot::prune(self.store())?;
+            let entries = self.state.read().position;
+            snapshot::prune(self.store(), entries)?;
         }
         outcome.map(|()| run.report)
     }

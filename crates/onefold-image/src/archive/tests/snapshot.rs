@@ -2,7 +2,7 @@
 //! the state is that of the ledger.
 
 use super::*;
-use crate::archive::snapshot::{ENTRIES_BETWEEN, names};
+use crate::archive::snapshot::{ENTRIES_BETWEEN, names, prune};
 use crate::archive::state::State;
 use crate::format::snapshot::Snapshot;
 use crate::store::faulty::FaultyStore;
@@ -155,6 +155,15 @@ fn a_snapshot_of_entries_that_are_not_there_does_not_count() {
     let (state, calls) = opened(&store);
     assert_eq!((state.position, &state), (ENTRIES_BETWEEN + 5, &replayed(&store)));
     assert!(calls < 30, "{calls}: the earlier snapshot counts");
+    // Regression: a check called the others damaged, and a collection kept them instead of one that counts.
+    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let damages = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages;
+    assert!(damages.iter().all(|damage| !damage.object.starts_with("snapshots/")), "{damages:?}");
+    for position in [3, 4].map(|number| number * ENTRIES_BETWEEN) {
+        store.put(&Snapshot::object_name(position), &[b"later"]).unwrap();
+    }
+    prune(&*store, state.position).unwrap();
+    assert!(names(&*store).unwrap().iter().any(|(position, _)| *position == ENTRIES_BETWEEN));
 }
 
 /// Without the snapshot, the archive would end before that entry. A collection deletes nothing then.
