@@ -115,6 +115,20 @@ fn packs_of(archive: &Archive, owner: WriterId) -> Result<Vec<Found>, ArchiveErr
     }
 }
 
+impl Archive {
+    /// Deletes packs of a writer at work, except those that another writer has named because it took the owner for
+    /// ended.
+    pub(super) fn delete_unnamed(&self, packs: &[ObjectId]) -> Result<(), ArchiveError> {
+        self.refresh()?;
+        for pack in packs {
+            if !self.state.read().is_named(*pack) {
+                self.store().delete(&Folder::Packs.object(*pack))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Returns a pack if its table is valid and its length is right, and makes it durable: its owner may have died before
 /// it did that.
 fn whole(archive: &Archive, pack: ObjectId, listed: &Listed) -> Result<Option<Found>, ArchiveError> {

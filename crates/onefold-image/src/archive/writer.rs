@@ -279,10 +279,8 @@ impl<'a> Writer<'a> {
     /// Deletes the packs that no entry names, as far as that is possible. The units in them have to be added again.
     pub(super) fn abandon(&mut self) {
         self.forget();
-        for pack in std::mem::take(&mut self.packs) {
-            // If this fails, the packs go when the writer is given up.
-            let _ = self.archive.store().delete(&Folder::Packs.object(pack));
-        }
+        // If this fails, the packs go when the writer is given up.
+        let _ = self.archive.delete_unnamed(&std::mem::take(&mut self.packs));
     }
 
     /// Forgets the units that it added, and waits for the thread that puts a pack.

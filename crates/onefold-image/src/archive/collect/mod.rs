@@ -42,7 +42,8 @@ pub struct CollectOptions<'o> {
     pub memory_bytes: usize,
     /// The folder for unnamed temporary files.
     pub folder: &'o Path,
-    /// The host, as in the entry that announces a writer.
+    /// The host. Unlike the label of a capture, it must not say which process this is: no capture may take a collection
+    /// for one that has ended, and name its packs.
     pub host: &'o str,
     /// Change nothing.
     pub dry_run: bool,

@@ -171,11 +171,10 @@ impl<'a, 'r> Rewriter<'a, 'r> {
         self.discard(&packs, segment)
     }
 
-    /// Deletes new objects that no entry names and none will: only this collection could.
+    /// Deletes new objects that no entry names.
     fn discard(&self, packs: &[ObjectId], segment: ObjectId) -> Result<(), ArchiveError> {
-        let store = self.run.archive.store();
-        packs.iter().try_for_each(|pack| store.delete(&Folder::Packs.object(*pack)))?;
-        Ok(store.delete(&Folder::Segments.object(segment))?)
+        self.run.archive.delete_unnamed(packs)?;
+        Ok(self.run.archive.store().delete(&Folder::Segments.object(segment))?)
     }
 }
 

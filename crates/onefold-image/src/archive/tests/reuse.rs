@@ -89,6 +89,26 @@ fn damaged_packs_are_left_alone() {
     }
 }
 
+/// Regression: an owner that threw its work away deleted packs that another had named.
+#[test]
+fn a_writer_that_abandons_its_packs_leaves_those_that_another_has_named() {
+    let random = SeededRandom::new(14);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let owner = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    let archive = Archive::open(store).unwrap();
+    let clock = ManualClock::starting_at(5);
+    let content = units(&random, 9);
+    let mut slow = owner.writer(&clock, &random, HOST).unwrap();
+    add_all(&owner, &mut slow, "web", &content);
+    slow.put_packs().unwrap();
+    let mut fast = archive.writer(&clock, &random, HOST).unwrap();
+    assert_eq!(fast.reuse(&is_host).unwrap(), 10);
+    let draft = add_all(&archive, &mut fast, "web", &content);
+    let (web, _) = fast.commit(draft).unwrap();
+    slow.abandon();
+    assert_eq!(contents(&archive, &web).unwrap(), content);
+}
+
 /// The owner has not ended, whatever others think. It begins again, and relies on the packs that another has named.
 #[test]
 fn a_writer_whose_packs_another_has_named_begins_again() {
