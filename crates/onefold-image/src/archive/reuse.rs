@@ -34,7 +34,7 @@ impl Writer<'_> {
     /// of every other pack are.
     ///
     /// # Errors
-    /// When the store fails. A pack that is damaged or cannot be read is left out.
+    /// When the store fails. A pack that is damaged, or cannot be read or made durable, is left out.
     pub fn reuse(&mut self, is_ended: &dyn Fn(&str) -> bool) -> Result<u64, ArchiveError> {
         let archive = self.archive();
         archive.refresh()?;
@@ -138,8 +138,11 @@ fn whole(archive: &Archive, pack: ObjectId, listed: &Listed) -> Result<Option<Fo
     }
     // By the contract of stores, an object is durable once a creation has found it. If there is none any more, the
     // empty object belongs to a writer that was given up, and goes with its others.
-    match archive.store().create(&listed.name, &[])? {
-        Created::Exists => Ok(Some(Found { pack, table })),
-        Created::New => Ok(None),
+    match archive.store().create(&listed.name, &[]) {
+        Ok(Created::Exists) => Ok(Some(Found { pack, table })),
+        Ok(Created::New) => Ok(None),
+        // As one that cannot be read: its folder may belong to another user.
+        Err(error) if !error.is_final() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
