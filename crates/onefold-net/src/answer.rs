@@ -4,12 +4,17 @@
 use std::error::Error;
 use std::io;
 
+use object_store::client::HttpError;
 use onefold_image::store::{ObjectName, Refusal, StoreError};
 
 /// Maximum number of characters of an answer's text that are kept.
 const TEXT_CHARACTERS_MAX: usize = 300;
 /// Length of the text of an error from which on no further sources are added.
 const CHAIN_BYTES_MAX: usize = 64 << 10;
+
+/// How the library reports a redirect that says no address.
+const BARE_REDIRECT: &str =
+    "Received redirect without LOCATION, this normally indicates an incorrectly configured region";
 
 /// Codes of S3 in the bodies of answers, and what they mean.
 const CODES: [(&str, Refusal); 17] = [
@@ -45,6 +50,50 @@ pub(crate) enum Answer {
     Unavailable(io::Error),
     /// A refusal.
     Refused(Refusal, io::Error),
+    /// An answer that no server of S3 should give. A call that changes something may have done so.
+    Strange(io::Error),
+}
+
+/// Why there is no answer with a status.
+enum Lost {
+    /// The connection failed, at its start or later.
+    Connection,
+    /// The certificate of the server is not accepted. No request was sent.
+    Certificate,
+    /// A redirect without an address.
+    Redirect,
+    /// There is an answer, but it makes no sense.
+    Meaning,
+}
+
+impl Lost {
+    fn of(error: &object_store::Error) -> Lost {
+        let mut lost = Lost::Meaning;
+        let mut next: Option<&(dyn Error + 'static)> = Some(error);
+        while let Some(error) = next {
+            if error.is::<HttpError>() {
+                lost = Lost::Connection;
+            }
+            if error.to_string() == BARE_REDIRECT {
+                return Lost::Redirect;
+            }
+            if is_certificate(error) {
+                return Lost::Certificate;
+            }
+            next = inner(error).or_else(|| error.source());
+        }
+        lost
+    }
+}
+
+/// Returns the error in an I/O error, which `source` passes over.
+fn inner<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+    let inner = error.downcast_ref::<io::Error>()?.get_ref()?;
+    Some(inner)
+}
+
+fn is_certificate(error: &(dyn Error + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)))
 }
 
 impl Answer {
@@ -61,7 +110,7 @@ impl Answer {
             (object_store::Error::AlreadyExists { .. }, _) | (_, Some(409 | 412)) => Answer::Exists,
             (_, Some(416)) => Answer::OutOfRange,
             (_, Some(401 | 403)) => Answer::Refused(Refusal::Denied, Answer::told(&text)),
-            (_, Some(301 | 307 | 308)) => Answer::Refused(Refusal::Elsewhere, Answer::told(&text)),
+            (_, Some(300..=399)) => Answer::Refused(Refusal::Elsewhere, Answer::told(&text)),
             (_, Some(501)) => Answer::Refused(Refusal::Condition, Answer::told(&text)),
             (_, Some(408 | 429 | 500..=599)) => Answer::Unavailable(Answer::told(&text)),
             // Some servers report a slow client, or a body that was cut on its way, as a fault of the request.
@@ -69,9 +118,13 @@ impl Answer {
                 Answer::Unavailable(Answer::told(&text))
             }
             (_, Some(_)) => Answer::Refused(Refusal::Other, Answer::told(&text)),
-            (_, None) if text.contains("redirect") => Answer::Refused(Refusal::Elsewhere, Answer::told(&text)),
-            (_, None) if text.contains("certificate") => Answer::Refused(Refusal::Certificate, Answer::told(&text)),
-            (_, None) => Answer::Unavailable(Answer::told(&text)),
+            // The text names the request, so words in it may be those of a bucket.
+            (_, None) => match Lost::of(error) {
+                Lost::Connection => Answer::Unavailable(Answer::told(&text)),
+                Lost::Certificate => Answer::Refused(Refusal::Certificate, Answer::told(&text)),
+                Lost::Redirect => Answer::Refused(Refusal::Elsewhere, Answer::told(&text)),
+                Lost::Meaning => Answer::Strange(Answer::told(&text)),
+            },
         }
     }
 
@@ -97,6 +150,10 @@ impl Answer {
             Answer::OutOfRange => unexpected("416: range not satisfiable"),
             Answer::Unavailable(source) => StoreError::Unavailable { action, name: name.to_owned(), source },
             Answer::Refused(why, source) => StoreError::Refused { action, name: name.to_owned(), why, source },
+            Answer::Strange(source) if matches!(action, "read" | "list") => {
+                StoreError::Refused { action, name: name.to_owned(), why: Refusal::Other, source }
+            }
+            Answer::Strange(source) => StoreError::GaveUp { action, name: name.to_owned(), source },
         }
     }
 

@@ -6,11 +6,12 @@
 //! simulation can test.
 //!
 //! Modules from the bottom up: `ini`, `place` (the names of buckets), `settings` (address, region, credentials, from
-//! options and the usual files), `answer` (what an error of the library means), `s3` (the store).
+//! options and the usual files), `client` (how requests are sent), `answer` (what an error of the library means), `s3` (the store).
 
 #![forbid(unsafe_code)]
 
 mod answer;
+mod client;
 mod error;
 mod ini;
 mod place;

@@ -14,20 +14,19 @@ use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    Certificate, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload, RetryConfig,
+    ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload, RetryConfig,
 };
 use onefold_block::Timestamp;
 use onefold_image::store::{ByteRange, Created, Listed, ObjectName, Refusal, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::answer::Answer;
+use crate::client::Connector;
 use crate::settings::Credentials;
 use crate::{NetError, S3Place, Settings};
 
 /// Threads of the runtime. The threads of callers hash and sign what they send.
 const THREADS: usize = 2;
-/// How long a connection may take to come up.
-const CONNECT: Duration = Duration::from_secs(10);
 /// How long a call may take, besides the time for its bytes.
 const CALL: Duration = Duration::from_secs(60);
 /// Slowest transfer that is waited for, in bytes a second.
@@ -76,7 +75,8 @@ impl S3Store {
             .with_region(&settings.region)
             .with_access_key_id(key)
             .with_secret_access_key(secret)
-            .with_client_options(client_options(settings)?)
+            .with_client_options(ClientOptions::new().with_allow_http(settings.is_plain))
+            .with_http_connector(Connector::new(settings)?)
             // Some servers lack the request that deletes several objects.
             .with_disable_bulk_delete(true)
             .with_retry(retries);
@@ -144,24 +144,6 @@ impl S3Store {
         let (path, length) = (self.path(name), bytes.len() as u64);
         self.wait(length, async { self.client.put_opts(&path, PutPayload::from(bytes), mode.into()).await.map(drop) })
     }
-}
-
-fn client_options(settings: &Settings) -> Result<ClientOptions, NetError> {
-    let mut options = ClientOptions::new()
-        .with_allow_http(settings.is_plain)
-        .with_connect_timeout(CONNECT)
-        // Each call has a limit of its own, which depends on its length.
-        .with_timeout_disabled();
-    if let Some(pem) = &settings.ca {
-        let certificates = Certificate::from_pem_bundle(pem).map_err(|error| NetError::Client(error.to_string()))?;
-        if certificates.is_empty() {
-            return Err(NetError::Client("the file of --ca has no certificate".to_owned()));
-        }
-        for certificate in certificates {
-            options = options.with_root_certificate(certificate);
-        }
-    }
-    Ok(options)
 }
 
 /// Returns the answer to a write that another one delays, and that has made no object.
