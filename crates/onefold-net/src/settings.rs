@@ -111,8 +111,15 @@ impl Settings {
 
 /// Checks the address of a server. Returns whether connections to it are plain.
 fn is_plain(endpoint: &str, allow_http: bool) -> Result<bool, NetError> {
-    let wrong = |what| NetError::Endpoint { text: endpoint.to_owned(), what };
-    let url = reqwest::Url::parse(endpoint).map_err(|_| wrong("an address begins with `https://` or `http://`"))?;
+    let url = reqwest::Url::parse(endpoint);
+    // The rest may contain a secret, which belongs in no message.
+    let text = match &url {
+        Ok(url) => without_secrets(url),
+        Err(_) if endpoint.contains(['@', '?', '#']) => "...".to_owned(),
+        Err(_) => endpoint.to_owned(),
+    };
+    let wrong = |what| NetError::Endpoint { text: text.clone(), what };
+    let url = url.map_err(|_| wrong("an address begins with `https://` or `http://`"))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(wrong("it contains a user; credentials do not belong into an address"));
     }
@@ -125,8 +132,17 @@ fn is_plain(endpoint: &str, allow_http: bool) -> Result<bool, NetError> {
     match url.scheme() {
         "https" => Ok(false),
         "http" if is_loopback || allow_http => Ok(true),
-        "http" => Err(NetError::PlainHttp { text: endpoint.to_owned() }),
+        "http" => Err(NetError::PlainHttp { text }),
         _ => Err(wrong("an address begins with `https://` or `http://`")),
+    }
+}
+
+/// Returns scheme, host and port of an address.
+fn without_secrets(url: &reqwest::Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    match url.host_str() {
+        Some(host) => format!("{}://{host}{port}", url.scheme()),
+        None => format!("{}:...", url.scheme()),
     }
 }
 
@@ -260,6 +276,22 @@ mod tests {
         for endpoint in ["127.0.0.1:9000", "ftp://127.0.0.1", "https://u:p@example.com", "https://example.com/?a=b", ""]
         {
             assert!(matches!(with(endpoint, true), Err(NetError::Endpoint { .. })), "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn no_secret_of_an_address_is_shown() {
+        for endpoint in [
+            "https://user:secret@example.com",
+            "https://example.com/?X-Amz-Security-Token=secret",
+            "https://example.com/#secret",
+            "http://example.com/secret",
+            "user:secret@example.com",
+            "https://user:secret@exa mple.com",
+        ] {
+            let options = Options { endpoint: Some(endpoint.to_owned()), ..Options::default() };
+            let error = find(&options, &KEY).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
         }
     }
 
