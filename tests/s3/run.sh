@@ -131,7 +131,7 @@ keys() {
     onefold image sign "$archive" web "$work/key-$server" >/dev/null
     onefold image verify "$archive" web >/dev/null || fail "the signature is not valid"
     same web "$work/2.raw"
-    rm "$ONEFOLD_TRUSTED_KEYS"
+    unset ONEFOLD_TRUSTED_KEYS
 }
 
 several_writers() {

@@ -15,7 +15,10 @@ onefold image capture --quiet "$archive" "$dir/web.raw" web
 onefold image capture --quiet --sign "$dir/builder" "$archive" "$dir/web.raw" web
 onefold image capture --quiet "$archive" "$dir/web.raw" other
 
-# While no key is trusted, unsigned images are accepted.
+# A file of trusted keys that is not there is a mistake. While no key is trusted, unsigned images are accepted.
+refused 1 'no such file' onefold image install "$archive" web@1 "$dir/target"
+mkdir -p "$dir/settings"
+touch "$ONEFOLD_TRUSTED_KEYS"
 onefold key list | grep -q 'no key is trusted'
 onefold image install --quiet "$archive" web@1 "$dir/accepted"
 onefold key trust "$dir/builder.pub" 'web*' --note 'the builder'
@@ -30,6 +33,17 @@ create_pool 256M
 refused 1 'no key that is trusted .* has signed it' onefold pool import "$pool" "$archive#web@1"
 onefold pool import --quiet "$pool" "$archive#web" --to signed.raw
 onefold pool import --quiet --unsigned "$pool" "$archive#web@1" --to unsigned.raw
+refused 1 'lower than 3' onefold pool import --at-least 3 "$pool" "$archive#web" --to low.raw
+# So does a copy in another archive, where the signature of the first one means nothing.
+onefold archive create "$dir/copies"
+for unsigned in "$archive#web@1" "$archive#other"; do
+    refused 1 'is refused' onefold image capture --sign "$dir/builder" "$dir/copies" "$unsigned" web
+done
+refused 1 'other@1. is refused' onefold image capture --sign "$dir/builder" "$dir/copies" --each "$archive"
+refused 1 'lower than 3' onefold image capture --at-least 3 "$dir/copies" "$archive#web"
+onefold image list "$dir/copies" | grep -q '^web@1 .*the builder'
+! onefold image list "$dir/copies" | grep -q 'other\|web@2' || fail "an image that nobody signed was copied"
+onefold image capture --quiet --unsigned "$dir/copies" "$archive#other"
 onefold guest cat "$archive#web@1" /etc/hostname >/dev/null
 onefold image install --quiet --unsigned "$archive" web@1 "$dir/unsigned"
 onefold image list "$archive" | grep -q '^web@2 .*the builder'

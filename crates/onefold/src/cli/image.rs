@@ -133,6 +133,8 @@ pub(crate) struct CaptureArgs {
     pub(crate) sign: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) signing: SigningKey,
+    #[command(flatten)]
+    pub(crate) acceptance: Acceptance,
 }
 
 /// Arguments of `list`.

@@ -57,10 +57,10 @@ pub(crate) struct SigningKey {
 /// Which images a verb accepts.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Acceptance {
-    /// Take the image although no trusted key has signed it
+    /// Take an archived image although no trusted key has signed it
     #[arg(long)]
     pub(crate) unsigned: bool,
-    /// Refuse the image if its version is lower, for example that of an archive that was put back
+    /// Refuse an archived image if its version is lower, for example that of an archive that was put back
     #[arg(long, value_name = "VERSION")]
     pub(crate) at_least: Option<u32>,
 }

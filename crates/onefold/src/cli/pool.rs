@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::key::Acceptance;
 use super::values::{
     InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy, parse_duration,
 };
@@ -247,9 +248,6 @@ pub(crate) struct ImportArgs {
     /// The images: raw, qcow2, VMDK, or another format that qemu-img reads; or archived ones, as ARCHIVE#IMAGE
     #[arg(required = true, value_name = "IMAGE")]
     pub(crate) images: Vec<PathBuf>,
-    /// Take archived images although no trusted key has signed them
-    #[arg(long)]
-    pub(crate) unsigned: bool,
     /// Name in the pool (one image), or an existing directory of the pool (several);
     /// without it the image's own name with its ending changed to .raw
     #[arg(long, value_name = "NAME")]
@@ -260,6 +258,8 @@ pub(crate) struct ImportArgs {
     /// Also accept backing files in this folder and below it, besides the image's own folder
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) acceptance: Acceptance,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

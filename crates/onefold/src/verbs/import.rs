@@ -76,7 +76,7 @@ fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + 
         FoundImage::File(found) => found,
         FoundImage::Archived(image) => {
             // A machine may start from it next, as from an installed one.
-            image.require_signature(arguments.unsigned)?;
+            image.require(arguments.acceptance)?;
             let disk = Box::new(image.disk(STREAM_BYTES));
             return Ok(SourceImage { disk, format: archived::FORMAT, copy_mode: ARCHIVED_COPY_MODE });
         }

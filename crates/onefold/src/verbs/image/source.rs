@@ -74,6 +74,8 @@ impl Source {
         let source = match found {
             FoundImage::File(found) => Source::open_file(found, arguments, meter)?,
             FoundImage::Archived(image) => {
+                // The copy is another image, so nobody can check the signature of this one later.
+                image.require(arguments.acceptance)?;
                 let memory_bytes = arguments.memory.0 / ARCHIVED_SHARE;
                 let disk = Box::new(image.disk(memory_bytes));
                 Source { disk, format: archived::FORMAT, is_clone: false, memory_bytes, watch: None }

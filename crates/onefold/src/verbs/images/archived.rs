@@ -80,10 +80,10 @@ impl ArchivedImage {
         self.manifest.totals.stored_bytes
     }
 
-    /// Fails unless a key that is trusted for its name has signed the image, as an installation does. While no key is
-    /// trusted, all images are accepted.
-    pub(in crate::verbs) fn require_signature(&self, unsigned: bool) -> Outcome<()> {
-        image::signed::require(&self.archive, &self.record, Acceptance { unsigned, at_least: None })
+    /// Fails unless the user accepts the image, as an installation does: a key that is trusted for its name has signed
+    /// it, and its version is high enough. While no key is trusted, all signers are accepted.
+    pub(in crate::verbs) fn require(&self, acceptance: Acceptance) -> Outcome<()> {
+        image::signed::require(&self.archive, &self.record, acceptance)
     }
 
     /// Returns the disk. It keeps about `memory_bytes` of what it has read.

@@ -21,19 +21,28 @@ const VARIABLE: &str = "ONEFOLD_TRUSTED_KEYS";
 const FILE_MODE: u32 = 0o644;
 
 /// Returns all trusted keys.
+///
+/// # Errors
+/// When a file is wrong, or the one that the variable names does not exist: its lack must not mean that everything is
+/// trusted.
 pub(crate) fn all() -> Outcome<TrustedKeys> {
+    if let Some(file) = variable(VARIABLE) {
+        return of_named(&file);
+    }
     let mut keys = TrustedKeys::default();
-    for path in files() {
+    for path in [Some(PathBuf::from(SYSTEM_FILE)), user_file()].into_iter().flatten() {
         keys.extend(of_file(&path)?);
     }
     Ok(keys)
 }
 
-/// Returns the files that are read.
-fn files() -> Vec<PathBuf> {
-    match variable(VARIABLE) {
-        Some(file) => vec![file],
-        None => [Some(PathBuf::from(SYSTEM_FILE)), user_file()].into_iter().flatten().collect(),
+/// Returns the keys of the file that the variable names.
+fn of_named(path: &Path) -> Outcome<TrustedKeys> {
+    match path.try_exists() {
+        Ok(false) => Err(Failure::new(format!("cannot tell which keys are trusted by `{}`", path.shown()))
+            .because_of("there is no such file")
+            .hint(format!("correct {VARIABLE}; if no key is to be trusted, make the file empty"))),
+        _ => of_file(path),
     }
 }
 
@@ -99,4 +108,19 @@ pub(super) fn append(path: &Path, lines: &str) -> Outcome<()> {
         fs::File::open(folder)?.sync_all()
     };
     write().map_err(|error| cannot(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_file_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trusted-keys");
+        let failure = of_named(&path).unwrap_err();
+        assert!(failure.hint.is_some_and(|hint| hint.contains(VARIABLE)));
+        fs::write(&path, "").unwrap();
+        assert!(of_named(&path).unwrap().is_empty());
+    }
 }
