@@ -14,6 +14,8 @@ use bitmaps::Bitmaps;
 use reach::{NODES_MAX, Reach};
 use records::{RECORDS_MAX, Record, Records};
 
+use super::inode::Inode;
+use super::map::Piece;
 use super::superblock::features;
 use super::tables::Tables;
 use crate::budget::Budget;
@@ -40,6 +42,25 @@ struct Runs<'m> {
     free: AllocationClass,
     /// Maximum number of runs, without those of one group.
     runs_max: usize,
+}
+
+/// Maximum number of blocks of maps, and of records, of a pass that only tells the pieces of files.
+const CLAIM_NODES_MAX: usize = 1 << 18;
+const CLAIM_RECORDS_MAX: usize = 1 << 12;
+
+/// Calls `visit` with each piece of each file, and with blocks of attributes as nodes. Returns whether that was all:
+/// nothing was damaged, impossible or too much.
+///
+/// # Errors
+/// Those of the disk.
+pub(super) fn each_claim(tables: &Tables<'_>, visit: &mut dyn FnMut(&Inode, &Piece)) -> Result<bool, GuestError> {
+    let mut records = Records::new(tables.superblock.blocks_per_group, CLAIM_RECORDS_MAX);
+    let mut bitmaps = Bitmaps::new(tables);
+    let mut reach = Reach::new(tables, &mut bitmaps, &mut records, CLAIM_NODES_MAX);
+    reach.visit = Some(visit);
+    reach.run()?;
+    let is_sound = !reach.has_too_many && reach.only_reached == 0;
+    Ok(is_sound && !tables.is_file_lost())
 }
 
 impl Tables<'_> {

@@ -29,6 +29,8 @@ pub(super) struct Reach<'r, 't, 'a> {
     pub(super) tables: &'t Tables<'a>,
     pub(super) bitmaps: &'r mut Bitmaps<'t, 'a>,
     pub(super) records: &'r mut Records,
+    /// Gets each piece before anything else is done with it, and blocks of attributes as nodes.
+    pub(super) visit: Option<&'r mut dyn FnMut(&Inode, &Piece)>,
     /// The blocks of maps that were visited.
     nodes: HashSet<u64>,
     nodes_max: usize,
@@ -58,6 +60,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
             tables,
             bitmaps,
             records,
+            visit: None,
             nodes: HashSet::new(),
             nodes_max,
             has_too_many_nodes: false,
@@ -91,10 +94,12 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
             _ => AllocationClass::Data,
         };
         if inode.attribute_block != 0 && tables.superblock.has_blocks(inode.attribute_block, 1) {
+            self.tell(inode, &Piece::Node(inode.attribute_block));
             self.add(inode.attribute_block, 1, TREE)?;
         }
         let mut outcome = Ok(());
         let walked = tables.each_piece(inode, 0, &mut |piece| {
+            self.tell(inode, &piece);
             outcome = match piece {
                 Piece::Run(run) => {
                     self.claim(run.block, run.count).and_then(|()| self.add(run.block, run.count, class))
@@ -105,6 +110,12 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         });
         tables.skip_file(walked)?;
         tables.skip_file(outcome).map(|_| ())
+    }
+
+    fn tell(&mut self, inode: &Inode, piece: &Piece) {
+        if let Some(visit) = &mut self.visit {
+            visit(inode, piece);
+        }
     }
 
     /// Adds a block of a map. If two files led to the same block, a reader would visit it again and again.

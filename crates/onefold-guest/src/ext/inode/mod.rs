@@ -22,7 +22,7 @@ mod table;
 
 use std::sync::Arc;
 
-pub(super) use table::Selection;
+pub(super) use table::{Leftover, Selection};
 
 use super::checksum::crc32c;
 use super::superblock::{Superblock, features};

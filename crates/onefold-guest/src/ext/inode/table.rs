@@ -23,6 +23,17 @@ pub(in crate::ext) enum Selection {
     UsedOrLinked,
 }
 
+/// What inodes that are said to be unused were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::ext) enum Leftover {
+    /// None of them is an inode.
+    None,
+    /// At least one is an inode, and none has links.
+    Deleted,
+    /// At least one has links: a directory may have it.
+    Linked,
+}
+
 /// The part of a group's inodes that a pass visits.
 struct Stretch<'b> {
     group: &'b Group,
@@ -139,8 +150,7 @@ impl Tables<'_> {
     /// is reused, unless one of those is still in use.
     fn read_window(&self, stretch: &Stretch<'_>) -> Result<Window, GuestError> {
         let superblock = &self.superblock;
-        let offset = stretch.group.inode_table * superblock.block_bytes
-            + u64::from(stretch.range.start) * superblock.inode_bytes as u64;
+        let offset = self.inode_offset(stretch);
         let length = stretch.range.len() * superblock.inode_bytes;
         // It refers to that memory.
         *self.last_inode.lock() = None;
@@ -154,6 +164,45 @@ impl Tables<'_> {
         let window = Window { first, offset, length, bytes };
         *self.window.lock() = Some(window.clone());
         Ok(window)
+    }
+
+    /// Returns what a range of a group's inodes holds. Holes of the disk are not read.
+    ///
+    /// # Errors
+    /// Those of the disk, and unreadable sectors.
+    pub(in crate::ext) fn leftover_inodes(
+        &self,
+        group: &Group,
+        range: std::ops::Range<u32>,
+    ) -> Result<Leftover, GuestError> {
+        let step = u32::try_from(WINDOW_BYTES / self.superblock.inode_bytes).unwrap_or(1).max(1);
+        let (mut first, mut leftover) = (range.start, Leftover::None);
+        while first < range.end {
+            let stretch = Stretch { group, bitmap: None, range: first..first.saturating_add(step).min(range.end) };
+            first = stretch.range.end;
+            let start = self.inode_offset(&stretch);
+            let end = start + (stretch.range.len() * self.superblock.inode_bytes) as u64;
+            if self.source.reader().next_data(start)?.is_none_or(|data| data >= end) {
+                continue;
+            }
+            let window = self.read_window(&stretch)?;
+            for (index, number) in (window.first..).take(stretch.range.len()).enumerate() {
+                let start = index * self.superblock.inode_bytes;
+                let is_set = |at: usize| window.bytes.get(start + at..start + at + 2).is_some_and(|two| two != [0; 2]);
+                let (has_mode, has_links) = (is_set(0), is_set(0x1a));
+                let place = Place { number, offset: window.offset, bytes: Arc::clone(&window.bytes), start };
+                if (has_mode || has_links) && Inode::decode(&self.superblock, place).is_ok() {
+                    leftover = leftover.max(if has_links { Leftover::Linked } else { Leftover::Deleted });
+                }
+            }
+        }
+        Ok(leftover)
+    }
+
+    /// Returns the first byte of inodes in the volume.
+    fn inode_offset(&self, stretch: &Stretch<'_>) -> u64 {
+        stretch.group.inode_table * self.superblock.block_bytes
+            + u64::from(stretch.range.start) * self.superblock.inode_bytes as u64
     }
 
     /// Returns the bitmap of a group's inodes.

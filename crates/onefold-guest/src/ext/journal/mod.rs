@@ -111,28 +111,37 @@ pub(super) fn recover(tables: &Tables<'_>) -> Result<Recovery, GuestError> {
     Ok(Recovery { overlay, doubt: if is_whole { doubt } else { Some(Doubt::JournalDamaged) }, has_error })
 }
 
-/// Calls `visit` with the bytes of the volume in which the log of an empty journal lies, without its superblock and
-/// without the blocks of fast commits.
+/// The log of an empty journal, which nothing reads.
+#[derive(Debug, Default)]
+pub(super) struct UnreadLog {
+    /// Its blocks of the journal: without the journal's superblock and the blocks of fast commits.
+    pub(super) log: Range<u64>,
+    /// The blocks of the volume in which they lie.
+    pub(super) blocks: Vec<Range<u64>>,
+}
+
+/// Returns the log of an empty journal. It is empty in any other case.
 ///
 /// # Errors
-/// Those of the disk. A damaged journal has no such bytes.
-pub(super) fn each_unread(tables: &Tables<'_>, visit: &mut dyn FnMut(Range<u64>)) -> Result<(), GuestError> {
+/// Those of the disk. A damaged journal has no such blocks.
+pub(super) fn unread(tables: &Tables<'_>) -> Result<UnreadLog, GuestError> {
     let superblock = &tables.superblock;
     if !superblock.features.has(features::HAS_JOURNAL) || superblock.journal_inode == 0 {
-        return Ok(());
+        return Ok(UnreadLog::default());
     }
-    let Some(Journal { runs, head, .. }) = tables.damage.skip(Journal::open(tables))? else { return Ok(()) };
+    let Some(Journal { runs, head, .. }) = tables.damage.skip(Journal::open(tables))? else {
+        return Ok(UnreadLog::default());
+    };
     if head.start != 0 || head.has_error {
-        return Ok(());
+        return Ok(UnreadLog::default());
     }
-    for run in &runs {
-        let (start, end) = (run.first.max(u64::from(head.first)), run.end().min(u64::from(head.last)));
-        if start < end {
-            let at = |block: u64| (run.block + (block - run.first)) * superblock.block_bytes;
-            visit(at(start)..at(end));
-        }
-    }
-    Ok(())
+    let log = u64::from(head.first)..u64::from(head.last);
+    let in_volume = |run: &Run| {
+        let (start, end) = (run.first.max(log.start), run.end().min(log.end));
+        (start < end).then(|| run.block + (start - run.first)..run.block + (end - run.first))
+    };
+    let blocks = runs.iter().filter_map(in_volume).collect();
+    Ok(UnreadLog { log, blocks })
 }
 
 impl<'t, 'a> Journal<'t, 'a> {

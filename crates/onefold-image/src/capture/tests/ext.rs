@@ -236,6 +236,50 @@ fn places_that_nothing_reads_become_zeros_unless_the_capture_is_exact() {
     }
 }
 
+/// Descriptors and maps, with right checksums, that call places unread that something else has. On a new file system all
+/// places that nothing reads are zeros, so any other byte there would be lost.
+#[test]
+fn what_something_reads_is_not_unread_whatever_descriptors_and_maps_say() {
+    let Some(images) = Images::new() else { return };
+    let random = SeededRandom::new(7);
+    images.files("files", &random, 40);
+    fs::write(images.path("files/d0/whole"), MemoryDisk::noise(300_000, &random).bytes).unwrap();
+    let ext4 = "-t ext4 -b 1024 -g 2048 -N 192";
+    let cases = [
+        ("the first group is unused", ext4, "set_bg 0 flags 0x5|set_bg 0 checksum calc"),
+        ("a group with files is unused", ext4, "set_bg 1 flags 0x5|set_bg 1 checksum calc"),
+        ("inodes with links are unused", ext4, "set_bg 1 itable_unused 16|set_bg 1 checksum calc"),
+        ("a table is the first group's", ext4, "set_bg 11 inode_table TABLE|set_bg 11 checksum calc"),
+        ("a table is a bitmap", ext4, "set_bg 11 inode_table BITMAP|set_bg 11 checksum calc"),
+        ("a table is a file's", ext4, "set_bg 11 inode_table FILE|set_bg 11 checksum calc"),
+        ("the log is a file's", "-t ext3 -b 1024 -g 2048", "sif <8> block[3] FILE"),
+        ("the log is a table", "-t ext3 -b 1024 -g 2048", "sif <8> block[3] TABLE"),
+    ];
+    for (what, options, commands) in cases {
+        images.script(MAKE, &["image", options, "files", "24"]);
+        let sound = images.read("image");
+        let script = "set -- \"$1\" $(debugfs -R 'blocks /d0/whole' image 2>/dev/null)
+            field() { dumpe2fs image 2>/dev/null | grep -o \"$1 at [0-9]*\" | head -1 | grep -o '[0-9]*$'; }
+            commands=${1//FILE/$6}; commands=${commands//TABLE/$(field 'Inode table')}
+            commands=${commands//BITMAP/$(field 'Block bitmap')}
+            tr '|' '\n' <<<\"$commands\" >commands; debugfs -w -f commands image >said 2>&1; cat said >&2";
+        images.script(script, &[commands]);
+        let image = images.read("image");
+        assert!(image != sound, "{what}");
+        let unread = |image: &[u8]| {
+            let disk = MemoryDisk::new(image.to_vec());
+            let guest = Guest::open(&disk).unwrap();
+            let found = guest.unread().unwrap();
+            let place = |at: u64| usize::try_from(at).unwrap();
+            found.iter().map(|(range, _)| place(range.start_bytes)..place(range.end_bytes())).collect::<Vec<_>>()
+        };
+        assert!(!unread(&sound).is_empty(), "{what}");
+        for place in unread(&image) {
+            assert!(image[place.clone()].iter().all(|byte| *byte == 0), "{what}: {place:?}");
+        }
+    }
+}
+
 /// Builds of the same files with different places, groups, partitions and orders.
 #[test]
 fn images_with_the_same_files_share_nearly_all_units() {
