@@ -146,9 +146,7 @@ fn capture_polled(
     archive.limit_tables(memory.tables_bytes);
     let cached = CachedDisk::new(polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
-    let unread = options.unread(&guest)?;
-    let read = ReadDisk::new(source.disk, &unread);
-    let source = Source { disk: &read, ..source };
+    let mut unread = options.unread(&guest)?;
     let recent = Recent::new(memory.recent_bytes);
     writer.limit_packs(memory.pack_bytes as u64);
     let mut added = Added::default();
@@ -160,7 +158,16 @@ fn capture_polled(
             added = Added::default();
             recent.clear();
         }
-        let (found, plan) = plan(archive, &guest, polled, &read, options, &memory)?;
+        let (found, plan) = loop {
+            let read = ReadDisk::new(source.disk, &unread);
+            let (found, plan) = plan(archive, &guest, polled, &read, options, &memory)?;
+            // What is in doubt is read. Each round forgets at least one volume.
+            if !unread.forget(&|volume| found.is_in_doubt(volume)) {
+                break (found, plan);
+            }
+        };
+        let read = ReadDisk::new(source.disk, &unread);
+        let source = Source { disk: &read, ..source };
         let only = None;
         let pass = Pass { archive, source, options, memory: &memory, recent: &recent, only, found: &found, progress };
         let collected = match pass.run(writer, plan, &mut added) {

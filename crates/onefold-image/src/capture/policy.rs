@@ -205,6 +205,11 @@ impl Found {
         }
     }
 
+    /// Returns whether a part of a volume's use is in doubt.
+    pub(crate) fn is_in_doubt(&self, volume: usize) -> bool {
+        self.doubtful_bytes.get(volume).is_none_or(|bytes| *bytes > 0)
+    }
+
     /// Returns how each volume was captured, in the order of the disk. `taken_bytes` has the bytes of each volume that
     /// are not zero, and `unread_bytes` those that count as zero because nothing reads them.
     pub(crate) fn volumes(

@@ -13,6 +13,8 @@ use crate::SECTOR_BYTES;
 pub(super) struct Unread {
     /// Bytes of whole sectors: in order, without overlap, and none empty.
     ranges: Vec<Range<u64>>,
+    /// The volume of each range, by its index in the guest.
+    volumes: Vec<usize>,
     /// For each volume of the guest, how many of its bytes they are.
     volume_bytes: Vec<u64>,
 }
@@ -23,7 +25,7 @@ impl Unread {
     /// # Errors
     /// Those of the disk.
     pub(super) fn of(guest: &Guest<'_>) -> Result<Unread, GuestError> {
-        let mut unread = Unread { ranges: Vec::new(), volume_bytes: vec![0; guest.volumes().len()] };
+        let mut unread = Unread { volume_bytes: vec![0; guest.volumes().len()], ..Unread::default() };
         for (range, volume) in guest.unread()? {
             unread.add(range.start_bytes..range.end_bytes().min(guest.disk().size_bytes()), volume);
         }
@@ -37,10 +39,24 @@ impl Unread {
         let end = range.end / SECTOR_BYTES * SECTOR_BYTES;
         if start < end {
             self.ranges.push(start..end);
+            self.volumes.push(volume);
             if let Some(bytes) = self.volume_bytes.get_mut(volume) {
                 *bytes += end - start;
             }
         }
+    }
+
+    /// Removes the places of some volumes. Returns whether there were any.
+    pub(super) fn forget(&mut self, is_forgotten: &dyn Fn(usize) -> bool) -> bool {
+        let (count, mut unread) = (self.ranges.len(), Unread::default());
+        unread.volume_bytes = vec![0; self.volume_bytes.len()];
+        for (range, volume) in self.ranges.drain(..).zip(self.volumes.drain(..)) {
+            if !is_forgotten(volume) {
+                unread.add(range, volume);
+            }
+        }
+        *self = unread;
+        self.ranges.len() < count
     }
 
     /// Returns for each volume how many of its bytes are unread; no entry means none.
@@ -154,12 +170,24 @@ mod tests {
     }
 
     #[test]
+    fn the_places_of_a_volume_can_be_read_again() {
+        let mut unread = Unread { volume_bytes: vec![0; 3], ..Unread::default() };
+        for (volume, start) in [(0, 0), (1, 1024), (0, 4096), (2, 8192)] {
+            unread.add(start..start + 512, volume);
+        }
+        assert!(!unread.forget(&|volume| volume > 2));
+        assert_eq!(unread.volume_bytes(), [1024, 512, 512]);
+        assert!(unread.forget(&|volume| volume == 0));
+        assert_eq!((&unread.ranges, unread.volume_bytes()), (&vec![1024..1536, 8192..8704], &[0, 512, 512][..]));
+    }
+
+    #[test]
     fn unread_places_are_holes_and_all_others_are_those_of_the_disk() {
         for seed in 0..100 {
             let random = SeededRandom::new(seed);
             let size_bytes = 60 * SECTOR_BYTES + random.below(2) * 100;
             let disk = Ones { size_bytes, data: ranges(&random, size_bytes, 256) };
-            let mut unread = Unread { ranges: Vec::new(), volume_bytes: vec![0] };
+            let mut unread = Unread { volume_bytes: vec![0], ..Unread::default() };
             ranges(&random, size_bytes, 300).into_iter().for_each(|range| unread.add(range, 0));
             let read = ReadDisk::new(&disk, &unread);
             let mut plain = vec![0; usize::try_from(size_bytes).unwrap()];
