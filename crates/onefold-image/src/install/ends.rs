@@ -111,24 +111,37 @@ impl Ends {
     }
 
     /// Puts a number of hidden sectors into the boot sector and its copy, which may lie between the ends. The ends must
-    /// be complete. Returns the number if the disk has a boot sector.
-    pub(super) fn hide(&self, target: &dyn Target, hidden: HiddenSectors) -> io::Result<Option<u32>> {
+    /// be complete. Returns the number if the disk has a boot sector. With `verify` a copy between the ends is read back.
+    pub(super) fn hide(
+        &self,
+        target: &dyn Target,
+        hidden: HiddenSectors,
+        verify: bool,
+    ) -> Result<Option<u32>, InstallError> {
         let mut boot = [0; BOOT_BYTES];
         let size_bytes = self.tail_start + self.tail.lock().len() as u64;
         if size_bytes < BOOT_BYTES as u64 {
             return Ok(None);
         }
-        self.read(target, 0, &mut boot)?;
+        self.read(target, 0, &mut boot).map_err(failed("read"))?;
         let Some((number, copy)) = hidden.places(&boot) else { return Ok(None) };
+        let mut written = None;
         for offset in std::iter::once(0).chain(copy) {
             if offset.checked_add(BOOT_BYTES as u64).is_some_and(|end| end <= size_bytes) {
-                self.read(target, offset, &mut boot)?;
-                hidden::put(&mut boot, number);
-                self.write(target, offset, &boot)?;
+                let mut sector = [0; BOOT_BYTES];
+                self.read(target, offset, &mut sector).map_err(failed("read"))?;
+                if hidden::put(&mut sector, &boot, number) {
+                    self.write(target, offset, &sector).map_err(failed("write"))?;
+                    written = Some((offset, sector));
+                }
             }
         }
         // A copy between the ends is durable before them.
-        target.sync()?;
+        target.sync().map_err(failed("flush"))?;
+        if let Some((offset, sector)) = written.filter(|(offset, _)| verify && self.middle().contains(offset)) {
+            let middle = self.middle().end - offset;
+            compare(target, offset, &sector[..usize::try_from(middle).unwrap_or(BOOT_BYTES).min(BOOT_BYTES)])?;
+        }
         Ok(Some(number))
     }
 

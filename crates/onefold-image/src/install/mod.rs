@@ -186,7 +186,7 @@ pub fn install(
         installed.is_fitted = ends.fit(target_bytes)?;
     }
     if let Some(hidden) = HiddenSectors::of(manifest, options.start_bytes) {
-        installed.hidden_sectors = ends.hide(target, hidden).map_err(failed("write"))?;
+        installed.hidden_sectors = ends.hide(target, hidden, options.verify)?;
     }
     let published = ends.publish(target).map_err(failed("write")).and_then(|()| match options.verify {
         true => ends.read_back(target),

@@ -446,11 +446,12 @@ fn volume_with_boot_sectors(content: &str, size_bytes: u64, copy: u64) -> Vec<u8
 
 #[test]
 fn hidden_sectors_are_right_in_the_boot_sector_and_in_its_copy() {
-    // The copy lies in the head, between the ends, and in the tail.
+    // The copy lies in the head and in the tail. A stale boot sector names a place between them, which is a file's.
     for (content, copy) in [("fat32", 6 * 512), ("ntfs", (3 << 20) - 512), ("ntfs", 1_500_160)] {
         let size_bytes = 3 << 20;
         let disk = volume_with_boot_sectors(content, size_bytes, copy);
         let mut manifest = image(1, 512).manifest;
+        manifest.size_bytes = size_bytes;
         manifest.volumes = vec![crate::format::manifest::CapturedVolume {
             start_bytes: 0,
             length_bytes: size_bytes,
@@ -464,11 +465,12 @@ fn hidden_sectors_are_right_in_the_boot_sector_and_in_its_copy() {
         ends.write(&target, 0, &disk).unwrap();
         assert_eq!(HiddenSectors::of(&manifest, 0), None, "at the start of a disk, the number stays");
         let hidden = HiddenSectors::of(&manifest, 1 << 20).unwrap();
-        assert_eq!(ends.hide(&target, hidden).unwrap(), Some(2048));
+        assert_eq!(ends.hide(&target, hidden, true).unwrap(), Some(2048));
         ends.publish(&target).unwrap();
         ends.read_back(&target).unwrap();
         let mut expected = disk;
-        for at in [0, usize::try_from(copy).unwrap()] {
+        let is_stale = copy == 1_500_160;
+        for at in [0, usize::try_from(copy).unwrap()].into_iter().take(if is_stale { 1 } else { 2 }) {
             expected[at + 28..at + 32].copy_from_slice(&2048_u32.to_le_bytes());
         }
         assert!(*target.bytes.lock() == expected, "{content} {copy}");
