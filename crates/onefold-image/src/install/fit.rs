@@ -13,6 +13,8 @@
 
 const SIGNATURE: &[u8; 8] = b"EFI PART";
 const HEADER_BYTES_MIN: usize = 92;
+/// Minimum length of an entry: its kind, its number, its first and its last block.
+const ENTRY_BYTES_MIN: usize = 48;
 /// Lengths of blocks that disks have.
 const BLOCK_BYTES: [usize; 2] = [512, 4096];
 /// The first partition of a protective boot record, and the distance to the next one.
@@ -65,7 +67,10 @@ pub(super) fn fit(
     let table = table.ok_or(FitError::NoTable)??;
     let block = table.block_bytes as u64;
     let last = (target_bytes / block).saturating_sub(1);
-    if last <= table.other {
+    if last < table.other {
+        return Err(FitError::Table("its backup belongs behind the end of the target"));
+    }
+    if last == table.other {
         return Ok(None);
     }
     let entry_blocks = table.entries.len().div_ceil(table.block_bytes) as u64;
@@ -135,6 +140,13 @@ impl Table {
         }
         if le32(&header, 88) != Some(crc32fast::hash(entries)) {
             return Err("the checksum of its entries is wrong");
+        }
+        // A partition behind the last usable block is somebody's data all the same.
+        let length = usize::try_from(length).unwrap_or(usize::MAX).max(ENTRY_BYTES_MIN);
+        let used = entries.chunks_exact(length).filter(|entry| entry[..16] != [0; 16]);
+        let last_usable = used.filter_map(|entry| le64(entry, 40)).fold(last_usable, u64::max);
+        if other <= last_usable {
+            return Err("a partition lies where its backup belongs");
         }
         let entries = entries.to_vec();
         Ok(Table { block_bytes, header, entries, other, last_usable })
@@ -281,6 +293,30 @@ mod tests {
         let disk = disk(300, 512, 128);
         assert!(fitted(&disk, 33 * 512, disk.len()).unwrap() == disk);
         assert!(fitted(&disk, 33 * 512, disk.len() + 511).unwrap()[..disk.len()] == disk);
+    }
+
+    #[test]
+    fn a_disk_that_was_cut_short_is_an_error() {
+        let disk = disk(300, 512, 128);
+        assert!(matches!(fitted(&disk[..250 * 512], 33 * 512, 280 * 512), Err(FitError::Table(_))));
+        assert!(matches!(check_fit(&disk[..250 * 512], 250 * 512), Err(FitError::Table(_))));
+    }
+
+    #[test]
+    fn a_partition_behind_the_last_usable_block_is_kept() {
+        for (end, more) in [(270, true), (299, false)] {
+            let mut disk = disk(300, 512, 128);
+            put(&mut disk[1024..], 40, end);
+            let sum = crc32fast::hash(&disk[1024..1024 + 128 * ENTRY_BYTES]);
+            disk[512 + 88..512 + 92].copy_from_slice(&sum.to_le_bytes());
+            seal(&mut disk[512..604]);
+            let end = usize::try_from(end).unwrap();
+            disk[260 * 512..271 * 512].fill(0x55);
+            match fitted(&disk, 33 * 512, 1000 * 512) {
+                Ok(fitted) => assert!(more && fitted[260 * 512..(end + 1) * 512].iter().all(|byte| *byte == 0x55)),
+                Err(error) => assert!(!more, "{error}"),
+            }
+        }
     }
 
     #[test]
