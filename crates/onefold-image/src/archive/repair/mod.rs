@@ -261,6 +261,7 @@ impl<'a> Repair<'a> {
         if survey.missing.is_empty() || !survey.lost.is_empty() || survey.lost_more || survey.unknown_needs {
             return Ok(());
         }
+        // A writer that `append` begins adds one entry.
         let position = survey.position + u64::from(self.writer.is_none());
         let retired = self.append(|archive, _| {
             // After any other entry, an image may rely on them. The next repair retires them.
