@@ -156,12 +156,14 @@ impl Archive {
         // What is due already comes free even if the needs of an image are unknown, or if no entry can be added because
         // the disk is full.
         let outcome = run.change(&listing, on_progress);
-        run.delete(&listing)?;
+        // The first failure is the one that is reported.
+        let deleted = run.delete(&listing);
+        outcome.and(deleted)?;
         if !options.dry_run {
             let entries = self.state.read().position;
             snapshot::prune(self.store(), entries)?;
         }
-        outcome.map(|()| run.report)
+        Ok(run.report)
     }
 }
 
