@@ -226,7 +226,7 @@ fn prepare(job: &Job<'_>, free: Free) -> Result<Prepared, InstallError> {
         let mut offset = range.start;
         while offset < range.end {
             job.check_interrupt()?;
-            // Each piece but the first begins where a block does.
+            // Each piece but the first begins where a block of the target does, if the target begins where one does.
             let length_bytes = (ZEROED_AT_ONCE - offset % BLOCK_BYTES as u64).min(range.end - offset);
             match free {
                 Free::Leave => {}

@@ -24,13 +24,16 @@ const RESIZE_INODE: u32 = 7;
 const MAP: &str = "map of a file";
 const TREE: AllocationClass = AllocationClass::Table(TableKind::Tree);
 
+/// Gets the pieces of files.
+pub(super) type VisitPiece<'v> = dyn FnMut(&Inode, &Piece) + 'v;
+
 /// A pass over all blocks that files reach.
 pub(super) struct Reach<'r, 't, 'a> {
     pub(super) tables: &'t Tables<'a>,
     pub(super) bitmaps: &'r mut Bitmaps<'t, 'a>,
     pub(super) records: &'r mut Records,
     /// Gets each piece before anything else is done with it, and blocks of attributes as nodes.
-    pub(super) visit: Option<&'r mut dyn FnMut(&Inode, &Piece)>,
+    pub(super) visit: Option<&'r mut VisitPiece<'r>>,
     /// The blocks of maps that were visited.
     nodes: HashSet<u64>,
     nodes_max: usize,
