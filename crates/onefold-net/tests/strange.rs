@@ -17,13 +17,13 @@ fn server(answer: String) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for connection in listener.incoming() {
-            let _ = serve(connection.unwrap(), &answer);
+            let _ = serve(&connection.unwrap(), &answer);
         }
     });
     address
 }
 
-fn serve(connection: TcpStream, answer: &str) -> std::io::Result<()> {
+fn serve(mut connection: &TcpStream, answer: &str) -> std::io::Result<()> {
     let mut reader = BufReader::new(connection.try_clone()?);
     let mut body_bytes = 0;
     loop {
@@ -36,7 +36,7 @@ fn serve(connection: TcpStream, answer: &str) -> std::io::Result<()> {
         }
     }
     reader.take(body_bytes).read_to_end(&mut Vec::new())?;
-    (&connection).write_all(answer.as_bytes())
+    connection.write_all(answer.as_bytes())
 }
 
 fn answer(status: &str, headers: &str, body: &str) -> String {
