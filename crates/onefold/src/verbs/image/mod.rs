@@ -18,12 +18,12 @@ use std::path::Path;
 
 use onefold_block::Show;
 use onefold_image::ImageName;
-use onefold_image::archive::{Archive, ImageRecord};
+use onefold_image::archive::{Archive, ImageRecord, LedgerHole};
 use onefold_image::format::manifest::Manifest;
 
 use crate::cli::Talk;
 use crate::cli::image::{ImageCommand, ImageRef};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Report;
 
 /// Does what a `onefold image` command asks.
@@ -40,8 +40,15 @@ pub(crate) fn run(command: ImageCommand, talk: Talk) -> Outcome<Report> {
     }
 }
 
-/// Returns an image of an archive.
+/// Returns an image of an archive. Where entries of the ledger are hidden, nobody knows which version of a name is the
+/// newest, so the version has to be named.
 fn find(archive: &Archive, path: &Path, image: &ImageRef) -> Outcome<ImageRecord> {
+    if let (None, Some(LedgerHole { position, what })) = (image.version, archive.hole()) {
+        let failure = Failure::new(format!("cannot tell which version of `{image}` is the newest"))
+            .because_of(format!("images behind entry {position} of the ledger are hidden: {what}"))
+            .hint("name a version, as in `web@1`; `onefold archive check` tells more");
+        return Err(Failure { exit: Exit::Damage, ..failure });
+    }
     archive.find(&image.name, image.version).ok_or_else(|| {
         let failure = Failure::new(format!("there is no image `{image}` in the archive `{}`", path.shown()));
         match archive.find(&image.name, None) {
@@ -105,7 +112,34 @@ fn threads() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use onefold_image::store::{ByteRange, FolderStore, ObjectName, Store};
+
     use super::*;
+
+    /// An older version would pass for the newest.
+    #[test]
+    fn a_hole_in_the_ledger_lets_nobody_take_the_newest_version() {
+        let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../onefold-image/samples/archive-1");
+        let folder = tempfile::tempdir().unwrap();
+        let store = FolderStore::open(folder.path()).unwrap();
+        let kept = FolderStore::open(Path::new(sample)).unwrap();
+        let mut last = None;
+        for object in kept.list("", None).unwrap() {
+            store.put(&object.name, &[&kept.get(&object.name, ByteRange::Whole).unwrap()]).unwrap();
+            last = last.max(Some(object.name).filter(|name| name.as_str().starts_with("ledger/")));
+        }
+        let newest: ImageRef = "debian/12".parse().unwrap();
+        let found = |store| find(&Archive::open(store).unwrap(), folder.path(), &newest);
+        let store: Arc<dyn Store> = Arc::new(store);
+        assert!(found(Arc::clone(&store)).is_ok());
+        let last: ObjectName = last.unwrap();
+        store.put(&last, &[b"damaged"]).unwrap();
+        let failure = found(store).unwrap_err();
+        assert_eq!(failure.exit, Exit::Damage);
+        assert!(failure.error.contains("cannot tell which version"), "{}", failure.error);
+    }
 
     #[test]
     fn the_distance_of_names_counts_single_changes() {
