@@ -101,7 +101,7 @@ fn what_holds_no_guest_is_never_called_empty() {
     assert_eq!(image["volumes"].as_array().map(Vec::len), Some(0));
     onefold("guest ls", &[&empty]).failed(FAILED, "the disk is empty");
     onefold("guest info", &[&folder.path("gone")]).failed(FAILED, "gone");
-    onefold("guest ls", &[&folder.path("")]).failed(FAILED, "neither a file");
+    onefold("guest ls", &[&folder.path("")]).failed(FAILED, "it is a folder");
 }
 
 /// A disk with a system on its first partition, and something else on its second.
