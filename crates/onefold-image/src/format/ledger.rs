@@ -56,7 +56,7 @@ pub struct Entry {
 pub enum Change {
     /// A writer begins. Objects with its name belong to it from now on.
     WriterBegins {
-        /// The process and the host that it runs on, at most 64 bytes. Whoever makes writers decides the form.
+        /// The process and the host that it runs on, at most 64 bytes. The caller decides the form.
         host: String,
     },
     /// An image was captured.

@@ -39,7 +39,7 @@ pub(super) fn lengths(archive: &Archive) -> Result<HashMap<ObjectName, u64>, Arc
     }
 }
 
-/// Returns the packs of a sample: in an order that only the seed decides, as many as the part takes.
+/// Returns the packs of a sample. The seed alone decides which packs they are, and the part how many.
 pub(super) fn choose(packs: &[ObjectId], lengths: &HashMap<ObjectName, u64>, sample: Sample) -> HashSet<ObjectId> {
     let rank = |pack: &ObjectId| {
         let mut hasher = blake3::Hasher::new();
