@@ -328,7 +328,7 @@ fn an_interrupt_ends_a_verb_at_once() {
     let temporary = fixture.folder.path("temporary");
     fs::create_dir(&temporary).unwrap();
     for image in &images {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_onefold"))
+        let mut child = interruptible()
             .args(["guest", "cat", text(image), "/srv/sizes/1"])
             .env("TMPDIR", &temporary)
             .stdout(Stdio::piped())
@@ -347,6 +347,14 @@ fn an_interrupt_ends_a_verb_at_once() {
     assert!(fs::read_dir(&temporary).unwrap().next().is_none());
 }
 
+/// The program, which Ctrl-C ends. A shell that runs the tests in the background has them ignore it, and children inherit
+/// that.
+fn interruptible() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_onefold")]);
+    command
+}
+
 /// The reader of the list takes nothing, so that the search is still under way.
 #[test]
 fn an_interrupt_ends_a_search_through_many_images_at_once() {
@@ -355,7 +363,7 @@ fn an_interrupt_ends_a_search_through_many_images_at_once() {
     }) else {
         return;
     };
-    let mut child = Command::new(env!("CARGO_BIN_EXE_onefold"))
+    let mut child = interruptible()
         .args(["guest", "find", text(&fixture.image)])
         .stdout(Stdio::piped())
         .spawn()
