@@ -17,7 +17,7 @@
 # With --list it only prints what it would install. Packages come from the archives that apt is configured for; two
 # programs of the tests are built by cargo, into the folder for build results. Says what it will install
 # before it does; says nothing and returns at once where all of it is there. A program
-# counts as there when it is in PATH, whoever put it there: an existing toolchain or QEMU
+# counts as there when it is in PATH, no matter which package put it there: an existing toolchain or QEMU
 # is used, never replaced.
 set -euo pipefail
 

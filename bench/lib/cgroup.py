@@ -154,8 +154,9 @@ def slowed_disk(name, disk, bytes_per_second):
 
 
 class SlowedRoot:
-    """The root group of version 1 with a slow disk. There the kernel writes pages back in the root's name, whoever
-    made them dirty, so the limit is put where it holds for everybody, and the client works in the root group too.
+    """The root group of version 1 with a slow disk. There the kernel writes pages back in the root's name, no matter
+    which process made them dirty, so the limit is put where it holds for everybody, and the client works in the root group
+    too.
     """
 
     def __init__(self, hierarchy, disk, bytes_per_second):

@@ -128,7 +128,8 @@ class Engine:
         is_aimed = alone in (None, victim) and self.dice.random() < 0.8 and self.aim(victim)
         self.host(victim).kill()
         self.counts["kills while sharing"] += is_aimed
-        # Whoever starts machines knows of the death and waits for the mending. The dead host's locks are not free before.
+        # An administrator who starts machines knows of the death and waits for the mending. Before it, the dead host's locks
+        # are not free.
         self.flag("hold", True)
         self.counts["kills"] += 1
         killed = time.monotonic()

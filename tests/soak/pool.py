@@ -94,7 +94,7 @@ class Pool:
         self.daemon.wait(END_S)
 
     def terminate(self):
-        """SIGTERM: the daemon unmounts under whoever uses the mount, and ends in good order."""
+        """SIGTERM: the daemon unmounts under the processes that use the mount, and ends in good order."""
         self.daemon.send_signal(signal.SIGTERM)
         self._ends_well()
 

@@ -21,7 +21,7 @@ pub struct DaemonOptions {
     /// Place of the pool. The control socket is named after it, so that clients which know the pool's path find the
     /// daemon. Without a place, the socket is named after the pool's UUID.
     pub place: Option<PoolPlace>,
-    /// Who may connect to the control socket.
+    /// The users who may connect to the control socket.
     pub access: MountAccess,
     /// Directory of the control socket; `None` means `/run/onefold` for root and `$XDG_RUNTIME_DIR/onefold` for others.
     pub control_directory: Option<PathBuf>,

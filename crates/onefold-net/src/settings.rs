@@ -1,4 +1,4 @@
-//! Where a store is and who uses it: options first, then environment variables, then the files of Amazon's tools.
+//! The place of a store and its user: options first, then environment variables, then the files of Amazon's tools.
 //!
 //! | setting     | option       | variables                             | key in a profile of `~/.aws/config` |
 //! |-------------|--------------|---------------------------------------|-------------------------------------|

@@ -107,7 +107,7 @@ fn spawn(work: Filing) -> io::Result<FilingThread> {
 
 impl Drop for SortWriter {
     fn drop(&mut self) {
-        // Who gives the list up may go on to remove the folder. Nobody needs the rows any more, so that errors tell
+        // A caller that gives the list up may go on to remove the folder. The rows have no reader any more, so that errors tell
         // nothing.
         drop(self.filing.take().map(JoinHandle::join));
     }

@@ -1,4 +1,4 @@
-//! Names of files and folders, and who may use them.
+//! Names of files and folders, and the users who may use them.
 
 use std::io;
 use std::path::Path;

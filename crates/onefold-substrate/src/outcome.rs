@@ -56,7 +56,7 @@ impl fmt::Display for Refusal {
             Refusal::Apart => {
                 "the file system cannot share blocks between these two files; on OCFS2, because one was cloned by other means"
             }
-            Refusal::NotPermitted => "it may not be written by who runs this",
+            Refusal::NotPermitted => "the user who runs this may not write it",
             Refusal::SwitchedOff => "sharing is switched off for it",
         })
     }

@@ -16,7 +16,7 @@ mkdir "$group" 2>/dev/null || skip "no cgroup can be made here"
 create_pool 1G
 mkdir "$mnt"
 
-# Whoever is in the group leaves it, or the group can't be removed.
+# The processes in the group leave it, or the group can't be removed.
 leave() {
     local pid
     while read -r pid; do

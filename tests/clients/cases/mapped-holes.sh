@@ -1,4 +1,4 @@
-# What a process has written to a shared mapping is data for copies that skip holes, whoever has heard of it
+# What a process has written to a shared mapping is data for copies that skip holes, no matter which cache has heard of it
 needs cp tar cmp qemu-img
 mount_flags+=(--st-blocks mapped)
 new_pool 1G

@@ -28,7 +28,7 @@ getfacl --numeric --omit-header --default inherited/one/two | grep -qx 'user:300
 setpriv --reuid=3001 --regid=3001 --clear-groups sh -c ': >>inherited/file'
 chmod 600 inherited/file
 fails_with 'Permission denied' setpriv --reuid=3001 --regid=3001 --clear-groups sh -c ': >>inherited/file'
-# Whoever is not in the file's group can't keep its set-group-id bit with an ACL.
+# A user who is not in the file's group can't keep its set-group-id bit with an ACL.
 as_bob sh -c ': >bobs' 2>/dev/null || { : >bobs && chown 3002:3002 bobs; }
 chown 3002:3100 bobs
 chmod 2770 bobs

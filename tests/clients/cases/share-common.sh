@@ -70,7 +70,7 @@ for kind in xfs btrfs; do
     ((found == 120)) || fail "$found files are in the volume"
     onefold share common ls "$images" | grep -q 'tool-3_1.3_amd64.*added by a user' || fail "ls does not list a package"
 
-    # The same again changes nothing, and whoever has it mounted is not in the way.
+    # The same again changes nothing, and a process that has it mounted is not in the way.
     onefold share common add "$images" --from "$images/2.raw" --package tool-3 --json >"$dir/add"
     (($(number added <"$dir/add") == 0)) || fail "added twice"
 

@@ -12,7 +12,7 @@ pub(super) enum Reportee {
     Operator,
 }
 
-/// Returns the errno for `error`, and who needs a report.
+/// Returns the errno for `error`, and the [`Reportee`] who hears of it.
 pub(super) fn errno_of(error: &PoolError) -> (Errno, Reportee) {
     use Reportee::{Caller, Operator};
     match error {

@@ -261,7 +261,7 @@ fn each_reason_is_told_where_it_holds() {
     on_each(|ground| {
         let content = random_blocks(10, 40);
         ground.file("a", &content);
-        // Whoever changed a moment ago is read again.
+        // A file that changed a moment ago is read again.
         ground.settled_room();
         run(ground);
         assert_eq!(verdict(ground, "a", 1), Verdict::OnlyCopy);

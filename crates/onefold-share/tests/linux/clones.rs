@@ -162,7 +162,7 @@ fn what_is_there_is_replaced_only_where_that_is_wanted_and_nothing_is_left_of_wh
         assert!(matches!(refused, Err(CloneError::Target { .. })), "{refused:?}");
         fs::remove_dir(ground.root.join("folder")).unwrap();
         assert_eq!((names(), ground.content("there")), (before.clone(), b"there".to_vec()));
-        // Who has the old one open keeps it.
+        // A process that has the old one open keeps it.
         let old = ground.open("there", Access::Read);
         try_clone(ground, "template", "there", Existing::Replace).unwrap();
         assert!(ground.content("there") == content);

@@ -34,7 +34,7 @@ fn files(ground: &Ground, owners: &[(&str, u32)]) {
         ground.file(name, &content);
         chown(ground.root.join(name), Some(*owner), None).unwrap();
     }
-    // Whoever changed a moment ago is read again.
+    // A file that changed a moment ago is read again.
     ground.settled_room();
 }
 

@@ -1,4 +1,4 @@
-//! What the file system says of files: attributes, who has locks, what it would refuse; and clones of whole files.
+//! What the file system says of files: attributes, owners of locks, refusals; and clones of whole files.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -185,7 +185,7 @@ impl Ground {
         Some(extent.place? + (block * K - extent.offset))
     }
 
-    /// Returns the room once everything that was freed is free: that is done behind the back of who freed it.
+    /// Returns the room once everything that was freed is free: the kernel does that later, in the background.
     pub(crate) fn settled_room(&self) -> u64 {
         let settle = || {
             rustix::fs::syncfs(File::open(&self.root).unwrap().as_fd()).unwrap();
@@ -212,7 +212,7 @@ pub(crate) fn random_blocks(seed: u64, blocks: usize) -> Vec<u8> {
 }
 
 /// Held for writing while a program is started: until the child runs it, the child has all descriptors of this process,
-/// and with them its locks. Who relies on a lock's coming free holds it for reading.
+/// and with them its locks. A test that relies on a lock's coming free holds it for reading.
 pub(crate) static STARTING: RwLock<()> = RwLock::new(());
 
 /// Runs a program; its word when it fails.

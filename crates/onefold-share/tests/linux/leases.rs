@@ -49,7 +49,7 @@ fn who_wants_a_file_that_is_taken_waits_and_is_seen() {
         assert!(!opener.is_finished(), "it waits until the file is left");
         ground.substrate.leave_exclusive(&ours);
         opener.join().unwrap().unwrap();
-        // Whoever does not wait is told so, and seen, too.
+        // A process that does not wait gets an error, and the lease's owner sees it, too.
         assert!(soon(|| ground.substrate.try_exclusive(&ours).unwrap()));
         let error = ground.substrate.open(Path::new("image"), Access::Read).unwrap_err();
         assert_eq!(Errno::from_io_error(&error), Some(Errno::AGAIN));
@@ -72,7 +72,7 @@ fn files_are_opened_by_their_handles_until_they_are_gone() {
         assert!(found == content);
         drop(file);
         ground.substrate.remove(Path::new("renamed")).unwrap();
-        // Removed files are let go of behind the back of who removed them.
+        // The kernel lets go of removed files behind the back of the process that removed them.
         assert!(soon(|| {
             rustix::fs::syncfs(File::open(&ground.root).unwrap()).unwrap();
             let opened = ground.substrate.open_handle(&handle, Access::Write);

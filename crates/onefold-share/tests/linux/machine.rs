@@ -55,7 +55,7 @@ fn images_that_others_have_open_for_writing_are_found_under_any_name() {
         let expected = ["written", "renamed"].map(|name| handle(ground, name)).into();
         assert!(soon(|| open() == expected), "{:?} is not {expected:?}", open());
 
-        // What was not asked for is not told, and who is gone has nothing open.
+        // Nothing is told that was not asked for, and a process that is gone has nothing open.
         let one = machine.open_for_writing(&[Path::new("written"), Path::new("gone")]).unwrap();
         assert_eq!(one.handles, [handle(ground, "written")].into());
         drop((written, appended));

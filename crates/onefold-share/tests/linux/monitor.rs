@@ -191,7 +191,7 @@ fn place_within(ground: &Ground, file: &onefold_linux::LinuxFile, block: u64) ->
     extent.place.unwrap() + block * K - extent.offset
 }
 
-/// A file system that takes no writes: a log waits, and who tells does not.
+/// A file system that takes no writes: a log waits, and the teller does not.
 #[test]
 fn writers_do_not_wait_for_logs() {
     on(XFS, |ground| {

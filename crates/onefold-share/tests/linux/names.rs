@@ -168,7 +168,7 @@ fn pipes_sockets_devices_and_folders_are_not_opened() {
     on_each(|ground| {
         let at = |name: &str| ground.root.join(name).to_str().unwrap().to_owned();
         run("mkfifo", [at("pipe")]).unwrap();
-        // Who opens /dev/full hears nothing of it; who opens a device number that nobody serves fails.
+        // Opening /dev/full succeeds; opening a device number that no driver serves fails.
         run("mknod", [&at("served"), "c", "1", "7"]).unwrap();
         run("mknod", [&at("unserved"), "b", "240", "77"]).unwrap();
         let _socket = UnixListener::bind(at("socket")).unwrap();
@@ -231,7 +231,7 @@ fn who_asks_whether_a_file_is_locked_is_not_taken_for_who_has_the_lock() {
     });
 }
 
-/// What takes a lease of a file, so that the kernel has whoever else opens it wait until it is given back (45 s at
+/// A process that takes a lease of a file, so that the kernel has every other opener wait until it is given back (45 s at
 /// most).
 const LEASE: &str = "
 import fcntl, os, signal, sys

@@ -44,7 +44,7 @@ fn what_was_known_of_a_file_is_forgotten_when_it_is_excluded_and_found_again_aft
         let content = random_blocks(2, 20);
         std::fs::create_dir(ground.root.join("private")).unwrap();
         ground.file("private/a", &content);
-        // Whoever changed a moment ago is read again.
+        // A file that changed a moment ago is read again.
         ground.settled_room();
         run(ground);
         assert_eq!(run(ground).scanned.unchanged, 1);

@@ -436,7 +436,7 @@ fn a_dry_run_shares_nothing_and_is_taken_up() {
         let content = random_blocks(19, 128);
         ground.file("a", &content);
         ground.file("b", &content);
-        // Whoever changed a moment ago is read again.
+        // A file that changed a moment ago is read again.
         ground.settled_room();
         let found = try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
         assert_eq!((found.passed.planned.targets, found.passed.shared.now), (128, 0), "{found:?}");
@@ -609,7 +609,7 @@ fn shards_that_split_share_what_one_shares() {
             let name = format!("image-{round}");
             ground.file(&name, &own);
             expected.push((name, own));
-            // Whoever changed a moment ago is read again.
+            // A file that changed a moment ago is read again.
             ground.settled_room();
             let found = try_run(&ground.substrate, how, &|| {}).unwrap();
             let (counts, bytes) = found.passed.index.unwrap();

@@ -341,7 +341,7 @@ fn what_a_host_that_died_has_punched_is_put_back() {
         for shares in [1, 1, 7] {
             die(ground, shares);
             assert!(!are_whole(ground, &contents), "the share has left a hole");
-            // Whoever is in the way is waited for.
+            // The pass waits for a process that is in the way.
             let opened = ground.open("other", Access::Read);
             let busy = mended(&ground.substrate, Doubtful::Keep);
             assert!(matches!(busy.images[..], [ref image] if matches!(image.became, Became::Busy)), "{busy:?}");
@@ -558,7 +558,7 @@ fn what_a_share_that_failed_has_punched_is_filled_at_once() {
     });
 }
 
-/// Who has an image open could punch a hole in it while it is declared, and read zeros where the host dies.
+/// A process that has an image open could punch a hole in it while it is declared, and read zeros where the host dies.
 #[test]
 fn an_image_that_somebody_has_open_is_left_alone() {
     on_xfs(|ground| {

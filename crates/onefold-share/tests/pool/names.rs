@@ -77,7 +77,7 @@ fn files_are_made_found_moved_and_removed() {
     assert!(read[..3 * 4096] == blocks([0, 3, 0]));
     substrate.punch(&made, 0, 2 * K).unwrap();
     assert_eq!(substrate.extents(&made, 0).unwrap(), []);
-    // Who owns the folder owns what is made in it, and nobody else may look.
+    // The owner of the folder owns what is made in it, and nobody else may look.
     let below = pool.lookup(top, b"below").unwrap();
     let attr = pool.lookup(below.ino, b"made").unwrap();
     assert_eq!((below.mode, below.uid, below.gid), (0o700, 5, 6));

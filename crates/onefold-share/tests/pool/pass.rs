@@ -60,7 +60,7 @@ fn find_afterwards(imports: &[OpenOptions], then: OpenOptions) {
     assert!(missed > stored * 5 / 4, "{missed} bytes are stored by writes that find little, {stored} by others");
 
     let pool = open(seam.clone(), then.clone());
-    // Whoever changed a moment ago is read again by the second run.
+    // The second run reads a file again that changed a moment ago.
     std::thread::sleep(std::time::Duration::from_millis(50));
     let found = run(&substrate(&pool)).unwrap();
     assert!(found.passed.trouble.refused.is_empty() && found.passed.trouble.failed.is_empty(), "{found:?}");

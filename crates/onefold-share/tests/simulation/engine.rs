@@ -199,7 +199,7 @@ pub(super) fn benign(seed: u64, hosts: u32) -> SimulationOptions {
     let mut options = SimulationOptions::drawn(seed, hosts, 6000);
     options.total_blocks = 1 << 16;
     options.refuses_files = false;
-    // Who loses what was written, and has the times of it, has changed in a way that nobody can see. A file that is
+    // A file that loses what was written and keeps the times has changed in a way that no host can see. A file that is
     // refused is not asked for again, and a slot that a map does not show twice in a row is taken for empty.
     options.habits.loss_changes_times = true;
     (options.faults.refused, options.faults.stale_map, options.faults.unplaced) = (0, 0, 0);

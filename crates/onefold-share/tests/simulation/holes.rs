@@ -228,7 +228,7 @@ fn a_host_may_crash_at_every_call_and_so_may_who_mends() {
         holes += simulation.file_system().counters().holes_left;
         simulation.calm();
         go_on(&mut simulation, 3000, &what);
-        // Locks of the dead run out, and who is at work lets go. In the end each image is whole, or in doubt.
+        // Locks of the dead run out, and hosts that are at work let go. In the end each image is whole, or in doubt.
         let mut is_in_doubt = None;
         for _ in 0..50 {
             let became = mend_as_observer(&simulation, Doubtful::Keep);

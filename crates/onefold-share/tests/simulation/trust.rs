@@ -160,7 +160,10 @@ fn refuses_all_kinds(options: SimulationOptions, left: &[&str], expected: &[&str
     }
     ground.use_all().unwrap();
     for kind in expected {
-        assert!(refused.contains(&PathBuf::from(kind)), "{kind} is used whoever owns it; refused: {refused:?}");
+        assert!(
+            refused.contains(&PathBuf::from(kind)),
+            "{kind} is used although another user owns it; refused: {refused:?}"
+        );
     }
     for kind in [
         "",
@@ -175,7 +178,10 @@ fn refuses_all_kinds(options: SimulationOptions, left: &[&str], expected: &[&str
         "batches/FILE",
         "arena/FILE",
     ] {
-        assert!(seen.contains(&PathBuf::from(kind)), "{kind} is looked at whoever owns it; refused: {seen:?}");
+        assert!(
+            seen.contains(&PathBuf::from(kind)),
+            "{kind} is looked at although another user owns it; refused: {seen:?}"
+        );
     }
 }
 

@@ -257,7 +257,7 @@ fn what_appears_is_shared_once_enough_of_it_waits_or_for_long_enough() {
     let passes: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).collect();
     assert_eq!(heard[..2], [Heard::Began, Heard::Unseen(3)], "{heard:?}");
     assert_eq!(passes[..2], [&Heard::Shared(1, 0), &Heard::Shared(2, 40)], "{heard:?}");
-    // Who changed a moment before it was read is read once more.
+    // A file that changed a moment before it was read is read once more.
     assert!(matches!(passes[2..], [Heard::Shared(3, 0), Heard::Shared(9, 1)]), "{heard:?}");
     ground.check().unwrap();
 }

@@ -213,7 +213,7 @@ impl World {
             .map(|(count, number)| (number, *count))
             .find(|(number, count)| self.checker.count(PhysicalNo(*number)) != *count)
         {
-            return Err(format!("a change of who refers to the device's block {number} was not noted"));
+            return Err(format!("a change of the references to the device's block {number} was not noted"));
         }
         self.check_names()
     }

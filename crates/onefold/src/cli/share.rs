@@ -42,7 +42,7 @@ pub(crate) enum ShareCommand {
     /// another host, it calls this command. The command leaves alone images that were written to since then and images
     /// that are open; it names them and fails. Without such holes it ends at once.
     Mend(ShareMendArgs),
-    /// Show what is known of a file system's images, what is pending, and who works on it
+    /// Show what is known of a file system's images, what is pending, and which hosts work on it
     ///
     /// It also tells how many bytes of each image lie where its template has them, in a common volume, shared with
     /// other images, or by themselves. The command only looks. It makes and changes nothing, and other commands do not

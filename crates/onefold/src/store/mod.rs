@@ -62,7 +62,7 @@ pub(crate) trait Store {
 }
 
 /// Maximum permissions of a file that a verb makes. If its source allows less, so does the file: a copy of an image
-/// that only its owner may read stays private, whoever copies it.
+/// that only its owner may read stays private, no matter which user copies it.
 pub(crate) const COPY_MODE_MAX: u16 = 0o644;
 
 /// A file that is invisible until it is published. Dropping it unpublished removes it.

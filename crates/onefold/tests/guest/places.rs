@@ -1,4 +1,4 @@
-//! Where files lie, and who owns a place.
+//! Where files lie, and which file owns a place.
 
 use crate::*;
 

@@ -363,11 +363,8 @@ fn an_interrupt_ends_a_search_through_many_images_at_once() {
     }) else {
         return;
     };
-    let mut child = interruptible()
-        .args(["guest", "find", text(&fixture.image)])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        interruptible().args(["guest", "find", text(&fixture.image)]).stdout(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(child.try_wait().unwrap().is_none(), "the list fits into a pipe?");
     run("kill", &["-INT", &child.id().to_string()]);

@@ -70,7 +70,8 @@ const TRIES_MAX: u32 = 3;
 const OUTLAST_TRIES_MAX: u32 = 6;
 /// Maximum number of steps to make sure that the pool is held. Three suffice if the storage answers in time.
 const STEPS_MAX: u32 = 9;
-const _: () = assert!(LATE.as_millis() < SETTLE.as_millis(), "whoever read before has written before the second look");
+const _: () =
+    assert!(LATE.as_millis() < SETTLE.as_millis(), "a host that read before has written before the second look");
 const _: () = assert!(2 * BEAT_INTERVAL.as_secs() <= SURE.as_secs() && SURE.as_secs() < WATCH.as_secs());
 
 /// One opening's use of the mark.

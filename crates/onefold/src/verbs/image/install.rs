@@ -34,7 +34,7 @@ use crate::verbs::{archive, in_use};
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// Memory for a look at the beginning of an image.
 const CHECK_BYTES: usize = 8 << 20;
-/// What a new file lets others do: nothing, as whoever may read a disk may read all files on it.
+/// What a new file lets others do: nothing, as a user who may read a disk may read all files on it.
 const NEW_FILE_MODE: u16 = 0o600;
 
 pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {

@@ -55,7 +55,7 @@ pub(in crate::verbs) fn require(archive: &Archive, record: &ImageRecord, accepta
     }
 }
 
-/// Who signed the images of an archive.
+/// The signers of the images of an archive.
 pub(super) struct Signers {
     trusted: TrustedKeys,
     all: BTreeMap<ObjectId, Vec<KeyId>>,

@@ -1,4 +1,4 @@
-//! The queue by itself: which writes make a batch, who may begin, and who waits.
+//! The queue by itself: which writes make a batch, which may begin, and which wait.
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
