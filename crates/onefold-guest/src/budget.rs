@@ -12,11 +12,11 @@ const DEFAULT_BYTES: usize = 256 << 20;
 /// Bytes of memory that maps may take. Clones draw from the same bytes.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    shared: Arc<Shared>,
+    shared: Arc<BudgetState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct BudgetState {
     left_bytes: AtomicUsize,
     is_short: AtomicBool,
     has_too_many: AtomicBool,
@@ -33,7 +33,7 @@ impl Budget {
     #[must_use]
     pub fn new(bytes: usize) -> Budget {
         let (is_short, has_too_many) = (AtomicBool::new(false), AtomicBool::new(false));
-        Budget { shared: Arc::new(Shared { left_bytes: AtomicUsize::new(bytes), is_short, has_too_many }) }
+        Budget { shared: Arc::new(BudgetState { left_bytes: AtomicUsize::new(bytes), is_short, has_too_many }) }
     }
 
     /// Draws `wanted_bytes`, or the rest of the budget if that is less. The bytes return to the budget when the draw is

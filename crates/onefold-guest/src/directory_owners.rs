@@ -16,13 +16,13 @@ const RUNS_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct DirectoryOwners {
     /// Runs that do not overlap, by their first blocks. Runs of one directory do not touch.
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, DirectoryRun>,
     runs_max: usize,
 }
 
 /// Consecutive blocks of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct DirectoryRun {
     /// The block after the last one.
     end: u64,
     directory: u64,
@@ -53,7 +53,7 @@ impl DirectoryOwners {
             self.runs.remove(&end);
         }
         let end = behind.map_or(end, |run| run.end);
-        self.runs.insert(joined.unwrap_or(block), Run { end, directory });
+        self.runs.insert(joined.unwrap_or(block), DirectoryRun { end, directory });
         Ok(())
     }
 }
@@ -82,7 +82,7 @@ mod tests {
         let mut owners = DirectoryOwners::default();
         let count = 3 * RUNS_MAX as u64;
         assert!((0..count).all(|block| owners.claim(1000 + block, 7).is_ok()));
-        assert_eq!(owners.runs, BTreeMap::from([(1000, Run { end: 1000 + count, directory: 7 })]));
+        assert_eq!(owners.runs, BTreeMap::from([(1000, DirectoryRun { end: 1000 + count, directory: 7 })]));
         assert!(owners.claim(1000 + count / 2, 8).is_err());
     }
 
@@ -102,10 +102,10 @@ mod tests {
         }
         let blocks: u64 = owners.runs.iter().map(|(start, run)| run.end - start).sum();
         assert_eq!(blocks, naive.len() as u64);
-        let touch = |((_, one), (start, two)): (&(&u64, &Run), &(&u64, &Run))| {
+        let touch = |((_, one), (start, two)): (&(&u64, &DirectoryRun), &(&u64, &DirectoryRun))| {
             one.end > **start || (one.end == **start && one.directory == two.directory)
         };
-        let runs: Vec<(&u64, &Run)> = owners.runs.iter().collect();
+        let runs: Vec<(&u64, &DirectoryRun)> = owners.runs.iter().collect();
         assert!(!runs.iter().zip(runs.iter().skip(1)).any(touch));
     }
 }

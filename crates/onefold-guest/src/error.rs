@@ -89,11 +89,11 @@ impl Damage {
 /// Damage that a reader found and skipped: the first parts in full, the rest as a number.
 #[derive(Debug, Default)]
 pub struct DamageLog {
-    met: Mutex<Met>,
+    met: Mutex<DamageTally>,
 }
 
 #[derive(Debug, Default)]
-struct Met {
+struct DamageTally {
     first: Vec<Damage>,
     /// Damaged parts that are already counted.
     known: HashSet<Damage>,

@@ -17,12 +17,12 @@ pub struct MemoryFileSystem {
     damage: DamageLog,
     files: Vec<MemoryFile>,
     /// Error at the end of the table of files.
-    table_error: Option<MadeError>,
-    allocation: Result<Vec<Allocation>, MadeError>,
+    table_error: Option<ErrorSource>,
+    allocation: Result<Vec<Allocation>, ErrorSource>,
 }
 
 /// Makes an error for a test.
-type MadeError = fn() -> GuestError;
+type ErrorSource = fn() -> GuestError;
 
 #[derive(Debug)]
 struct MemoryFile {
@@ -30,7 +30,7 @@ struct MemoryFile {
     /// The content, or the target of a symbolic link. The rest of a longer file is zeros.
     content: Vec<u8>,
     entries: Vec<(Vec<u8>, FileNumber)>,
-    extents: Result<Vec<Extent>, MadeError>,
+    extents: Result<Vec<Extent>, ErrorSource>,
 }
 
 impl MemoryFile {

@@ -10,7 +10,7 @@ mod raid;
 mod windows_dynamic;
 mod zfs;
 
-pub use over_disk::{OverDisk, over_disk};
+pub use over_disk::{DiskRole, over_disk};
 
 use crate::budget::Budget;
 use crate::error::{GuestError, UNREADABLE};
@@ -63,16 +63,16 @@ impl NotRead {
 }
 
 /// Recognises one kind of content; `None` if the volume holds something else.
-type Recognise = fn(&VolumeReader<'_>) -> Result<Option<NotRead>, GuestError>;
+type Recogniser = fn(&VolumeReader<'_>) -> Result<Option<NotRead>, GuestError>;
 
 /// Wrappers of volumes that may look like something else at their beginning: members of arrays and encrypted volumes.
 /// They are recognised before all readers are tried.
-const WRAPPERS: [Recognise; 5] =
+const WRAPPERS: [Recogniser; 5] =
     [luks::recognise, bitlocker::recognise, raid::recognise, firmware_raid::recognise, windows_dynamic::recognise];
 
 /// Content without a reader. It is recognised before swap: if a former swap area now holds something else, none of its
 /// pages may count as free.
-const NAMED: [Recognise; 2] = [named::recognise, zfs::recognise];
+const NAMED: [Recogniser; 2] = [named::recognise, zfs::recognise];
 
 /// The bytes at offset 3 of an NTFS boot sector.
 const NTFS_MAGIC: &[u8] = b"NTFS    ";

@@ -2,14 +2,14 @@
 //! before or after the table.
 
 use super::{NTFS_MAGIC, NotRead, bitlocker, firmware_raid, head, joined, luks, named, raid, windows_dynamic, zfs};
-use super::{Probes, Recognise, file_system};
+use super::{Probes, Recogniser, file_system};
 use crate::error::GuestError;
 use crate::partition::PartitionTable;
 use crate::volume::VolumeReader;
 
 /// Role of a disk in addition to its partition table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OverDisk {
+pub enum DiskRole {
     /// A member of an array whose data begins at the start of the disk. The table belongs to the array: its partitions
     /// are not those of the disk.
     Member(NotRead),
@@ -19,7 +19,7 @@ pub enum OverDisk {
 }
 
 /// Kinds that may occupy the whole disk and leave room for an MBR in its first sector.
-const BESIDE_A_TABLE: [Recognise; 6] = [
+const BESIDE_A_TABLE: [Recogniser; 6] = [
     raid::recognise_at_start,
     luks::recognise,
     bitlocker::recognise,
@@ -31,19 +31,19 @@ const BESIDE_A_TABLE: [Recognise; 6] = [
 /// Returns the role of a disk in addition to its partitions; `None` if it has no other. `reader` reads the whole disk.
 /// A disk that cannot be read gives a doubt.
 #[must_use]
-pub fn over_disk(reader: &VolumeReader<'_>, table: &PartitionTable) -> Option<OverDisk> {
+pub fn over_disk(reader: &VolumeReader<'_>, table: &PartitionTable) -> Option<DiskRole> {
     found(reader, table).unwrap_or_else(|error| {
-        Some(OverDisk::Doubt(format!("the disk may be more than its partitions: it cannot be read: {error}")))
+        Some(DiskRole::Doubt(format!("the disk may be more than its partitions: it cannot be read: {error}")))
     })
 }
 
-fn found(reader: &VolumeReader<'_>, table: &PartitionTable) -> Result<Option<OverDisk>, GuestError> {
+fn found(reader: &VolumeReader<'_>, table: &PartitionTable) -> Result<Option<DiskRole>, GuestError> {
     for placed in [raid::placed_at_end, firmware_raid::placed] {
         let Some((at, found)) = placed(reader)? else { continue };
         // An array keeps its superblock outside of its data. In a partition of an intact table, the superblock belongs
         // to that partition, or to a former array; or the array is striped, and the partition continues elsewhere.
         let is_in = table.entries.iter().any(|entry| (entry.place.start_bytes..entry.place.end_bytes()).contains(&at));
-        return Ok(Some(if is_in && !table.is_contradictory() { doubt(&found) } else { OverDisk::Member(found) }));
+        return Ok(Some(if is_in && !table.is_contradictory() { doubt(&found) } else { DiskRole::Member(found) }));
     }
     for recognise in BESIDE_A_TABLE {
         if let Some(found) = recognise(reader)? {
@@ -62,7 +62,7 @@ fn found(reader: &VolumeReader<'_>, table: &PartitionTable) -> Result<Option<Ove
     }
 }
 
-fn doubt(found: &NotRead) -> OverDisk {
+fn doubt(found: &NotRead) -> DiskRole {
     let what = joined(&[found.name.to_owned(), found.detail.clone()]);
-    OverDisk::Doubt(format!("the whole disk is, or was, {what}"))
+    DiskRole::Doubt(format!("the whole disk is, or was, {what}"))
 }

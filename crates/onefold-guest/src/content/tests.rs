@@ -243,8 +243,8 @@ fn a_former_swap_area_with_an_ntfs_has_no_free_page() {
 
 #[test]
 fn a_disk_that_fails_is_a_failed_volume() {
-    struct Failing;
-    impl Disk for Failing {
+    struct FailingDisk;
+    impl Disk for FailingDisk {
         fn size_bytes(&self) -> u64 {
             1 << 30
         }
@@ -258,18 +258,18 @@ fn a_disk_that_fails_is_a_failed_volume() {
         }
     }
     let ranges = vec![DiskRange { start_bytes: 0, length_bytes: 1 << 30 }];
-    let content = open(&VolumeReader::new(&Failing, &Volume { origin: VolumeOrigin::WholeDisk, ranges }), None);
+    let content = open(&VolumeReader::new(&FailingDisk, &Volume { origin: VolumeOrigin::WholeDisk, ranges }), None);
     assert_eq!(content.whole_because().unwrap(), "the disk is gone");
     assert_eq!(content.allocation(1 << 30).unwrap()[0].class, AllocationClass::Doubtful);
 }
 
 /// A disk of which the medium cannot read a part.
-struct Faulty {
+struct FaultyDisk {
     disk: Memory,
     bad: Range<u64>,
 }
 
-impl Disk for Faulty {
+impl Disk for FaultyDisk {
     fn size_bytes(&self) -> u64 {
         self.disk.size_bytes()
     }
@@ -289,7 +289,7 @@ impl Disk for Faulty {
 
 /// Calls `then` with the content of a disk of which a part cannot be read.
 fn with_faulty<T>(pieces: &[(usize, &[u8])], bad: Range<usize>, then: impl FnOnce(VolumeContent<'_>) -> T) -> T {
-    let disk = Faulty { disk: Memory::with(pieces), bad: bad.start as u64..bad.end as u64 };
+    let disk = FaultyDisk { disk: Memory::with(pieces), bad: bad.start as u64..bad.end as u64 };
     let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() }];
     let content = open(&VolumeReader::new(&disk, &Volume { origin: VolumeOrigin::WholeDisk, ranges }), None);
     let runs = content.allocation(disk.size_bytes()).unwrap();

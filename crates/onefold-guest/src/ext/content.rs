@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::inode::{Inode, MAP_AT, flags};
-use super::map::Run;
+use super::map::MapRun;
 use super::tables::Tables;
 use crate::error::GuestError;
 use crate::filesystem::{Extent, ExtentKind};
@@ -122,7 +122,7 @@ impl Tables<'_> {
     }
 
     /// Fills the part of `into` that a run holds. `into` begins at byte `offset` of the file.
-    fn read_run(&self, run: &Run, offset: u64, into: &mut [u8]) -> Result<(), GuestError> {
+    fn read_run(&self, run: &MapRun, offset: u64, into: &mut [u8]) -> Result<(), GuestError> {
         let block_bytes = self.superblock.block_bytes;
         let start = (run.first * block_bytes).max(offset);
         let end = (run.end() * block_bytes).min(offset + into.len() as u64);

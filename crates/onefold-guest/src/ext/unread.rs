@@ -11,7 +11,7 @@ use super::allocation::each_claim;
 use super::group::Group;
 use super::inode::{Inode, Leftover};
 use super::journal;
-use super::map::Piece;
+use super::map::MapPiece;
 use super::superblock::features;
 use super::tables::Tables;
 use crate::error::GuestError;
@@ -56,7 +56,7 @@ impl Candidates {
 }
 
 /// What the unused end of a group's inode table is.
-enum Unused {
+enum UnusedTail {
     /// These whole blocks, which may be none.
     Blocks(Range<u64>),
     /// It has an inode with links: the group's descriptor is wrong.
@@ -84,15 +84,15 @@ impl Tables<'_> {
         }
         let mut candidates = Candidates::of(ranges);
         self.claim_tables(&tables, &mut candidates)?;
-        let is_whole = each_claim(self, &mut |inode: &Inode, piece: &Piece| match piece {
-            Piece::Node(block) => candidates.claim(*block..*block + 1),
+        let is_whole = each_claim(self, &mut |inode: &Inode, piece: &MapPiece| match piece {
+            MapPiece::Node(block) => candidates.claim(*block..*block + 1),
             // The log itself, from its first block to its last, is no claim on the log.
-            Piece::Run(run) if inode.number == superblock.journal_inode => {
+            MapPiece::Run(run) if inode.number == superblock.journal_inode => {
                 let at = |block: u64| run.block + (block.clamp(run.first, run.end()) - run.first);
                 candidates.claim(run.block..at(log.log.start));
                 candidates.claim(at(log.log.end)..run.block + run.count);
             }
-            Piece::Run(run) => candidates.claim(run.block..run.block + run.count),
+            MapPiece::Run(run) => candidates.claim(run.block..run.block + run.count),
         })?;
         if is_whole {
             for (range, _) in candidates.ranges.into_iter().filter(|(_, is_claimed)| !is_claimed) {
@@ -109,8 +109,8 @@ impl Tables<'_> {
         for number in 0..self.group_count() {
             let Some(group) = self.damage.skip(self.group(number))? else { return Ok(None) };
             match self.unused_inodes(&group)? {
-                Unused::Blocks(blocks) => tables.push(blocks),
-                Unused::Linked => return Ok(None),
+                UnusedTail::Blocks(blocks) => tables.push(blocks),
+                UnusedTail::Linked => return Ok(None),
             }
             if tables.len() > RANGES_MAX {
                 return Ok(None);
@@ -121,13 +121,13 @@ impl Tables<'_> {
 
     /// Returns the unused end of a group's inode table. Without checksums of inodes, which alone tell an inode from a
     /// former user's bytes, all of them count as used. So do those of the first group, which has the root's.
-    fn unused_inodes(&self, group: &Group) -> Result<Unused, GuestError> {
+    fn unused_inodes(&self, group: &Group) -> Result<UnusedTail, GuestError> {
         let superblock = &self.superblock;
         let count = superblock.inodes_per_group;
         let unused = if group.is_table_unused { count } else { group.unused_inodes };
-        let none = Unused::Blocks(group.inode_table..group.inode_table);
+        let none = UnusedTail::Blocks(group.inode_table..group.inode_table);
         if group.number == 0 {
-            return Ok(if group.is_table_unused { Unused::Linked } else { none });
+            return Ok(if group.is_table_unused { UnusedTail::Linked } else { none });
         }
         if unused == 0 || !superblock.features.has(features::METADATA_CSUM) {
             return Ok(none);
@@ -138,12 +138,12 @@ impl Tables<'_> {
         match self.damage.skip(self.leftover_inodes(group, count - unused..count))? {
             Some(Leftover::None) => {}
             Some(Leftover::Deleted) | None => return Ok(none),
-            Some(Leftover::Linked) => return Ok(Unused::Linked),
+            Some(Leftover::Linked) => return Ok(UnusedTail::Linked),
         }
         let at = |inodes: u32| u64::from(inodes) * superblock.inode_bytes as u64;
         let start = at(count - unused).div_ceil(superblock.block_bytes);
         let end = at(count) / superblock.block_bytes;
-        Ok(Unused::Blocks(group.inode_table + start..group.inode_table + end.max(start)))
+        Ok(UnusedTail::Blocks(group.inode_table + start..group.inode_table + end.max(start)))
     }
 
     /// Returns whether the bitmap of a group has no inode of a range; false without a sound bitmap, unless the bitmap

@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 use sha2::{Digest, Sha256, Sha512};
 
 use super::inode::{Inode, flags};
-use super::map::Run;
+use super::map::MapRun;
 use super::tables::Tables;
 use crate::bytes::Bytes;
 use crate::error::GuestError;
@@ -51,7 +51,7 @@ impl Tables<'_> {
         let block_bytes = self.superblock.block_bytes;
         let behind =
             inode.size_bytes.checked_next_multiple_of(TREE_ALIGNMENT).ok_or_else(|| damage("it lies too far"))?;
-        let mut last: Option<Run> = None;
+        let mut last: Option<MapRun> = None;
         self.each_run(inode, behind / block_bytes, &mut |run| {
             last = Some(run);
             ControlFlow::Continue(())

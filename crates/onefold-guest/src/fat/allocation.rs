@@ -77,7 +77,7 @@ impl Fat<'_> {
 
     /// Adds the clusters of all files and directories to those in use. A chain ends at a cluster of an earlier chain,
     /// which has already added the rest.
-    fn reach(&self, used: &mut Clusters) -> Result<Reached, GuestError> {
+    fn reach(&self, used: &mut Clusters) -> Result<ChainSurvey, GuestError> {
         let mut reached = ReachedClusters { all: Clusters::new(self.layout.end()), free_count: 0 };
         let mut directories = HashSet::new();
         let (mut outcome, mut is_file_lost) = (Ok(()), false);
@@ -96,7 +96,7 @@ impl Fat<'_> {
             if outcome.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         outcome?;
-        Ok(Reached { directories, is_file_lost, free_count: reached.free_count })
+        Ok(ChainSurvey { directories, is_file_lost, free_count: reached.free_count })
     }
 
     /// Returns whether a chain of `count` clusters is long enough for a file, and not longer than the limit for a
@@ -178,7 +178,7 @@ impl Fat<'_> {
             return Ok(vec![Allocation { start_bytes: 0, length_bytes: volume_bytes, class }]);
         }
         let (mut used, differing) = self.in_use()?;
-        let Reached { directories, is_file_lost, free_count } = self.reach(&mut used)?;
+        let ChainSurvey { directories, is_file_lost, free_count } = self.reach(&mut used)?;
         *self.differences.lock() = Some(AllocationDifferences {
             reached_bytes: free_count * self.layout.cluster_bytes,
             between_copies_bytes: differing * self.layout.cluster_bytes,
@@ -188,7 +188,7 @@ impl Fat<'_> {
             let problem = "nothing counts as free: a part of a file is lost";
             self.damage.note(self.reader.damage(self.layout.table_start, "file allocation table", problem));
         }
-        let mut runs = Runs { runs: Vec::new(), end: 0, volume_bytes };
+        let mut runs = AllocationBuilder { runs: Vec::new(), end: 0, volume_bytes };
         runs.add(self.layout.table_start, AllocationClass::Table(TableKind::Superblock));
         let tables = self.layout.table_bytes * u64::from(self.layout.tables);
         runs.add(tables, AllocationClass::Table(TableKind::Bitmap));
@@ -220,7 +220,7 @@ struct ReachedClusters {
 }
 
 /// Result of following all chains.
-struct Reached {
+struct ChainSurvey {
     /// The clusters of directories.
     directories: HashSet<u32>,
     /// Whether a chain is damaged, or its length does not match its file.
@@ -238,13 +238,13 @@ pub(super) struct Pass {
 }
 
 /// Runs that are collected from the start of a volume.
-struct Runs {
+struct AllocationBuilder {
     runs: Vec<Allocation>,
     end: u64,
     volume_bytes: u64,
 }
 
-impl Runs {
+impl AllocationBuilder {
     /// Adds the next `length` bytes, as far as they are within the volume.
     fn add(&mut self, length: u64, class: AllocationClass) {
         let length_bytes = length.min(self.volume_bytes - self.end);

@@ -35,7 +35,7 @@ struct Window {
 
 /// Meaning of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum FatEntry {
     Free,
     Next(u32),
     Last,
@@ -56,7 +56,7 @@ impl<'a> Table<'a> {
     }
 
     /// Returns an entry of a table.
-    pub(super) fn entry(&self, table: u32, cluster: u32) -> Result<Entry, GuestError> {
+    pub(super) fn entry(&self, table: u32, cluster: u32) -> Result<FatEntry, GuestError> {
         Ok(self.meaning(self.raw(table, cluster)?))
     }
 
@@ -116,14 +116,14 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the meaning of an entry's bits.
-    pub(super) fn meaning(&self, bits: u32) -> Entry {
+    pub(super) fn meaning(&self, bits: u32) -> FatEntry {
         let highest = self.highest();
         match bits {
-            0 => Entry::Free,
-            bits if self.layout.has(bits) => Entry::Next(bits),
-            bits if bits >= highest - 7 => Entry::Last,
-            bits if bits == highest - 8 => Entry::Bad,
-            _ => Entry::Invalid,
+            0 => FatEntry::Free,
+            bits if self.layout.has(bits) => FatEntry::Next(bits),
+            bits if bits >= highest - 7 => FatEntry::Last,
+            bits if bits == highest - 8 => FatEntry::Bad,
+            _ => FatEntry::Invalid,
         }
     }
 
@@ -160,9 +160,9 @@ impl<'a> Table<'a> {
     pub(super) fn next(&self, cluster: u32, damage: &DamageLog) -> Result<Option<u32>, GuestError> {
         for table in self.current() {
             match self.entry(table, cluster)? {
-                Entry::Next(next) => return Ok(Some(next)),
-                Entry::Last => return Ok(None),
-                Entry::Free | Entry::Bad | Entry::Invalid => {
+                FatEntry::Next(next) => return Ok(Some(next)),
+                FatEntry::Last => return Ok(None),
+                FatEntry::Free | FatEntry::Bad | FatEntry::Invalid => {
                     damage.note(self.damage(cluster, "a chain leads to an entry that is not in use"));
                 }
             }

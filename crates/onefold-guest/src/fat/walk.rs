@@ -51,7 +51,7 @@ enum Claims<'c> {
 }
 
 /// Receives the name of a file, its number and its record.
-type VisitNamed<'v> = &'v mut dyn FnMut(Vec<u8>, FileNumber, &FileRecord) -> ControlFlow<()>;
+type NameVisit<'v> = &'v mut dyn FnMut(Vec<u8>, FileNumber, &FileRecord) -> ControlFlow<()>;
 
 impl Fat<'_> {
     /// Returns the place of a directory.
@@ -128,7 +128,7 @@ impl Fat<'_> {
 
     /// Calls `visit` with each file in a directory, until it breaks. A name that is invalid in paths is damage. So is a
     /// cluster that was already listed for a directory with another record: it has one path, and is not listed again.
-    pub(super) fn each_named(&self, directory: FileNumber, visit: VisitNamed<'_>) -> Result<(), GuestError> {
+    pub(super) fn each_named(&self, directory: FileNumber, visit: NameVisit<'_>) -> Result<(), GuestError> {
         let mut long = LongName::default();
         let claims = Claims::Directory(directory);
         self.each_record_in(self.directory(directory)?, claims, &mut |place, bytes| match Record::decode(

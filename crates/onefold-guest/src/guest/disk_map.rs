@@ -58,7 +58,7 @@ impl Guest<'_> {
     /// # Errors
     /// Those of the disk and of `visit`. The first error of `visit` ends the visits.
     pub fn each_run(&self, visit: &mut dyn FnMut(DiskRun) -> Result<(), GuestError>) -> Result<(), GuestError> {
-        let mut joined = Joined { last: None, visit };
+        let mut joined = RunMerger { last: None, visit };
         let mut maps: HashMap<usize, VolumeMap> = HashMap::new();
         for run in self.volume_runs() {
             let (at, volume) = match run.use_ {
@@ -116,12 +116,12 @@ impl Guest<'_> {
 }
 
 /// Runs on their way to a visitor. Neighbours with the same use are merged.
-struct Joined<'v> {
+struct RunMerger<'v> {
     last: Option<DiskRun>,
     visit: &'v mut dyn FnMut(DiskRun) -> Result<(), GuestError>,
 }
 
-impl Joined<'_> {
+impl RunMerger<'_> {
     fn push(&mut self, run: DiskRun) -> Result<(), GuestError> {
         match &mut self.last {
             Some(last) if last.use_ == run.use_ && last.range.end_bytes() == run.range.start_bytes => {

@@ -19,7 +19,7 @@ pub use order::{FilesInOrder, OrderError, PlacedExtent};
 pub use who::{Owner, OwnerFile};
 
 use crate::budget::Budget;
-use crate::content::{self, OverDisk, VolumeContent};
+use crate::content::{self, DiskRole, VolumeContent};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, FileSystem};
 use crate::lvm::{LogicalMapping, TEXT_BYTES_OF_DISK_MAX, VolumeGroup, volume_groups};
@@ -81,8 +81,8 @@ impl<'a> Guest<'a> {
     pub fn open(disk: &'a dyn Disk) -> Result<Guest<'a>, GuestError> {
         let table = partition_table(disk)?;
         let (member, doubt) = match over_disk(disk, table.as_ref()) {
-            Some(OverDisk::Member(member)) => (Some(VolumeContent::NotRead(member)), None),
-            Some(OverDisk::Doubt(doubt)) => (None, Some(doubt)),
+            Some(DiskRole::Member(member)) => (Some(VolumeContent::NotRead(member)), None),
+            Some(DiskRole::Doubt(doubt)) => (None, Some(doubt)),
             None => (None, None),
         };
         if let (Some(member), Some(volume)) = (member, Volume::whole_disk(disk.size_bytes())) {
@@ -178,7 +178,7 @@ impl<'a> Guest<'a> {
 }
 
 /// Returns what a disk with partitions is in addition.
-fn over_disk(disk: &dyn Disk, table: Option<&PartitionTable>) -> Option<OverDisk> {
+fn over_disk(disk: &dyn Disk, table: Option<&PartitionTable>) -> Option<DiskRole> {
     let table = table.filter(|table| !table.entries.is_empty())?;
     let volume = Volume::whole_disk(disk.size_bytes())?;
     content::over_disk(&VolumeReader::new(disk, &volume), table)

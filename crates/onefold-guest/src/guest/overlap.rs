@@ -14,7 +14,7 @@ enum Role {
 }
 
 /// A range of a volume.
-struct Piece {
+struct VolumePiece {
     start: u64,
     end: u64,
     volume: usize,
@@ -28,17 +28,17 @@ pub(super) fn overlapping(volumes: &[GuestVolume<'_>], groups: &[Group]) -> Vec<
     let mut pieces = Vec::new();
     for (volume, found) in volumes.iter().enumerate() {
         let ranges = found.volume.ranges.iter();
-        pieces.extend(ranges.map(|range| Piece { start: range.start_bytes, end: range.end_bytes(), volume }));
+        pieces.extend(ranges.map(|range| VolumePiece { start: range.start_bytes, end: range.end_bytes(), volume }));
     }
     pieces.sort_unstable_by_key(|piece| (piece.start, piece.end, piece.volume));
     let mut overlaps = vec![false; volumes.len()];
     // A piece overlaps an earlier one that ends behind the piece's start.
-    let mut reached = Reached::default();
+    let mut reached = Frontier::default();
     for piece in &pieces {
         mark(&mut overlaps, &roles, &mut reached, piece, piece.end, piece.start);
     }
     // It overlaps a later one that begins before the piece's end. Here, places count from the other end.
-    let mut reached = Reached::default();
+    let mut reached = Frontier::default();
     for piece in pieces.iter().rev() {
         mark(&mut overlaps, &roles, &mut reached, piece, !piece.start, !piece.end);
     }
@@ -69,7 +69,7 @@ fn roles(volumes: &[GuestVolume<'_>], groups: &[Group]) -> Vec<Role> {
 
 /// Marks the volume of a piece if an earlier piece of another volume reaches past `from`. Then extends the reach to
 /// `to`.
-fn mark(overlaps: &mut [bool], roles: &[Role], reached: &mut Reached, piece: &Piece, to: u64, from: u64) {
+fn mark(overlaps: &mut [bool], roles: &[Role], reached: &mut Frontier, piece: &VolumePiece, to: u64, from: u64) {
     let (Some(role), Some(overlaps)) = (roles.get(piece.volume), overlaps.get_mut(piece.volume)) else { return };
     *overlaps |= reached.by_others(piece.volume, *role) > from;
     reached.add(piece.volume, *role, to);
@@ -77,15 +77,15 @@ fn mark(overlaps: &mut [bool], roles: &[Role], reached: &mut Reached, piece: &Pi
 
 /// The furthest places that the pieces so far reach.
 #[derive(Default)]
-struct Reached {
-    plain: Furthest,
-    physical: Furthest,
-    logical: Furthest,
-    physical_of_group: Furthest,
-    logical_of_group: Furthest,
+struct Frontier {
+    plain: FurthestEnds,
+    physical: FurthestEnds,
+    logical: FurthestEnds,
+    physical_of_group: FurthestEnds,
+    logical_of_group: FurthestEnds,
 }
 
-impl Reached {
+impl Frontier {
     fn add(&mut self, volume: usize, role: Role, to: u64) {
         match role {
             Role::Plain => self.plain.add(volume, to),
@@ -113,12 +113,12 @@ impl Reached {
 
 /// The furthest places of the two keys that reach furthest.
 #[derive(Default)]
-struct Furthest {
+struct FurthestEnds {
     first: Option<(usize, u64)>,
     second: Option<(usize, u64)>,
 }
 
-impl Furthest {
+impl FurthestEnds {
     fn add(&mut self, key: usize, to: u64) {
         match self.first {
             Some((known, reached)) if known == key => self.first = Some((key, reached.max(to))),

@@ -71,8 +71,8 @@ impl Guest<'_> {
         let mut owners: Vec<Owner> = places.iter().map(|place| self.unowned(*place)).collect();
         for (at, volume) in self.volumes().iter().enumerate() {
             let Some(system) = volume.file_system() else { continue };
-            let mut wanted: Vec<Wanted<'_>> =
-                owners.iter_mut().filter_map(|owner| Wanted::in_volume(owner, at)).collect();
+            let mut wanted: Vec<OwnerQuery<'_>> =
+                owners.iter_mut().filter_map(|owner| OwnerQuery::in_volume(owner, at)).collect();
             if !wanted.is_empty() {
                 wanted.sort_by_key(|wanted| wanted.offset);
                 note_classes(volume, at, &mut wanted)?;
@@ -95,23 +95,23 @@ impl Guest<'_> {
 }
 
 /// Records the classes of bytes of a volume.
-type NoteClasses<'c> = dyn Fn(&GuestVolume<'_>, usize, &mut [Wanted<'_>]) -> Result<(), GuestError> + 'c;
+type NoteClasses<'c> = dyn Fn(&GuestVolume<'_>, usize, &mut [OwnerQuery<'_>]) -> Result<(), GuestError> + 'c;
 
 /// A byte of a volume whose owner is wanted.
-struct Wanted<'o> {
+struct OwnerQuery<'o> {
     offset: u64,
     owner: &'o mut Owner,
 }
 
-impl<'o> Wanted<'o> {
-    fn in_volume(owner: &'o mut Owner, volume: usize) -> Option<Wanted<'o>> {
+impl<'o> OwnerQuery<'o> {
+    fn in_volume(owner: &'o mut Owner, volume: usize) -> Option<OwnerQuery<'o>> {
         let (at, offset) = owner.volume?;
-        (at == volume).then_some(Wanted { offset, owner })
+        (at == volume).then_some(OwnerQuery { offset, owner })
     }
 }
 
 /// Records the use of each byte. Both lists are sorted.
-fn classify(allocation: &[Allocation], wanted: &mut [Wanted<'_>]) {
+fn classify(allocation: &[Allocation], wanted: &mut [OwnerQuery<'_>]) {
     for wanted in wanted {
         let after = allocation.partition_point(|run| run.start_bytes <= wanted.offset);
         let run = after.checked_sub(1).and_then(|at| allocation.get(at));
@@ -120,7 +120,7 @@ fn classify(allocation: &[Allocation], wanted: &mut [Wanted<'_>]) {
 }
 
 /// Records the files of each byte. `wanted` is sorted.
-fn find_files(system: &dyn FileSystem, wanted: &mut [Wanted<'_>]) -> Result<(), GuestError> {
+fn find_files(system: &dyn FileSystem, wanted: &mut [OwnerQuery<'_>]) -> Result<(), GuestError> {
     let mut failed = None;
     system.each_file(&mut |file, stat| {
         let outcome = system.each_extent(file, &mut |extent| {

@@ -27,10 +27,10 @@ impl Disk for Zeros {
     }
 }
 
-type Given = (VolumeReader<'static>, PhysicalVolume);
+type MemberVolume = (VolumeReader<'static>, PhysicalVolume);
 
 /// Returns a physical volume of 16 MiB from MiB `start` on, with one metadata area in its first MiB.
-fn physical(uuid: &str, start: u64, text: Option<&str>) -> Given {
+fn physical(uuid: &str, start: u64, text: Option<&str>) -> MemberVolume {
     let ranges = vec![DiskRange { start_bytes: start * MIB, length_bytes: 16 * MIB }];
     let reader = VolumeReader::new(&Zeros, &Volume { origin: VolumeOrigin::WholeDisk, ranges });
     let description = text.map(|text| Arc::new(Description::parse(text.as_bytes()).unwrap()));
@@ -96,7 +96,7 @@ fn all_volumes_of_a_disk_share_one_limit_of_pieces() {
     let text = text("vg", &["u"], 2048);
     let disks = [physical("u", 1, Some(&text))];
     let description = disks[0].1.description.as_ref().unwrap();
-    let members: Vec<&Given> = disks.iter().collect();
+    let members: Vec<&MemberVolume> = disks.iter().collect();
     let Ok(extents) = Extents::new(description, &members) else { panic!("the group is sound") };
     let mut pieces_left = 1;
     assert_eq!(extents.ranges(&description.logical[0], &mut pieces_left).map(|ranges| ranges.len()), Ok(1));

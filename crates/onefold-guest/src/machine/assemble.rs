@@ -93,13 +93,13 @@ fn linux_machine<'a>(volumes: &[MachineVolume<'a>], root: usize, tree: Tree<'a>)
     // A mount may be below another one, and a bind mount below any of them. So shorter paths come first.
     entries.sort_by_key(|entry| (entry.is_bind(), names_in(&entry.path)));
     let mounts = vec![Mount { path: b"/".to_vec(), volume: root }];
-    let mut mounting = Mounting { volumes, disk, tree, mounts, steps_left: STEPS_MAX };
+    let mut mounting = TreeAssembly { volumes, disk, tree, mounts, steps_left: STEPS_MAX };
     let missing = entries.into_iter().filter_map(|entry| mounting.add(entry)).collect();
     if mounting.steps_left == 0 {
         let problem = "the paths of its mounts lead through more names and long directories than are looked up";
         problems.note(Problem::of_file(fstab::PATH, problem));
     }
-    let Mounting { tree, mounts, .. } = mounting;
+    let TreeAssembly { tree, mounts, .. } = mounting;
     Machine {
         kind: MachineKind::Linux,
         mounts,
@@ -119,7 +119,7 @@ fn names_in(path: &[u8]) -> usize {
 }
 
 /// A tree while its mounts are added.
-struct Mounting<'v, 'a> {
+struct TreeAssembly<'v, 'a> {
     volumes: &'v [MachineVolume<'a>],
     /// The system's name for the disk, if its table contains it.
     disk: Option<Vec<u8>>,
@@ -129,7 +129,7 @@ struct Mounting<'v, 'a> {
     steps_left: u64,
 }
 
-impl Mounting<'_, '_> {
+impl TreeAssembly<'_, '_> {
     /// Mounts the file system of a line of the table. If this is not possible, returns the line with the reason.
     fn add(&mut self, entry: FstabEntry) -> Option<MissingMount> {
         if entry.is_bind() {

@@ -101,10 +101,10 @@ impl VolumeName {
     }
 }
 
-type Make = fn(Vec<u8>) -> VolumeName;
+type NameConstructor = fn(Vec<u8>) -> VolumeName;
 
 /// Tag, udev folder, and kind of name.
-const TAGS: [(&[u8], &[u8], Make); 4] = [
+const TAGS: [(&[u8], &[u8], NameConstructor); 4] = [
     (b"UUID=", b"by-uuid/", VolumeName::Uuid),
     (b"LABEL=", b"by-label/", VolumeName::Label),
     (b"PARTUUID=", b"by-partuuid/", VolumeName::PartitionUuid),

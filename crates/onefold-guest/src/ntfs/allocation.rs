@@ -14,7 +14,7 @@ use super::file::MftFile;
 use super::record::{
     ATTRIBUTE_LIST, Attribute, AttributeBody, BITMAP, DATA, INDEX_ALLOCATION, Record, STANDARD_INFORMATION,
 };
-use super::runs::{self, Run};
+use super::runs::{self, ClusterRun};
 use super::stream::{Clusters, Stream};
 use crate::budget::Budget;
 use crate::error::GuestError;
@@ -32,11 +32,11 @@ const RUNS_MAX: usize = 4 << 20;
 /// Number of lists of runs that draw equal parts of the memory of a map: those of the bitmap, of files, and of both.
 const PARTS: usize = 3;
 /// Maximum memory for all of them, in bytes.
-const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<Use>();
+const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<ClassRun>();
 
 /// Clusters with one use, from `first` up to `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Use {
+struct ClassRun {
     first: u64,
     end: u64,
     class: AllocationClass,
@@ -45,12 +45,13 @@ struct Use {
 /// Returns the map of a volume.
 pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
     let draw = budget.draw(MEMORY_BYTES_MAX);
-    let run_rows = draw.rows(PARTS, size_of::<Use>(), RUNS_MAX);
+    let run_rows = draw.rows(PARTS, size_of::<ClassRun>(), RUNS_MAX);
     let runs_max = run_rows.max;
     let bitmap = ClusterMap::open(ntfs)?;
     let room = ntfs.geometry.clusters.min(ntfs.mft.clusters().volume.size_bytes() / ntfs.geometry.cluster_bytes);
     let bits = bitmap.as_ref();
-    let mut reached = Reached { bitmap: bits, ntfs, uses: Vec::new(), runs_max, is_short: false, clusters: 0, room };
+    let mut reached =
+        RecordReach { bitmap: bits, ntfs, uses: Vec::new(), runs_max, is_short: false, clusters: 0, room };
     ntfs.each_record(&mut |record| reached.add_record(&record).map(ControlFlow::Continue))?;
     let is_trusted = bitmap.is_some() && reached.clusters <= room;
     if !is_trusted && !reached.is_short {
@@ -64,7 +65,7 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
     }
     let free = if is_trusted && is_whole { AllocationClass::Free } else { AllocationClass::Doubtful };
     reached.uses.sort_unstable();
-    let mut base = Uses::of_at_most(runs_max);
+    let mut base = ClassRuns::of_at_most(runs_max);
     if let Some(bitmap) = &bitmap {
         ntfs.damage.skip(bitmap.each_run(free, &mut |run| base.push(run)))?;
     }
@@ -81,7 +82,7 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
     }
     let first = base.runs.last().map_or(0, |last| last.end);
-    base.push(Use { first, end: ntfs.geometry.clusters, class: AllocationClass::Doubtful });
+    base.push(ClassRun { first, end: ntfs.geometry.clusters, class: AllocationClass::Doubtful });
     let whole = overlay(&base.runs, &reached.uses, runs_max);
     if [base.runs.len(), reached.uses.len(), whole.len()].into_iter().any(|length| length >= runs_max) {
         budget.note_full(run_rows);
@@ -90,7 +91,7 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
 }
 
 /// Returns the runs in bytes, limited to the volume, and a run for the bytes behind the clusters.
-fn finish(ntfs: &Ntfs<'_>, uses: Vec<Use>) -> Vec<Allocation> {
+fn finish(ntfs: &Ntfs<'_>, uses: Vec<ClassRun>) -> Vec<Allocation> {
     let volume_bytes = ntfs.mft.clusters().volume.size_bytes();
     let allocation = |start_bytes: u64, end_bytes: u64, class| {
         let end_bytes = end_bytes.min(volume_bytes);
@@ -103,18 +104,18 @@ fn finish(ntfs: &Ntfs<'_>, uses: Vec<Use>) -> Vec<Allocation> {
 }
 
 /// Sorted runs. Adjacent ones with the same class are merged.
-struct Uses {
-    runs: Vec<Use>,
+struct ClassRuns {
+    runs: Vec<ClassRun>,
     runs_max: usize,
 }
 
-impl Uses {
+impl ClassRuns {
     /// Returns an empty list. After `runs_max` runs, the last one extends over the rest, and is doubtful.
-    fn of_at_most(runs_max: usize) -> Uses {
-        Uses { runs: Vec::new(), runs_max }
+    fn of_at_most(runs_max: usize) -> ClassRuns {
+        ClassRuns { runs: Vec::new(), runs_max }
     }
 
-    fn push(&mut self, run: Use) {
+    fn push(&mut self, run: ClassRun) {
         if run.first >= run.end {
             return;
         }
@@ -131,8 +132,8 @@ impl Uses {
 }
 
 /// Returns `base` overlaid with `above`. Both are sorted; if two runs of `above` overlap, the first one wins.
-fn overlay(base: &[Use], above: &[Use], runs_max: usize) -> Vec<Use> {
-    let (mut uses, mut at, mut above) = (Uses::of_at_most(runs_max), 0, above.iter().peekable());
+fn overlay(base: &[ClassRun], above: &[ClassRun], runs_max: usize) -> Vec<ClassRun> {
+    let (mut uses, mut at, mut above) = (ClassRuns::of_at_most(runs_max), 0, above.iter().peekable());
     for below in base {
         at = at.max(below.first);
         while at < below.end {
@@ -144,7 +145,7 @@ fn overlay(base: &[Use], above: &[Use], runs_max: usize) -> Vec<Use> {
                 Some(over) => (over.first.min(below.end), below.class),
                 None => (below.end, below.class),
             };
-            uses.push(Use { first: at, end, class });
+            uses.push(ClassRun { first: at, end, class });
             at = end;
         }
     }
@@ -152,11 +153,11 @@ fn overlay(base: &[Use], above: &[Use], runs_max: usize) -> Vec<Use> {
 }
 
 /// The clusters that records reach.
-struct Reached<'r> {
+struct RecordReach<'r> {
     bitmap: Option<&'r ClusterMap<'r>>,
     ntfs: &'r Ntfs<'r>,
     /// Metadata, and clusters that are free in the bitmap.
-    uses: Vec<Use>,
+    uses: Vec<ClassRun>,
     runs_max: usize,
     /// Whether there are more of them than can be kept.
     is_short: bool,
@@ -166,7 +167,7 @@ struct Reached<'r> {
     room: u64,
 }
 
-impl Reached<'_> {
+impl RecordReach<'_> {
     fn add_record(&mut self, record: &Record) -> Result<(), GuestError> {
         // The pass reaches the other records of a file on its own, except those that are no longer valid records.
         // Overlapping lists are read as long as files have fewer clusters than the volume.
@@ -181,7 +182,7 @@ impl Reached<'_> {
             let AttributeBody::Mapped(part) = attribute.body else { continue };
             let mut runs = Vec::new();
             let decoded = runs::decode(part.pairs, part.first, self.ntfs.geometry.clusters, &mut runs);
-            let end = runs.last().map_or(part.first, Run::end);
+            let end = runs.last().map_or(part.first, ClusterRun::end);
             // Some drivers leave out the last cluster, which is 0 then.
             let is_short = part.last != 0 && end != part.last.wrapping_add(1);
             if let Err(problem) = decoded.and(if is_short { Err("its map is cut off") } else { Ok(()) }) {
@@ -191,13 +192,13 @@ impl Reached<'_> {
             let class = class_of(record, &attribute);
             for run in runs {
                 let Some(first) = run.cluster else { continue };
-                self.add(Use { first, end: first + run.count, class })?;
+                self.add(ClassRun { first, end: first + run.count, class })?;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, found: Use) -> Result<(), GuestError> {
+    fn add(&mut self, found: ClassRun) -> Result<(), GuestError> {
         self.clusters = self.clusters.saturating_add(found.end - found.first);
         if self.clusters > self.room {
             // The whole map is in doubt, and a hostile volume could make the rest take any time.
@@ -261,7 +262,7 @@ impl<'m> ClusterMap<'m> {
     }
 
     /// Returns whether one of these clusters is free.
-    fn has_free(&self, clusters: Use) -> Result<bool, GuestError> {
+    fn has_free(&self, clusters: ClassRun) -> Result<bool, GuestError> {
         let mut at = clusters.first;
         while at < clusters.end {
             let end = clusters.end.min((at / 8 + LOOK_BYTES) * 8);
@@ -297,12 +298,12 @@ impl<'m> ClusterMap<'m> {
     }
 
     /// Calls `visit` with runs of allocated and free clusters in order.
-    fn each_run(&self, free: AllocationClass, visit: &mut dyn FnMut(Use)) -> Result<(), GuestError> {
+    fn each_run(&self, free: AllocationClass, visit: &mut dyn FnMut(ClassRun)) -> Result<(), GuestError> {
         self.each_piece(&mut |first, count, bytes| {
             for (byte, at) in bytes.iter().zip((0..count).step_by(8)) {
                 each_run_of_byte(*byte, (count - at).min(8), &mut |is_used, from, to| {
                     let class = if is_used { AllocationClass::Data } else { free };
-                    visit(Use { first: first + at + from, end: first + at + to, class });
+                    visit(ClassRun { first: first + at + from, end: first + at + to, class });
                 });
             }
         })
@@ -339,8 +340,8 @@ fn each_run_of_byte(byte: u8, count: u64, visit: &mut dyn FnMut(bool, u64, u64))
 mod tests {
     use super::*;
 
-    fn run(first: u64, end: u64, class: AllocationClass) -> Use {
-        Use { first, end, class }
+    fn run(first: u64, end: u64, class: AllocationClass) -> ClassRun {
+        ClassRun { first, end, class }
     }
 
     #[test]

@@ -34,7 +34,7 @@ const MAP_PIECE_BYTES: usize = 4096;
 const BLOCKS_MAX: u64 = 1 << 32;
 
 /// Called with each name and its file, until it breaks.
-type VisitName<'v> = dyn FnMut(Reference, FileName<'_>) -> ControlFlow<()> + 'v;
+type NameVisit<'v> = dyn FnMut(Reference, FileName<'_>) -> ControlFlow<()> + 'v;
 
 /// An open directory.
 pub(super) struct Directory<'d> {
@@ -68,12 +68,12 @@ impl<'d> Directory<'d> {
     ///
     /// # Errors
     /// Those of the disk, and when too much is damaged.
-    pub(super) fn each(&self, ntfs: &Ntfs<'_>, visit: &mut VisitName<'_>) -> Result<(), GuestError> {
+    pub(super) fn each(&self, ntfs: &Ntfs<'_>, visit: &mut NameVisit<'_>) -> Result<(), GuestError> {
         self.each_before(BLOCKS_MAX, ntfs, visit)
     }
 
     /// As [`Directory::each`], up to block `end` of the index.
-    fn each_before(&self, end: u64, ntfs: &Ntfs<'_>, visit: &mut VisitName<'_>) -> Result<(), GuestError> {
+    fn each_before(&self, end: u64, ntfs: &Ntfs<'_>, visit: &mut NameVisit<'_>) -> Result<(), GuestError> {
         let mut visitor = Visitor { directory: self, ntfs, visit, visited: 0, damaged: 0 };
         let root = visitor.node(self.root.node, self.mft.place_of(self.number))?;
         if root.is_break() {
@@ -187,7 +187,7 @@ impl<'d> Directory<'d> {
 struct Visitor<'v> {
     directory: &'v Directory<'v>,
     ntfs: &'v Ntfs<'v>,
-    visit: &'v mut VisitName<'v>,
+    visit: &'v mut NameVisit<'v>,
     /// Blocks that were read.
     visited: u64,
     damaged: u32,

@@ -56,7 +56,7 @@ impl RestartPage {
 }
 
 /// Content of the place of a restart page.
-enum Place {
+enum RestartContent {
     Page(RestartPage),
     Empty,
     Damaged,
@@ -74,14 +74,14 @@ pub(super) fn doubt(log: &Stream, clusters: Clusters<'_>) -> Result<Option<Doubt
 
 /// Combines the content of both places. Pages are written alternately, so an unreadable one may be the newer one: a
 /// loss of power while Windows begins to use the log leaves it torn, next to the older page, which is clean.
-fn doubt_of(first: &Place, second: &Place) -> Option<Doubt> {
+fn doubt_of(first: &RestartContent, second: &RestartContent) -> Option<Doubt> {
     match (first, second) {
-        (Place::Page(one), Place::Page(other)) => match one.sequence.cmp(&other.sequence) {
+        (RestartContent::Page(one), RestartContent::Page(other)) => match one.sequence.cmp(&other.sequence) {
             Ordering::Less => other.doubt(),
             Ordering::Equal => one.doubt().or(other.doubt()),
             Ordering::Greater => one.doubt(),
         },
-        (Place::Empty, Place::Empty) => None,
+        (RestartContent::Empty, RestartContent::Empty) => None,
         _ => Some(Doubt::JournalDamaged),
     }
 }
@@ -96,15 +96,15 @@ fn is_empty(page: &[u8]) -> bool {
     page.iter().all(|byte| *byte == 0xff)
 }
 
-fn decode(mut page: Vec<u8>) -> Place {
+fn decode(mut page: Vec<u8>) -> RestartContent {
     if is_empty(&page) {
-        return Place::Empty;
+        return RestartContent::Empty;
     }
     let is_page = page.first_chunk().is_some_and(|signature| SIGNATURES.contains(signature));
     if !is_page || fixups::undo(&mut page).is_err() {
-        return Place::Damaged;
+        return RestartContent::Damaged;
     }
-    decode_page(Bytes(&page)).map_or(Place::Damaged, Place::Page)
+    decode_page(Bytes(&page)).map_or(RestartContent::Damaged, RestartContent::Page)
 }
 
 fn decode_page(page: Bytes<'_>) -> Option<RestartPage> {

@@ -143,10 +143,10 @@ pub fn stream_number(file: FileNumber) -> (u64, u16) {
 }
 
 /// Called with each record.
-type VisitRecord<'v> = dyn FnMut(Record) -> Result<ControlFlow<()>, GuestError> + 'v;
+type RecordVisit<'v> = dyn FnMut(Record) -> Result<ControlFlow<()>, GuestError> + 'v;
 
 /// A file, or an alternate stream of a file.
-struct Opened {
+struct OpenStream {
     file: MftFile,
     /// The name of the stream in UTF-16; empty for the file itself.
     stream: Vec<u8>,
@@ -173,7 +173,7 @@ impl Ntfs<'_> {
         }
     }
 
-    fn open_number(&self, number: FileNumber) -> Result<Opened, GuestError> {
+    fn open_number(&self, number: FileNumber) -> Result<OpenStream, GuestError> {
         let (record, stream) = stream_number(number);
         let file = self.open_file(record)?;
         let stream = match stream.checked_sub(1) {
@@ -182,7 +182,7 @@ impl Ntfs<'_> {
                 file.stream_names().into_iter().nth(usize::from(index)).ok_or(GuestError::NotFound)?.to_vec()
             }
         };
-        Ok(Opened { file, stream })
+        Ok(OpenStream { file, stream })
     }
 
     /// Returns the main stream of an internal file of the file system.
@@ -228,7 +228,7 @@ impl Ntfs<'_> {
 
     /// Calls `visit` with each record in use in the order of the MFT, until it breaks or fails. Damaged ones are
     /// recorded and skipped.
-    fn each_record(&self, visit: &mut VisitRecord<'_>) -> Result<(), GuestError> {
+    fn each_record(&self, visit: &mut RecordVisit<'_>) -> Result<(), GuestError> {
         let length = self.geometry.record_length();
         let (mut first, count) = (0, self.mft.record_count());
         while first < count {

@@ -11,7 +11,7 @@
 
 /// Consecutive clusters of a stream. Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct ClusterRun {
     /// The first one in the stream.
     pub(super) first: u64,
     /// Their number.
@@ -20,7 +20,7 @@ pub(super) struct Run {
     pub(super) cluster: Option<u64>,
 }
 
-impl Run {
+impl ClusterRun {
     /// Returns the cluster of the stream after the last one.
     pub(super) fn end(&self) -> u64 {
         self.first + self.count
@@ -54,7 +54,12 @@ fn signed(bytes: &[u8]) -> Option<i64> {
 
 /// Adds the runs of a list of mapping pairs to `runs`. The first one begins at cluster `first` of the stream, and all
 /// must be within the first `clusters` of the volume. Fails with the reason; the runs before the error have been added.
-pub(super) fn decode(mut pairs: &[u8], first: u64, clusters: u64, runs: &mut Vec<Run>) -> Result<(), &'static str> {
+pub(super) fn decode(
+    mut pairs: &[u8],
+    first: u64,
+    clusters: u64,
+    runs: &mut Vec<ClusterRun>,
+) -> Result<(), &'static str> {
     let (mut first, mut last_cluster) = (first, 0_i64);
     while let Some((count, distance)) = next_pair(&mut pairs)? {
         let cluster = match distance {
@@ -69,7 +74,7 @@ pub(super) fn decode(mut pairs: &[u8], first: u64, clusters: u64, runs: &mut Vec
             }
         };
         let end = first.checked_add(count).ok_or("the runs are too long")?;
-        runs.push(Run { first, count, cluster });
+        runs.push(ClusterRun { first, count, cluster });
         first = end;
     }
     Ok(())
@@ -79,7 +84,7 @@ pub(super) fn decode(mut pairs: &[u8], first: u64, clusters: u64, runs: &mut Vec
 mod tests {
     use super::*;
 
-    fn decoded(pairs: &[u8]) -> Result<Vec<Run>, &'static str> {
+    fn decoded(pairs: &[u8]) -> Result<Vec<ClusterRun>, &'static str> {
         let mut runs = Vec::new();
         decode(pairs, 10, 1000, &mut runs).map(|()| runs)
     }
@@ -87,7 +92,7 @@ mod tests {
     #[test]
     fn distances_go_both_ways_and_holes_have_none() {
         let pairs = [0x21, 3, 0x64, 0, 0x01, 5, 0x11, 2, 0xf6, 0x22, 0, 1, 0x64, 0, 0, 99];
-        let run = |first, count, cluster| Run { first, count, cluster };
+        let run = |first, count, cluster| ClusterRun { first, count, cluster };
         let expected = [run(10, 3, Some(100)), run(13, 5, None), run(18, 2, Some(90)), run(20, 256, Some(190))];
         assert_eq!(decoded(&pairs).unwrap(), expected);
         assert_eq!(decoded(&[]).unwrap(), []);

@@ -2,7 +2,7 @@
 
 use super::boot::Geometry;
 use super::record::{Attribute, AttributeBody, Coding, MappedPart, Record};
-use super::runs::{self, Run};
+use super::runs::{self, ClusterRun};
 use crate::error::{Damage, GuestError};
 use crate::volume::VolumeReader;
 
@@ -47,7 +47,7 @@ pub(super) enum StreamBody {
 /// The runs of a stream, in its order and without gaps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Map {
-    runs: Vec<Run>,
+    runs: Vec<ClusterRun>,
     /// Number of the volume's clusters in all runs.
     stored: u64,
 }
@@ -123,7 +123,7 @@ impl Stream {
     }
 
     /// Returns its runs; none if it is resident.
-    pub(super) fn runs(&self) -> &[Run] {
+    pub(super) fn runs(&self) -> &[ClusterRun] {
         match &self.body {
             StreamBody::Resident { .. } => &[],
             StreamBody::Mapped(map) => &map.runs,
@@ -137,7 +137,7 @@ impl Stream {
             StreamBody::Resident { value, .. } => value.len() as u64,
             StreamBody::Mapped(map) => {
                 let solid = map.runs.iter().take_while(|run| run.cluster.is_some()).last();
-                solid.map_or(0, Run::end).saturating_mul(clusters.bytes)
+                solid.map_or(0, ClusterRun::end).saturating_mul(clusters.bytes)
             }
         };
         stored.min(self.initialized_bytes).min(clusters.volume.size_bytes())
@@ -159,7 +159,13 @@ impl Stream {
         Ok(length)
     }
 
-    fn read_runs(&self, runs: &[Run], clusters: Clusters<'_>, offset: u64, into: &mut [u8]) -> Result<(), GuestError> {
+    fn read_runs(
+        &self,
+        runs: &[ClusterRun],
+        clusters: Clusters<'_>,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), GuestError> {
         let written = usize::try_from(self.initialized_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
         let (mut rest, zeros) = into.split_at_mut(written.min(into.len()));
         zeros.fill(0);
@@ -213,7 +219,7 @@ impl Stream {
 impl Map {
     /// Returns the cluster of the stream after its last run. Its first byte is a number of 63 bits.
     fn end(&self) -> u64 {
-        self.runs.last().map_or(0, Run::end)
+        self.runs.last().map_or(0, ClusterRun::end)
     }
 
     /// Adds the runs of the next part: all or none. Fails with the reason.
@@ -238,7 +244,7 @@ impl Map {
 
 /// Returns the place of a byte of mapped clusters in the volume (`None` in a hole), and the number of bytes that follow
 /// in its run; `None` past the last run.
-pub(super) fn locate(runs: &[Run], cluster_bytes: u64, offset: u64) -> Option<(Option<u64>, u64)> {
+pub(super) fn locate(runs: &[ClusterRun], cluster_bytes: u64, offset: u64) -> Option<(Option<u64>, u64)> {
     let (cluster, within) = (offset / cluster_bytes, offset % cluster_bytes);
     let run = runs.get(runs.partition_point(|run| run.end() <= cluster))?;
     let ahead = cluster.checked_sub(run.first)?;

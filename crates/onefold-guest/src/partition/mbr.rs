@@ -26,16 +26,16 @@ const LOGICAL_FIRST: u32 = 5;
 
 /// One entry of an MBR.
 #[derive(Clone, Copy)]
-struct Entry {
+struct MbrEntry {
     kind: u8,
     first: u64,
     count: u64,
 }
 
-impl Entry {
-    fn decode(bytes: Bytes<'_>) -> Option<Entry> {
+impl MbrEntry {
+    fn decode(bytes: Bytes<'_>) -> Option<MbrEntry> {
         // A boot sector of a file system has the same signature, but is unlikely to have four valid boot flags.
-        (bytes.u8(0)? & 0x7f == 0).then_some(Entry {
+        (bytes.u8(0)? & 0x7f == 0).then_some(MbrEntry {
             kind: bytes.u8(4)?,
             first: bytes.le32(8)?.into(),
             count: bytes.le32(12)?.into(),
@@ -58,7 +58,7 @@ impl Entry {
 /// A sector that is an MBR or EBR.
 pub(super) struct BootSector {
     bytes: [u8; SECTOR_LENGTH],
-    entries: [Entry; 4],
+    entries: [MbrEntry; 4],
 }
 
 impl BootSector {
@@ -79,7 +79,7 @@ impl BootSector {
         if view.array(510)? != SIGNATURE {
             return None;
         }
-        let entry = |slot: usize| Entry::decode(view.part(ENTRIES + slot * ENTRY_BYTES, ENTRY_BYTES)?);
+        let entry = |slot: usize| MbrEntry::decode(view.part(ENTRIES + slot * ENTRY_BYTES, ENTRY_BYTES)?);
         let entries = [entry(0)?, entry(1)?, entry(2)?, entry(3)?];
         Some(BootSector { bytes, entries })
     }
@@ -108,7 +108,7 @@ impl BootSector {
         Bytes(&self.bytes).le32(DISK_NUMBER).filter(|number| *number != 0)
     }
 
-    fn used(&self) -> impl Iterator<Item = (u32, Entry)> {
+    fn used(&self) -> impl Iterator<Item = (u32, MbrEntry)> {
         (1..).zip(self.entries).filter(|(_, entry)| entry.kind != 0)
     }
 }
@@ -140,7 +140,12 @@ pub(super) fn read(sector: &BootSector, disk: &dyn Disk) -> Result<Option<Partit
 ///
 /// Like Linux, it accepts partitions and the link from any of the four entries that is not empty. The last two may be
 /// garbage, and count only if they lie within their part of the chain.
-fn add_logical(table: &mut PartitionTable, extended: Entry, mut next: u32, disk: &dyn Disk) -> Result<u32, DiskError> {
+fn add_logical(
+    table: &mut PartitionTable,
+    extended: MbrEntry,
+    mut next: u32,
+    disk: &dyn Disk,
+) -> Result<u32, DiskError> {
     let (mut at, mut count) = (extended.first, extended.count);
     for _ in 0..LOGICAL_MAX {
         // The sum of two 32-bit numbers, times 4096, fits into 64 bits.

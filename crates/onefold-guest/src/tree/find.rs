@@ -34,7 +34,7 @@ pub enum Links {
 
 /// The file at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ResolvedFile {
     /// The file.
     pub file: GuestFile,
     /// Its metadata.
@@ -62,7 +62,7 @@ impl Tree<'_> {
     /// [`GuestError::NotFound`], [`GuestError::NotADirectory`], [`GuestError::TooManyLinks`],
     /// [`GuestError::Unsupported`] for a path of more than 4096 bytes or one that repeatedly leads through giant
     /// directories, and those of the readers.
-    pub fn find(&self, path: &[u8], links: Links) -> Result<Found, GuestError> {
+    pub fn find(&self, path: &[u8], links: Links) -> Result<ResolvedFile, GuestError> {
         let mut steps_left = STEPS_MAX;
         self.find_within(path, links, &mut steps_left)
     }
@@ -72,12 +72,17 @@ impl Tree<'_> {
     ///
     /// # Errors
     /// Those of [`Tree::find`], and [`GuestError::Unsupported`] if no step is left.
-    pub(crate) fn find_within(&self, path: &[u8], links: Links, steps_left: &mut u64) -> Result<Found, GuestError> {
+    pub(crate) fn find_within(
+        &self,
+        path: &[u8],
+        links: Links,
+        steps_left: &mut u64,
+    ) -> Result<ResolvedFile, GuestError> {
         if path.len() > PATH_BYTES_MAX {
             return Err(GuestError::Unsupported("a path of more than 4096 bytes"));
         }
-        let mut way = Way::new(self)?;
-        let mut ahead = Ahead::new(path);
+        let mut way = PathTrail::new(self)?;
+        let mut ahead = PendingNames::new(path);
         while let Some(name) = ahead.next() {
             let steps = match name.as_slice() {
                 b"." | b".." => 1,
@@ -106,7 +111,7 @@ impl Tree<'_> {
 }
 
 /// The names that remain to be followed: first those of links on the way, then those of the path.
-struct Ahead {
+struct PendingNames {
     /// Texts and the next byte of each. The last text comes first.
     texts: Vec<(Vec<u8>, usize)>,
     links: u32,
@@ -114,9 +119,9 @@ struct Ahead {
     ended_in_slash: bool,
 }
 
-impl Ahead {
-    fn new(path: &[u8]) -> Ahead {
-        Ahead { texts: vec![(path.to_vec(), 0)], links: 0, ended_in_slash: false }
+impl PendingNames {
+    fn new(path: &[u8]) -> PendingNames {
+        PendingNames { texts: vec![(path.to_vec(), 0)], links: 0, ended_in_slash: false }
     }
 
     /// Takes the next name.
@@ -157,7 +162,7 @@ impl Ahead {
 }
 
 /// The directories from the root to the current place of a path, which may finally be a file.
-struct Way<'t, 'a> {
+struct PathTrail<'t, 'a> {
     tree: &'t Tree<'a>,
     root: Step,
     steps: Vec<Step>,
@@ -171,10 +176,10 @@ struct Step {
     path_before: usize,
 }
 
-impl<'t, 'a> Way<'t, 'a> {
-    fn new(tree: &'t Tree<'a>) -> Result<Way<'t, 'a>, GuestError> {
+impl<'t, 'a> PathTrail<'t, 'a> {
+    fn new(tree: &'t Tree<'a>) -> Result<PathTrail<'t, 'a>, GuestError> {
         let root = Step { file: tree.root(), stat: tree.stat(tree.root())?, path_before: 0 };
-        Ok(Way { tree, root, steps: Vec::new(), path: Vec::new() })
+        Ok(PathTrail { tree, root, steps: Vec::new(), path: Vec::new() })
     }
 
     fn here(&self) -> &Step {
@@ -188,7 +193,7 @@ impl<'t, 'a> Way<'t, 'a> {
     }
 
     /// Enters a name in the directory, or puts the target of the link there before the other names.
-    fn enter(&mut self, name: &[u8], ahead: &mut Ahead, links: Links) -> Result<(), GuestError> {
+    fn enter(&mut self, name: &[u8], ahead: &mut PendingNames, links: Links) -> Result<(), GuestError> {
         let system = self.here().file.system;
         let reader = self.tree.system(system);
         let found = reader.look_up(self.here().file.file, name)?.ok_or(GuestError::NotFound)?;
@@ -209,10 +214,10 @@ impl<'t, 'a> Way<'t, 'a> {
         Ok(())
     }
 
-    fn into_found(self) -> Found {
+    fn into_found(self) -> ResolvedFile {
         let step = self.steps.into_iter().next_back().unwrap_or(self.root);
         let path = if self.path.is_empty() { b"/".to_vec() } else { self.path };
-        Found { file: step.file, stat: step.stat, path }
+        ResolvedFile { file: step.file, stat: step.stat, path }
     }
 }
 

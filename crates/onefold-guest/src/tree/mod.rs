@@ -25,7 +25,7 @@ use std::collections::HashMap;
 pub use content::ContentReader;
 pub use file_set::{FileSet, Insertion};
 pub(crate) use find::PATH_BYTES_MAX;
-pub use find::{Found, Links};
+pub use find::{Links, ResolvedFile};
 pub use paths::{PathId, PathSet};
 pub use problem::{Problem, ProblemLog};
 pub use walk::{Crossing, Visitor, WalkEntry, WalkError, WalkStep};

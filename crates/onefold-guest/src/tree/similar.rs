@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use super::find::STEPS_MAX;
-use super::{Found, Links, Tree};
+use super::{Links, ResolvedFile, Tree};
 use crate::error::GuestError;
 use crate::filesystem::{FileKind, SEARCHED_BYTES_MAX};
 
@@ -57,7 +57,7 @@ impl Tree<'_> {
     }
 
     /// Returns the last existing directory of a path, and the name that is missing in it.
-    fn first_missing(&self, path: &[u8]) -> Option<(Found, Vec<u8>)> {
+    fn first_missing(&self, path: &[u8]) -> Option<(ResolvedFile, Vec<u8>)> {
         let mut steps_left = STEPS_MAX;
         let mut found = self.find_within(b"/", Links::Follow, &mut steps_left).ok()?;
         let mut reached = Vec::new();

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{FileSet, Found, GuestFile, Insertion, Tree};
+use super::{FileSet, GuestFile, Insertion, ResolvedFile, Tree};
 use crate::error::GuestError;
 use crate::filesystem::{DirectoryEntry, FileKind};
 
@@ -87,7 +87,7 @@ impl Tree<'_> {
     ///
     /// # Errors
     /// When `from` is not a directory.
-    pub fn walk(&self, from: &Found, crossing: Crossing, visitor: &mut dyn Visitor) -> Result<(), GuestError> {
+    pub fn walk(&self, from: &ResolvedFile, crossing: Crossing, visitor: &mut dyn Visitor) -> Result<(), GuestError> {
         if from.stat.kind != FileKind::Directory {
             return Err(GuestError::NotADirectory);
         }
@@ -119,24 +119,24 @@ struct Level {
     path_bytes: usize,
     names: Vec<u8>,
     /// Sorted by name in reverse order.
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingDirectory>,
     waiting_bytes: usize,
 }
 
-struct Waiting {
+struct PendingDirectory {
     start: usize,
     length: usize,
     directory: GuestFile,
 }
 
-impl Waiting {
+impl PendingDirectory {
     fn name<'n>(&self, names: &'n [u8]) -> &'n [u8] {
         names.get(self.start..self.start + self.length).unwrap_or_default()
     }
 }
 
 impl<'t, 'a> Walk<'t, 'a> {
-    fn new(tree: &'t Tree<'a>, from: &Found, crossing: Crossing) -> Walk<'t, 'a> {
+    fn new(tree: &'t Tree<'a>, from: &ResolvedFile, crossing: Crossing) -> Walk<'t, 'a> {
         let path = if from.path == b"/" { Vec::new() } else { from.path.clone() };
         let entered = FileSet::default();
         Walk { tree, crossing, begun_in: from.file, path, levels: Vec::new(), entered, waiting_bytes: 0 }
@@ -214,14 +214,14 @@ impl<'t, 'a> Walk<'t, 'a> {
         if kind != FileKind::Directory || (self.crossing == Crossing::Stay && file.system != self.begun_in.system) {
             return ControlFlow::Continue(());
         }
-        let bytes = size_of::<Waiting>() + entry.name.len();
+        let bytes = size_of::<PendingDirectory>() + entry.name.len();
         if self.waiting_bytes + bytes > WAITING_BYTES_MAX {
             visitor.failed(&self.path, WalkError::TooMany);
             return ControlFlow::Continue(());
         }
         self.waiting_bytes += bytes;
         level.waiting_bytes += bytes;
-        level.waiting.push(Waiting { start: level.names.len(), length: entry.name.len(), directory: file });
+        level.waiting.push(PendingDirectory { start: level.names.len(), length: entry.name.len(), directory: file });
         level.names.extend_from_slice(&entry.name);
         ControlFlow::Continue(())
     }

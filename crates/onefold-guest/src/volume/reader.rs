@@ -144,9 +144,9 @@ mod tests {
     use crate::volume::VolumeOrigin;
 
     /// A disk whose bytes contain their own offsets.
-    struct Counting;
+    struct OffsetDisk;
 
-    impl Disk for Counting {
+    impl Disk for OffsetDisk {
         fn size_bytes(&self) -> u64 {
             200
         }
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_read_goes_through_all_ranges() {
-        let reader = VolumeReader::new(&Counting, &volume());
+        let reader = VolumeReader::new(&OffsetDisk, &volume());
         assert_eq!(reader.size_bytes(), 65);
         assert_eq!(reader.bytes(8, 9, "test").unwrap(), [108, 109, 20, 21, 22, 23, 24, 150, 151]);
         let mut found = Vec::new();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn holes_of_the_image_are_passed_over() {
-        let reader = VolumeReader::new(&Counting, &volume());
+        let reader = VolumeReader::new(&OffsetDisk, &volume());
         let found = [0, 3, 8, 9, 12, 15, 34, 35, 64, 65].map(|offset| reader.next_data(offset).unwrap());
         let expected = [Some(8), Some(8), Some(8), Some(9), Some(12), Some(15), Some(34), None, None, None];
         assert_eq!(found, expected);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_place_outside_is_damage_of_what_named_it() {
-        let reader = VolumeReader::new(&Counting, &volume());
+        let reader = VolumeReader::new(&OffsetDisk, &volume());
         assert!(reader.bytes(65, 0, "test").unwrap().is_empty());
         for (offset, length) in [(65, 1), (60, 6), (u64::MAX, 2), (0, usize::MAX)] {
             let outcome = reader.bytes(offset, length, "test");

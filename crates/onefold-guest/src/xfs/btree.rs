@@ -27,7 +27,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use super::Xfs;
-use super::seal::{Found, OwnerField, Seal};
+use super::seal::{OwnerField, Seal, StructureBytes};
 use crate::bytes::Bytes;
 use crate::error::{Damage, GuestError};
 
@@ -45,7 +45,7 @@ pub(super) struct TreeForm {
     /// The magic numbers of versions 4 and 5.
     pub(super) magic: [u32; 2],
     /// Whether it belongs to a group or a file.
-    pub(super) links: Links,
+    pub(super) links: LinkWidth,
     /// Bytes of a key in an inner block.
     pub(super) key_bytes: usize,
     /// Bytes of a record.
@@ -60,7 +60,7 @@ pub(super) struct TreeForm {
 
 /// The width of the links between a tree's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Links {
+pub(super) enum LinkWidth {
     /// Four bytes: blocks of one group.
     Group,
     /// Eight bytes: blocks anywhere.
@@ -68,27 +68,27 @@ pub(super) enum Links {
 }
 
 /// The places of the fields in the header of a block, and the header's end.
-impl Links {
+impl LinkWidth {
     fn seal(self) -> Seal {
         match self {
-            Links::Group => Seal { checksum: 52, uuid: 32, place: Some(16), owner: OwnerField::Short(48) },
-            Links::File => Seal { checksum: 64, uuid: 40, place: Some(24), owner: OwnerField::Long(56) },
+            LinkWidth::Group => Seal { checksum: 52, uuid: 32, place: Some(16), owner: OwnerField::Short(48) },
+            LinkWidth::File => Seal { checksum: 64, uuid: 40, place: Some(24), owner: OwnerField::Long(56) },
         }
     }
 
     fn header_bytes(self, is_v5: bool) -> usize {
         match (self, is_v5) {
-            (Links::Group, false) => 16,
-            (Links::Group, true) => 56,
-            (Links::File, false) => 24,
-            (Links::File, true) => 72,
+            (LinkWidth::Group, false) => 16,
+            (LinkWidth::Group, true) => 56,
+            (LinkWidth::File, false) => 24,
+            (LinkWidth::File, true) => 72,
         }
     }
 
     fn pointer_bytes(self) -> usize {
         match self {
-            Links::Group => 4,
-            Links::File => 8,
+            LinkWidth::Group => 4,
+            LinkWidth::File => 8,
         }
     }
 }
@@ -105,7 +105,7 @@ pub(super) enum Step<'b> {
 }
 
 /// Called with each step of a walk, until it breaks.
-pub(super) type Visit<'v> = dyn FnMut(Step<'_>) -> Result<ControlFlow<()>, GuestError> + 'v;
+pub(super) type StepVisit<'v> = dyn FnMut(Step<'_>) -> Result<ControlFlow<()>, GuestError> + 'v;
 
 /// A tree whose root is known.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +122,7 @@ pub(super) struct Tree {
 
 /// The keys and pointers of an inner block, or of a root in an inode.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Inner<'b> {
+pub(super) struct InnerBlock<'b> {
     /// From the first key to the end of the block.
     pub(super) bytes: Bytes<'b>,
     /// The level of its children.
@@ -161,7 +161,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     /// Walks a tree of a group, whose root is a separate block.
-    pub(super) fn run(mut self, root: u32, levels: u32, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+    pub(super) fn run(mut self, root: u32, levels: u32, visit: &mut StepVisit<'_>) -> Result<(), GuestError> {
         if levels == 0 || levels > LEVELS_MAX {
             let place = self.xfs.superblock.group_place(self.tree.group);
             return visit(Step::Damage(self.damage(place, "its number of levels is impossible"))).map(|_| ());
@@ -172,7 +172,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     /// Walks a tree whose root is in an inode.
-    pub(super) fn run_from(mut self, root: Inner<'_>, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+    pub(super) fn run_from(mut self, root: InnerBlock<'_>, visit: &mut StepVisit<'_>) -> Result<(), GuestError> {
         self.each_child(root, Span { low: 0, high: None }, visit).map(|_| ())
     }
 
@@ -186,7 +186,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         pointer: u64,
         level: u32,
         span: Span,
-        visit: &mut Visit<'_>,
+        visit: &mut StepVisit<'_>,
     ) -> Result<ControlFlow<()>, GuestError> {
         let (linear, block) = match self.read(pointer, level) {
             Ok(read) => read,
@@ -203,7 +203,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         if level == 0 {
             self.each_record(bytes, count, place, span, visit)
         } else {
-            self.each_child(Inner { bytes, level: level - 1, count, place }, span, visit)
+            self.each_child(InnerBlock { bytes, level: level - 1, count, place }, span, visit)
         }
     }
 
@@ -211,8 +211,10 @@ impl<'w, 'a> Walk<'w, 'a> {
     fn read(&mut self, pointer: u64, level: u32) -> Result<(u64, Vec<u8>), GuestError> {
         let (superblock, form) = (&self.xfs.superblock, self.tree.form);
         let linear = match form.links {
-            Links::Group => u32::try_from(pointer).ok().and_then(|block| superblock.linear(self.tree.group, block, 1)),
-            Links::File => superblock.linear_run(pointer, 1),
+            LinkWidth::Group => {
+                u32::try_from(pointer).ok().and_then(|block| superblock.linear(self.tree.group, block, 1))
+            }
+            LinkWidth::File => superblock.linear_run(pointer, 1),
         };
         let outside = || self.damage(superblock.group_place(self.tree.group), "it has a block that does not exist");
         let linear = linear.ok_or_else(outside)?;
@@ -221,7 +223,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             Some(left) => left,
             None => return Err(self.damage(place, "it has more blocks than there can be").into()),
         };
-        if form.links == Links::Group && !self.met.insert(pointer) {
+        if form.links == LinkWidth::Group && !self.met.insert(pointer) {
             return Err(self.damage(place, "it has a block twice").into());
         }
         let block = self.xfs.reader.bytes(place, superblock.block_bytes, form.name)?;
@@ -230,7 +232,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         if Bytes(&block).be32(0) != Some(magic) {
             return Err(self.damage(place, "its block is something else").into());
         }
-        let found = Found { bytes: Bytes(&block), place, structure: form.name };
+        let found = StructureBytes { bytes: Bytes(&block), place, structure: form.name };
         self.xfs.check_seal(found, &form.links.seal(), self.tree.owner)?;
         if Bytes(&block).be16(4).map(u32::from) != Some(level) {
             return Err(self.damage(place, "its block has another level").into());
@@ -247,7 +249,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         count: usize,
         place: u64,
         span: Span,
-        visit: &mut Visit<'_>,
+        visit: &mut StepVisit<'_>,
     ) -> Result<ControlFlow<()>, GuestError> {
         let form = self.tree.form;
         let mut before = None;
@@ -269,9 +271,9 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     fn each_child(
         &mut self,
-        inner: Inner<'_>,
+        inner: InnerBlock<'_>,
         span: Span,
-        visit: &mut Visit<'_>,
+        visit: &mut StepVisit<'_>,
     ) -> Result<ControlFlow<()>, GuestError> {
         let pointer_bytes = self.tree.form.links.pointer_bytes();
         let count_max = inner.bytes.len() / (self.tree.form.key_bytes + pointer_bytes);
@@ -301,13 +303,13 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     /// Returns a child's key and pointer.
-    fn child(&self, inner: Inner<'_>, count_max: usize, index: usize) -> Option<(u64, u64)> {
+    fn child(&self, inner: InnerBlock<'_>, count_max: usize, index: usize) -> Option<(u64, u64)> {
         let form = self.tree.form;
         let key = inner.bytes.part(index * form.key_bytes, form.key_bytes)?;
         let at = count_max * form.key_bytes + index * form.links.pointer_bytes();
         let pointer = match form.links {
-            Links::Group => u64::from(inner.bytes.be32(at)?),
-            Links::File => inner.bytes.be64(at)?,
+            LinkWidth::Group => u64::from(inner.bytes.be32(at)?),
+            LinkWidth::File => inner.bytes.be64(at)?,
         };
         Some(((form.key_order)(key)?, pointer))
     }

@@ -22,8 +22,8 @@
 //! | 328..336         | root block and levels of the tree of free inodes   |
 
 use super::Xfs;
-use super::btree::{Links, Step, Tree, TreeForm, Visit, Walk};
-use super::seal::{Found, OwnerField, Seal};
+use super::btree::{LinkWidth, Step, StepVisit, Tree, TreeForm, Walk};
+use super::seal::{OwnerField, Seal, StructureBytes};
 use crate::bytes::Bytes;
 use crate::error::{Damage, GuestError};
 
@@ -92,7 +92,7 @@ fn length_then_place(bytes: Bytes<'_>) -> Option<u64> {
 pub(super) const FREE_BY_PLACE: TreeForm = TreeForm {
     name: "tree of free space by place",
     magic: [0x4142_5442, 0x4142_3342],
-    links: Links::Group,
+    links: LinkWidth::Group,
     key_bytes: 8,
     record_bytes: 8,
     key_order: first_word,
@@ -159,7 +159,7 @@ impl Xfs<'_> {
         if bytes.be32(0) != Some(magic) {
             return Err(damage("it is something else").into());
         }
-        self.check_seal(Found { bytes, place, structure }, seal, 0)?;
+        self.check_seal(StructureBytes { bytes, place, structure }, seal, 0)?;
         // The reserve of blocks has its number at a different place, and no length.
         if magic != RESERVE_MAGIC
             && (bytes.be32(4), bytes.be32(8), bytes.be32(12))
@@ -228,7 +228,7 @@ impl Xfs<'_> {
         group: u32,
         root: Root,
         from: u64,
-        visit: &mut Visit<'_>,
+        visit: &mut StepVisit<'_>,
     ) -> Result<(), GuestError> {
         let blocks_max = u64::from(self.superblock.blocks_of(group));
         let tree = Tree { form, group, owner: u64::from(group), blocks_max };

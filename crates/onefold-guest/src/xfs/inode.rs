@@ -21,7 +21,7 @@
 //! | 100..176 | version 3: checksum, flags, time of creation (144), own number (152), UUID (160) |         |
 
 use super::Xfs;
-use super::seal::{Found, OwnerField, Seal};
+use super::seal::{OwnerField, Seal, StructureBytes};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::filesystem::{FileKind, FileNumber, FileStat, Timestamp};
@@ -103,7 +103,7 @@ impl Xfs<'_> {
     /// [`GuestError::NotFound`] if it is not in use, [`GuestError::Damaged`] if it contradicts itself.
     pub(super) fn inode<'b>(&self, number: FileNumber, record: &'b [u8]) -> Result<Inode<'b>, GuestError> {
         let place = self.superblock.inode_place(number).ok_or(GuestError::NotFound)?;
-        let found = Found { bytes: Bytes(record), place, structure: STRUCTURE };
+        let found = StructureBytes { bytes: Bytes(record), place, structure: STRUCTURE };
         let damage = |problem| GuestError::from(self.damage_of(found, problem));
         if found.bytes.be16(0) != Some(MAGIC) {
             return Err(damage("it is something else"));

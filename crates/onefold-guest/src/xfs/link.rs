@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 
 use super::Xfs;
 use super::inode::{ForkForm, Inode};
-use super::seal::{Found, OwnerField, Seal};
+use super::seal::{OwnerField, Seal, StructureBytes};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::filesystem::FileKind;
@@ -62,7 +62,7 @@ impl Xfs<'_> {
             blocks_left -= count;
             let place = superblock.place_of_run(mapping.block, mapping.count).unwrap_or(u64::MAX);
             let run = self.reader.bytes(place, count * superblock.block_bytes, STRUCTURE)?;
-            let found = Found { bytes: Bytes(&run), place, structure: STRUCTURE };
+            let found = StructureBytes { bytes: Bytes(&run), place, structure: STRUCTURE };
             target.extend_from_slice(self.part_of_target(found, inode.number.0, target.len(), rest)?);
             Ok(ControlFlow::Continue(()))
         })?;
@@ -70,7 +70,13 @@ impl Xfs<'_> {
     }
 
     /// Returns the part of a target in a run of blocks, from byte `at` of the target; `rest` bytes are missing.
-    fn part_of_target<'b>(&self, found: Found<'b>, owner: u64, at: usize, rest: usize) -> Result<&'b [u8], GuestError> {
+    fn part_of_target<'b>(
+        &self,
+        found: StructureBytes<'b>,
+        owner: u64,
+        at: usize,
+        rest: usize,
+    ) -> Result<&'b [u8], GuestError> {
         let damage = |problem| GuestError::from(self.damage_of(found, problem));
         if !self.superblock.features.is_v5() {
             return Ok(found.bytes.0.get(..rest).unwrap_or(found.bytes.0));

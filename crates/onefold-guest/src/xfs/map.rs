@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use super::Xfs;
-use super::btree::{Inner, LEVELS_MAX, Links, Step, Tree, TreeForm, Walk};
+use super::btree::{InnerBlock, LEVELS_MAX, LinkWidth, Step, Tree, TreeForm, Walk};
 use super::inode::{Fork, ForkForm};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
@@ -21,7 +21,7 @@ const STRUCTURE: &str = "map of a file";
 static FILE_MAP: TreeForm = TreeForm {
     name: STRUCTURE,
     magic: [0x424d_4150, 0x424d_4133],
-    links: Links::File,
+    links: LinkWidth::File,
     key_bytes: 8,
     record_bytes: EXTENT_BYTES,
     key_order: |key| key.be64(0),
@@ -144,7 +144,8 @@ impl Xfs<'_> {
         let (Some(bytes), 1..=LEVELS_MAX) = (fork.bytes.part(ROOT_HEADER_BYTES, room), u32::from(level)) else {
             return Err(damage("its number of levels is impossible"));
         };
-        let root = Inner { bytes, level: u32::from(level) - 1, count: usize::from(count), place: fork.inode_place };
+        let root =
+            InnerBlock { bytes, level: u32::from(level) - 1, count: usize::from(count), place: fork.inode_place };
         let tree = Tree { form: &FILE_MAP, group: 0, owner: fork.owner, blocks_max: self.superblock.blocks };
         let mut end = 0;
         Walk::new(self, tree, from).run_from(root, &mut |step| match step {

@@ -31,7 +31,7 @@ pub(super) enum OwnerField {
 
 /// A structure that was read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found<'b> {
+pub(super) struct StructureBytes<'b> {
     /// Its bytes: all that the checksum covers.
     pub(super) bytes: Bytes<'b>,
     /// Its first byte in the volume.
@@ -51,7 +51,7 @@ pub(super) fn has_right_checksum(bytes: Bytes<'_>, at: usize) -> bool {
 
 impl Xfs<'_> {
     /// Returns the damage of a structure.
-    pub(super) fn damage_of(&self, found: Found<'_>, problem: &'static str) -> Damage {
+    pub(super) fn damage_of(&self, found: StructureBytes<'_>, problem: &'static str) -> Damage {
         self.reader.damage(found.place, found.structure, problem)
     }
 
@@ -59,7 +59,7 @@ impl Xfs<'_> {
     ///
     /// # Errors
     /// [`GuestError::Damaged`] if a field does not match.
-    pub(super) fn check_seal(&self, found: Found<'_>, seal: &Seal, owner: u64) -> Result<(), GuestError> {
+    pub(super) fn check_seal(&self, found: StructureBytes<'_>, seal: &Seal, owner: u64) -> Result<(), GuestError> {
         if !self.superblock.features.is_v5() {
             return Ok(());
         }

@@ -16,12 +16,12 @@ const BAD_BYTES: u64 = 4096;
 const TRIED: usize = 40;
 
 /// A disk with one bad place.
-struct Faulty<'d> {
+struct FaultyDisk<'d> {
     disk: &'d dyn Disk,
     bad: Range<u64>,
 }
 
-impl Disk for Faulty<'_> {
+impl Disk for FaultyDisk<'_> {
     fn size_bytes(&self) -> u64 {
         self.disk.size_bytes()
     }
@@ -41,21 +41,21 @@ impl Disk for Faulty<'_> {
 
 /// What can be read of a disk with one file system.
 #[derive(Debug)]
-struct Readable {
+struct ReadableParts {
     names: BTreeSet<Vec<u8>>,
     /// Places of the disk that are free.
     free: Vec<Range<u64>>,
 }
 
-impl Readable {
+impl ReadableParts {
     /// Returns what is readable; `None` if the file system cannot be opened.
-    fn of(disk: &dyn Disk) -> Option<Readable> {
+    fn of(disk: &dyn Disk) -> Option<ReadableParts> {
         let disk = CachedDisk::new(disk, 16 << 20);
         let guest = Guest::open(&disk).ok()?;
         let free = guest.disk_map().unwrap().into_iter().filter(|run| run.use_.is_free());
         let free = free.map(|run| run.range.start_bytes..run.range.end_bytes()).collect();
         let system = guest.volumes().first()?.file_system()?;
-        Some(Readable { names: names(system), free })
+        Some(ReadableParts { names: names(system), free })
     }
 
     fn is_free(&self, range: &Range<u64>) -> bool {
@@ -108,7 +108,7 @@ fn a_bad_sector_costs_what_lies_there_and_frees_nothing() {
 /// Asserts that nine of ten bad places cost little, and that no place costs more than it should.
 fn must_be_read_around_each_place(path: &Path, make: &str) {
     let disk = FileDisk::new(File::open(path).unwrap(), path).unwrap();
-    let sound = Readable::of(&disk).unwrap();
+    let sound = ReadableParts::of(&disk).unwrap();
     assert!(sound.names.len() > 440 && !sound.free.is_empty(), "{make}");
     let (mut places, mut at) = (Vec::new(), BAD_BYTES);
     while let Some(data) = disk.next_data(at).unwrap() {
@@ -121,7 +121,7 @@ fn must_be_read_around_each_place(path: &Path, make: &str) {
     for start in first.iter().chain(spread).copied() {
         tried += 1;
         let bad = start..(start + BAD_BYTES).min(disk.size_bytes());
-        let Some(found) = Readable::of(&Faulty { disk: &disk, bad }) else { continue };
+        let Some(found) = ReadableParts::of(&FaultyDisk { disk: &disk, bad }) else { continue };
         assert!(found.names.is_subset(&sound.names), "{make}: {start}");
         assert!(found.free.iter().all(|free| sound.is_free(free)), "{make}: {start}");
         nearly_all += usize::from(found.names.len() * 10 >= sound.names.len() * 9);

@@ -51,21 +51,21 @@ trap 'losetup -d "$pv"' EXIT
 pvck --config "devices { use_devicesfile=0 filter=[\"a|^$pv\$|\", \"r|.*|\"] }" "$pv" >checked 2>&1 || { cat checked >&2; exit 1; }
 "#;
 
-struct Made {
+struct TestImages {
     images: Images,
     /// Where the logical volume begins, its length, and the free bytes of its group.
     numbers: Vec<u64>,
 }
 
-impl Made {
-    fn new() -> Option<Made> {
+impl TestImages {
+    fn new() -> Option<TestImages> {
         let images = Images::new()?;
         if !has("pvcreate") || !has("sfdisk") || !has("mke2fs") {
             return None;
         }
         let printed = images.script(DISK, [""; 0]);
         let numbers = printed.split_whitespace().map(|number| number.parse().unwrap()).collect();
-        Some(Made { images, numbers })
+        Some(TestImages { images, numbers })
     }
 
     fn disk(&self) -> FileDisk {
@@ -110,7 +110,7 @@ fn poison(path: &Path, guest: &Guest<'_>) {
 
 #[test]
 fn free_bytes_of_a_whole_disk_are_those_of_its_tools_and_nobody_misses_them() {
-    let Some(made) = Made::new() else { return };
+    let Some(made) = TestImages::new() else { return };
     let free = made.checked();
     let disk = made.disk();
     let guest = Guest::open(&disk).unwrap();
@@ -139,7 +139,7 @@ fn free_bytes_of_a_whole_disk_are_those_of_its_tools_and_nobody_misses_them() {
 
 #[test]
 fn files_in_the_order_of_the_disk_are_the_bytes_that_lie_there() {
-    let Some(made) = Made::new() else { return };
+    let Some(made) = TestImages::new() else { return };
     let disk = made.disk();
     let cached = CachedDisk::new(&disk, 8 << 20);
     let guest = Guest::open(&cached).unwrap();
@@ -173,12 +173,12 @@ fn files_in_the_order_of_the_disk_are_the_bytes_that_lie_there() {
 }
 
 /// A disk with some bytes changed, of which no read may be long.
-struct Patched<'d> {
+struct PatchedDisk<'d> {
     disk: &'d FileDisk,
     bytes: BTreeMap<u64, u8>,
 }
 
-impl Disk for Patched<'_> {
+impl Disk for PatchedDisk<'_> {
     fn size_bytes(&self) -> u64 {
         self.disk.size_bytes()
     }
@@ -209,7 +209,7 @@ fn metadata(guest: &Guest<'_>) -> Vec<Range<u64>> {
 /// can still be reached is called free.
 #[test]
 fn no_damage_makes_a_byte_free_that_a_file_reaches() {
-    let Some(made) = Made::new() else { return };
+    let Some(made) = TestImages::new() else { return };
     let disk = made.disk();
     let metadata = metadata(&Guest::open(&disk).unwrap());
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn no_damage_makes_a_byte_free_that_a_file_reaches() {
             let at = range.start + random((range.end - range.start).min(20_000));
             bytes.insert(at, u8::try_from(random(256)).unwrap());
         }
-        let patched = Patched { disk: &disk, bytes };
+        let patched = PatchedDisk { disk: &disk, bytes };
         let cached = CachedDisk::new(&patched, 16 << 20);
         let Ok(guest) = Guest::open(&cached) else { continue };
         let map = guest.disk_map().unwrap();

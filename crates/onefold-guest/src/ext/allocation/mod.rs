@@ -15,7 +15,7 @@ use reach::{NODES_MAX, Reach};
 use records::{RECORDS_MAX, Record, Records};
 
 use super::inode::Inode;
-use super::map::Piece;
+use super::map::MapPiece;
 use super::superblock::features;
 use super::tables::Tables;
 use crate::budget::Budget;
@@ -32,7 +32,7 @@ const NODE_BYTES: usize = 27;
 const MEMORY_BYTES_MAX: usize = PARTS * NODES_MAX * NODE_BYTES;
 
 /// The runs of the map so far, in blocks.
-struct Runs<'m> {
+struct AllocationBuilder<'m> {
     runs: Vec<Allocation>,
     block_bytes: u64,
     volume_bytes: u64,
@@ -53,7 +53,7 @@ const CLAIM_RECORDS_MAX: usize = 1 << 12;
 ///
 /// # Errors
 /// Those of the disk.
-pub(super) fn each_claim(tables: &Tables<'_>, visit: &mut dyn FnMut(&Inode, &Piece)) -> Result<bool, GuestError> {
+pub(super) fn each_claim(tables: &Tables<'_>, visit: &mut dyn FnMut(&Inode, &MapPiece)) -> Result<bool, GuestError> {
     let mut records = Records::new(tables.superblock.blocks_per_group, CLAIM_RECORDS_MAX);
     let mut bitmaps = Bitmaps::new(tables);
     let mut reach = Reach::new(tables, &mut bitmaps, &mut records, CLAIM_NODES_MAX);
@@ -94,7 +94,7 @@ impl Tables<'_> {
         // Without checksums, a bitmap may mark blocks as free that belong to a file behind the damage.
         let is_lost = has_too_many || self.is_file_lost() && !self.superblock.features.has(features::METADATA_CSUM);
         let run_rows = draw.rows(PARTS, size_of::<Allocation>(), RUNS_MAX);
-        let mut runs = Runs {
+        let mut runs = AllocationBuilder {
             runs: Vec::new(),
             block_bytes: self.superblock.block_bytes,
             volume_bytes: self.source.reader().size_bytes(),
@@ -150,7 +150,12 @@ impl Tables<'_> {
 
     /// Adds the blocks of a group to the map. Returns how many clusters are allocated only in the bitmap before
     /// recovery.
-    fn add_group(&self, number: u32, bitmaps: &mut Bitmaps<'_, '_>, runs: &mut Runs<'_>) -> Result<u64, GuestError> {
+    fn add_group(
+        &self,
+        number: u32,
+        bitmaps: &mut Bitmaps<'_, '_>,
+        runs: &mut AllocationBuilder<'_>,
+    ) -> Result<u64, GuestError> {
         let superblock = &self.superblock;
         let (start, end) = (superblock.group_start(number), superblock.group_end(number));
         if runs.runs.len() >= runs.runs_max {
@@ -171,7 +176,7 @@ impl Tables<'_> {
     }
 }
 
-impl Runs<'_> {
+impl AllocationBuilder<'_> {
     /// Adds blocks of a class, except those whose use is known.
     fn add(&mut self, range: Range<u64>, class: AllocationClass) {
         let mut at = range.start;

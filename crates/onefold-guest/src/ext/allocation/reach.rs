@@ -11,7 +11,7 @@ use super::bitmaps::Bitmaps;
 use super::records::Records;
 use crate::error::GuestError;
 use crate::ext::inode::{Inode, Selection};
-use crate::ext::map::Piece;
+use crate::ext::map::MapPiece;
 use crate::ext::tables::Tables;
 use crate::filesystem::{AllocationClass, FileKind, TableKind};
 
@@ -25,7 +25,7 @@ const MAP: &str = "map of a file";
 const TREE: AllocationClass = AllocationClass::Table(TableKind::Tree);
 
 /// Gets the pieces of files.
-pub(super) type VisitPiece<'v> = dyn FnMut(&Inode, &Piece) + 'v;
+pub(super) type FilePieceVisit<'v> = dyn FnMut(&Inode, &MapPiece) + 'v;
 
 /// A pass over all blocks that files reach.
 pub(super) struct Reach<'r, 't, 'a> {
@@ -33,7 +33,7 @@ pub(super) struct Reach<'r, 't, 'a> {
     pub(super) bitmaps: &'r mut Bitmaps<'t, 'a>,
     pub(super) records: &'r mut Records,
     /// Gets each piece before anything else is done with it, and blocks of attributes as nodes.
-    pub(super) visit: Option<&'r mut VisitPiece<'r>>,
+    pub(super) visit: Option<&'r mut FilePieceVisit<'r>>,
     /// The blocks of maps that were visited.
     nodes: HashSet<u64>,
     nodes_max: usize,
@@ -97,17 +97,17 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
             _ => AllocationClass::Data,
         };
         if inode.attribute_block != 0 && tables.superblock.has_blocks(inode.attribute_block, 1) {
-            self.tell(inode, &Piece::Node(inode.attribute_block));
+            self.tell(inode, &MapPiece::Node(inode.attribute_block));
             self.add(inode.attribute_block, 1, TREE)?;
         }
         let mut outcome = Ok(());
         let walked = tables.each_piece(inode, 0, &mut |piece| {
             self.tell(inode, &piece);
             outcome = match piece {
-                Piece::Run(run) => {
+                MapPiece::Run(run) => {
                     self.claim(run.block, run.count).and_then(|()| self.add(run.block, run.count, class))
                 }
-                Piece::Node(block) => self.node(block, inode),
+                MapPiece::Node(block) => self.node(block, inode),
             };
             if outcome.is_ok() && !self.has_too_many { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -115,7 +115,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         tables.skip_file(outcome).map(|_| ())
     }
 
-    fn tell(&mut self, inode: &Inode, piece: &Piece) {
+    fn tell(&mut self, inode: &Inode, piece: &MapPiece) {
         if let Some(visit) = &mut self.visit {
             visit(inode, piece);
         }

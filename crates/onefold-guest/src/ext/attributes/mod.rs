@@ -36,7 +36,7 @@ const SYSTEM: u8 = 7;
 const INLINE: &[u8] = b"data";
 
 /// An entry in an area of attributes.
-struct Entry<'b> {
+struct AttributeEntry<'b> {
     prefix: u8,
     name: &'b [u8],
     value_at: usize,
@@ -111,7 +111,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    fn value(&self, area: &Area<'_>, entry: &Entry<'_>) -> Result<Vec<u8>, GuestError> {
+    fn value(&self, area: &Area<'_>, entry: &AttributeEntry<'_>) -> Result<Vec<u8>, GuestError> {
         let damage = |problem| GuestError::from(self.source.damage(area.offset, STRUCTURE, problem));
         if entry.value_bytes > VALUE_BYTES_MAX {
             return Err(damage("a value is too long"));
@@ -155,7 +155,7 @@ impl Tables<'_> {
 }
 
 impl<'b> Area<'b> {
-    fn value(&self, entry: &Entry<'_>) -> Option<Bytes<'b>> {
+    fn value(&self, entry: &AttributeEntry<'_>) -> Option<Bytes<'b>> {
         self.values.part(entry.value_at, entry.value_bytes)
     }
 }
@@ -171,7 +171,7 @@ fn inode_area(inode: &Inode) -> Option<Area<'_>> {
 }
 
 /// Returns all entries of an area.
-fn entries(area: Bytes<'_>) -> Result<Vec<Entry<'_>>, &'static str> {
+fn entries(area: Bytes<'_>) -> Result<Vec<AttributeEntry<'_>>, &'static str> {
     let mut found = Vec::new();
     let mut at = 0;
     while area.le32(at).is_some_and(|word| word != 0) {
@@ -182,9 +182,9 @@ fn entries(area: Bytes<'_>) -> Result<Vec<Entry<'_>>, &'static str> {
     Ok(found)
 }
 
-fn entry(area: Bytes<'_>, at: usize) -> Option<Entry<'_>> {
+fn entry(area: Bytes<'_>, at: usize) -> Option<AttributeEntry<'_>> {
     let name_bytes = usize::from(area.u8(at)?);
-    Some(Entry {
+    Some(AttributeEntry {
         prefix: area.u8(at + 1)?,
         value_at: usize::from(area.le16(at + 2)?),
         value_inode: area.le32(at + 4)?,
@@ -194,7 +194,7 @@ fn entry(area: Bytes<'_>, at: usize) -> Option<Entry<'_>> {
 }
 
 /// Returns the name in the form for programs.
-fn full_name(entry: &Entry<'_>) -> Option<Vec<u8>> {
+fn full_name(entry: &AttributeEntry<'_>) -> Option<Vec<u8>> {
     let prefix: &[u8] = match entry.prefix {
         1 => b"user.",
         2 => return Some(b"system.posix_acl_access".to_vec()),

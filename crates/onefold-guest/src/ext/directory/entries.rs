@@ -17,21 +17,21 @@ const ROOT_INDEX_AT: usize = 32;
 const NODE_INDEX_AT: usize = 8;
 
 /// Form of the names of a directory.
-pub(super) struct Names {
+pub(super) struct NameForm {
     pub(super) inode_count: u32,
     pub(super) has_kinds: bool,
     pub(super) is_encrypted: bool,
 }
 
 /// An entry that names a file, or the reason why it is invalid.
-type Found = Result<DirectoryEntry, &'static str>;
+type EntryResult = Result<DirectoryEntry, &'static str>;
 
-impl Names {
+impl NameForm {
     /// Returns the entry at `at`, if it names a file other than `.` and `..`, and the place of the next one.
     ///
     /// # Errors
     /// The reason why the entry is invalid, if the place of the next entry is unknown, too.
-    pub(super) fn at(&self, bytes: Bytes<'_>, at: usize) -> Result<(Option<Found>, usize), &'static str> {
+    pub(super) fn at(&self, bytes: Bytes<'_>, at: usize) -> Result<(Option<EntryResult>, usize), &'static str> {
         let cut = "an entry is out of place";
         let (Some(inode), Some(stored)) = (bytes.le32(at), bytes.le16(at + 4)) else { return Err(cut) };
         let length = entry_bytes(stored, bytes.len());
@@ -52,7 +52,7 @@ impl Names {
         Ok((self.found(inode, name.0, kind), next))
     }
 
-    fn found(&self, inode: u32, name: &[u8], kind: Option<FileKind>) -> Option<Found> {
+    fn found(&self, inode: u32, name: &[u8], kind: Option<FileKind>) -> Option<EntryResult> {
         if name == b"." || name == b".." {
             return None;
         }

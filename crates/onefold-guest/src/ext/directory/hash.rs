@@ -55,7 +55,7 @@ impl NameHash {
     }
 
     /// Returns the words for a piece of a name. Padding bytes contain the length of the rest of the name.
-    fn words<const N: usize>(&self, Piece { bytes, rest_bytes }: Piece<'_>) -> [u32; N] {
+    fn words<const N: usize>(&self, NamePiece { bytes, rest_bytes }: NamePiece<'_>) -> [u32; N] {
         let pad = rest_bytes | rest_bytes << 8;
         let pad = pad | pad << 16;
         let mut words = [pad; N];
@@ -67,16 +67,16 @@ impl NameHash {
 }
 
 /// A piece of a name that is hashed in one step.
-struct Piece<'n> {
+struct NamePiece<'n> {
     bytes: &'n [u8],
     /// Number of bytes of the name from this piece on.
     rest_bytes: u32,
 }
 
-fn pieces(name: &[u8], length: usize) -> impl Iterator<Item = Piece<'_>> {
+fn pieces(name: &[u8], length: usize) -> impl Iterator<Item = NamePiece<'_>> {
     name.chunks(length).enumerate().map(move |(index, bytes)| {
         let rest_bytes = u32::try_from(name.len() - index * length).unwrap_or(u32::MAX);
-        Piece { bytes, rest_bytes }
+        NamePiece { bytes, rest_bytes }
     })
 }
 

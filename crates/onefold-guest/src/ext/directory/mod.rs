@@ -14,12 +14,12 @@ mod index;
 
 use std::ops::ControlFlow;
 
-use entries::Names;
+use entries::NameForm;
 use index::Answer;
 
 use super::checksum::crc32c;
 use super::inode::{Inode, flags};
-use super::map::Run;
+use super::map::MapRun;
 use super::superblock::features;
 use super::tables::Tables;
 use crate::bytes::Bytes;
@@ -55,19 +55,19 @@ impl Progress {
 }
 
 /// Receives the entries of a directory.
-type Visit<'v> = dyn FnMut(DirectoryEntry) -> ControlFlow<()> + 'v;
+type EntryVisit<'v> = dyn FnMut(DirectoryEntry) -> ControlFlow<()> + 'v;
 
 impl Tables<'_> {
     /// Calls `visit` with each entry of a directory, until it breaks. Damaged blocks are recorded and skipped.
     ///
     /// # Errors
     /// When it is not a directory, or the disk fails.
-    pub(super) fn each_name(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+    pub(super) fn each_name(&self, inode: &Inode, visit: &mut EntryVisit<'_>) -> Result<(), GuestError> {
         self.each_name_before(inode, u64::MAX, visit)
     }
 
     /// As [`Tables::each_name`], up to byte `end` of the directory.
-    fn each_name_before(&self, inode: &Inode, end: u64, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+    fn each_name_before(&self, inode: &Inode, end: u64, visit: &mut EntryVisit<'_>) -> Result<(), GuestError> {
         if inode.kind() != FileKind::Directory {
             return Err(GuestError::NotADirectory);
         }
@@ -118,7 +118,7 @@ impl Tables<'_> {
         Ok(exact.or(folded))
     }
 
-    fn each_inline_name(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+    fn each_inline_name(&self, inode: &Inode, visit: &mut EntryVisit<'_>) -> Result<(), GuestError> {
         let names = self.names(inode);
         for (index, (place, bytes)) in self.inline_parts(inode)?.iter().enumerate() {
             let skipped = if index == 0 { INLINE_PARENT_BYTES } else { 0 };
@@ -136,10 +136,10 @@ impl Tables<'_> {
     fn each_name_in_run(
         &self,
         inode: &Inode,
-        run: &Run,
+        run: &MapRun,
         progress: &mut Progress,
         memory: &mut Vec<u8>,
-        visit: &mut Visit<'_>,
+        visit: &mut EntryVisit<'_>,
     ) -> Result<ControlFlow<()>, GuestError> {
         let names = self.names(inode);
         let damage = |problem| self.source.damage(inode.offset, STRUCTURE, problem);
@@ -173,11 +173,11 @@ impl Tables<'_> {
     /// damaged.
     fn each_name_of(
         &self,
-        names: &Names,
+        names: &NameForm,
         bytes: Bytes<'_>,
         offset: u64,
         progress: &mut Progress,
-        visit: &mut Visit<'_>,
+        visit: &mut EntryVisit<'_>,
     ) -> ControlFlow<()> {
         let (mut at, mut is_damaged, mut outcome) = (0, false, ControlFlow::Continue(()));
         while at < bytes.len() && outcome.is_continue() {
@@ -199,8 +199,8 @@ impl Tables<'_> {
         outcome
     }
 
-    fn names(&self, inode: &Inode) -> Names {
-        Names {
+    fn names(&self, inode: &Inode) -> NameForm {
+        NameForm {
             inode_count: self.superblock.inode_count,
             has_kinds: self.superblock.features.has(features::FILETYPE),
             is_encrypted: inode.has(flags::ENCRYPT),

@@ -89,7 +89,7 @@ pub(super) struct Inode {
 }
 
 /// Place of an inode's bytes.
-struct Place {
+struct InodePlace {
     number: u32,
     offset: u64,
     bytes: Arc<[u8]>,
@@ -117,7 +117,7 @@ impl Tables<'_> {
         Ok(inode)
     }
 
-    fn read_inode(&self, number: u32) -> Result<Place, GuestError> {
+    fn read_inode(&self, number: u32) -> Result<InodePlace, GuestError> {
         let (group, within) =
             ((number - 1) / self.superblock.inodes_per_group, (number - 1) % self.superblock.inodes_per_group);
         let known = self.last_group.lock().clone().filter(|known| known.number == group);
@@ -130,14 +130,14 @@ impl Tables<'_> {
         *self.last_group.lock() = Some(group);
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, self.superblock.inode_bytes).collect();
         self.source.read(offset, Arc::get_mut(&mut bytes).unwrap_or_default(), STRUCTURE)?;
-        Ok(Place { number, offset, bytes, start: 0 })
+        Ok(InodePlace { number, offset, bytes, start: 0 })
     }
 
-    fn inode_in_window(&self, number: u32) -> Option<Place> {
+    fn inode_in_window(&self, number: u32) -> Option<InodePlace> {
         let window = self.window.lock();
         let window = window.as_ref()?;
         let start = (number.checked_sub(window.first)? as usize).checked_mul(self.superblock.inode_bytes)?;
-        (start.checked_add(self.superblock.inode_bytes)? <= window.length).then(|| Place {
+        (start.checked_add(self.superblock.inode_bytes)? <= window.length).then(|| InodePlace {
             number,
             offset: window.offset + start as u64,
             bytes: Arc::clone(&window.bytes),
@@ -145,15 +145,15 @@ impl Tables<'_> {
         })
     }
 
-    fn decode_inode(&self, place: Place) -> Result<Inode, GuestError> {
+    fn decode_inode(&self, place: InodePlace) -> Result<Inode, GuestError> {
         let offset = place.offset;
         Inode::decode(&self.superblock, place).map_err(|problem| self.source.damage(offset, STRUCTURE, problem).into())
     }
 }
 
 impl Inode {
-    fn decode(superblock: &Superblock, place: Place) -> Result<Inode, &'static str> {
-        let Place { number, offset, bytes, start } = place;
+    fn decode(superblock: &Superblock, place: InodePlace) -> Result<Inode, &'static str> {
+        let InodePlace { number, offset, bytes, start } = place;
         let mut inode = Inode {
             number,
             offset,

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::{Inode, Place, STRUCTURE};
+use super::{Inode, InodePlace, STRUCTURE};
 use crate::error::GuestError;
 use crate::ext::group::Group;
 use crate::ext::superblock::features;
@@ -116,7 +116,7 @@ impl Tables<'_> {
             if !is_wanted || !mode_and_links(0) {
                 continue;
             }
-            let place = Place {
+            let place = InodePlace {
                 number: window.first + (within - stretch.range.start),
                 offset: window.offset + start as u64,
                 bytes: Arc::clone(&window.bytes),
@@ -190,7 +190,7 @@ impl Tables<'_> {
                 let start = index * self.superblock.inode_bytes;
                 let is_set = |at: usize| window.bytes.get(start + at..start + at + 2).is_some_and(|two| two != [0; 2]);
                 let (has_mode, has_links) = (is_set(0), is_set(0x1a));
-                let place = Place { number, offset: window.offset, bytes: Arc::clone(&window.bytes), start };
+                let place = InodePlace { number, offset: window.offset, bytes: Arc::clone(&window.bytes), start };
                 if (has_mode || has_links) && Inode::decode(&self.superblock, place).is_ok() {
                     leftover = leftover.max(if has_links { Leftover::Linked } else { Leftover::Deleted });
                 }

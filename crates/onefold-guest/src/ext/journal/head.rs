@@ -36,7 +36,7 @@ const KNOWN: u32 = 0x3f;
 
 /// Kind of the checksums of a journal's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sums {
+pub(super) enum ChecksumKind {
     None,
     /// Version 1: a commit has a checksum over all blocks of its transaction.
     Commits,
@@ -57,7 +57,7 @@ pub(super) struct Head {
     /// Start of the log; 0 if there is nothing to apply.
     pub(super) start: u32,
     pub(super) has_error: bool,
-    pub(super) sums: Sums,
+    pub(super) sums: ChecksumKind,
     pub(super) is_wide: bool,
     pub(super) has_fast_commits: bool,
     /// The seed of checksums.
@@ -75,7 +75,7 @@ impl Head {
         if incompatible & !KNOWN != 0 {
             return Err("it has features that are unknown here");
         }
-        if matches!(head.sums, Sums::Short | Sums::Full) {
+        if matches!(head.sums, ChecksumKind::Short | ChecksumKind::Full) {
             let parts = [&sound.0[..CHECKSUM_AT], &[0; 4], &sound.0[CHECKSUM_AT + 4..]];
             let sum = parts.iter().fold(u32::MAX, |sum, part| crc32c(sum, part));
             if sound.u8(0x50) != Some(4) || sound.be32(CHECKSUM_AT) != Some(sum) {
@@ -104,10 +104,10 @@ impl Head {
             start: bytes.be32(0x1c)?,
             has_error: bytes.be32(0x20)? != 0,
             sums: match incompatible & (SUMS_2 | SUMS_3) {
-                0 if compatible & COMMIT_SUMS != 0 => Sums::Commits,
-                0 => Sums::None,
-                SUMS_2 => Sums::Short,
-                SUMS_3 => Sums::Full,
+                0 if compatible & COMMIT_SUMS != 0 => ChecksumKind::Commits,
+                0 => ChecksumKind::None,
+                SUMS_2 => ChecksumKind::Short,
+                SUMS_3 => ChecksumKind::Full,
                 _ => return None,
             },
             is_wide: incompatible & BITS_64 != 0,
@@ -127,7 +127,7 @@ impl Head {
 
     /// Returns the length of the checksum at the end of a block.
     pub(super) fn tail_bytes(&self) -> usize {
-        if matches!(self.sums, Sums::Short | Sums::Full) { 4 } else { 0 }
+        if matches!(self.sums, ChecksumKind::Short | ChecksumKind::Full) { 4 } else { 0 }
     }
 
     /// Returns the number of a block of the log, which is circular.

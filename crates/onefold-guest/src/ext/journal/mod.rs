@@ -13,11 +13,11 @@ mod records;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
-use head::{HEAD_BYTES, Head, Sums};
+use head::{ChecksumKind, HEAD_BYTES, Head};
 use records::{Commit, Record, Tag};
 
 use super::inode::Inode;
-use super::map::Run;
+use super::map::MapRun;
 use super::source::{JournaledBlock, Overlay};
 use super::superblock::features;
 use super::tables::Tables;
@@ -49,7 +49,7 @@ pub(super) struct Recovery {
 struct Journal<'t, 'a> {
     tables: &'t Tables<'a>,
     /// Its map, in order.
-    runs: Vec<Run>,
+    runs: Vec<MapRun>,
     head: Head,
 }
 
@@ -76,7 +76,7 @@ struct Log {
 
 /// The transaction that is being read.
 #[derive(Default)]
-struct Open {
+struct OpenTransaction {
     copies: Vec<Copy>,
     revoked: Vec<u64>,
     sum: u32,
@@ -136,7 +136,7 @@ pub(super) fn unread(tables: &Tables<'_>) -> Result<UnreadLog, GuestError> {
         return Ok(UnreadLog::default());
     }
     let log = u64::from(head.first)..u64::from(head.last);
-    let in_volume = |run: &Run| {
+    let in_volume = |run: &MapRun| {
         let (start, end) = (run.first.max(log.start), run.end().min(log.end));
         (start < end).then(|| run.block + (start - run.first)..run.block + (end - run.first))
     };
@@ -188,7 +188,7 @@ impl<'t, 'a> Journal<'t, 'a> {
         if self.head.start == 0 {
             return Ok(log);
         }
-        let mut open = Open { sum: u32::MAX, ..Open::default() };
+        let mut open = OpenTransaction { sum: u32::MAX, ..OpenTransaction::default() };
         let mut last_seconds = 0;
         let (mut at, mut left) = (u64::from(self.head.start), u64::from(self.head.last - self.head.first));
         loop {
@@ -216,7 +216,10 @@ impl<'t, 'a> Journal<'t, 'a> {
                         break;
                     }
                     last_seconds = commit.map_or(0, |commit| commit.seconds);
-                    log.close(std::mem::replace(&mut open, Open { sum: u32::MAX, ..Open::default() }));
+                    log.close(std::mem::replace(
+                        &mut open,
+                        OpenTransaction { sum: u32::MAX, ..OpenTransaction::default() },
+                    ));
                 }
             }
             let is_long = log.copies.len() + open.copies.len() > COPIES_MAX
@@ -234,9 +237,16 @@ impl<'t, 'a> Journal<'t, 'a> {
     }
 
     /// Collects the copies that follow a descriptor. Returns their number.
-    fn read_descriptor(&self, bytes: &[u8], at: u64, left: u64, log: &Log, open: &mut Open) -> Result<u64, GuestError> {
+    fn read_descriptor(
+        &self,
+        bytes: &[u8],
+        at: u64,
+        left: u64,
+        log: &Log,
+        open: &mut OpenTransaction,
+    ) -> Result<u64, GuestError> {
         let tags = records::tags(&self.head, bytes);
-        let has_commit_sums = self.head.sums == Sums::Commits;
+        let has_commit_sums = self.head.sums == ChecksumKind::Commits;
         if has_commit_sums {
             open.sum = records::crc32_be(open.sum, bytes);
         }
@@ -302,7 +312,7 @@ impl<'t, 'a> Journal<'t, 'a> {
 
 impl Log {
     /// Takes over a committed transaction.
-    fn close(&mut self, open: Open) {
+    fn close(&mut self, open: OpenTransaction) {
         let sequence = self.next;
         self.copies.extend(open.copies);
         self.revoked.extend(open.revoked.into_iter().map(|block| (block, sequence)));
@@ -323,7 +333,7 @@ enum Outcome {
 /// Returns the meaning of a commit block, decided like in the kernel. A leftover from an earlier round of the log is
 /// recognised by its time, which is before that of the previous transaction. A commit that may be written before its
 /// blocks is not an exception: the kernel drops such a transaction only if no other one follows.
-fn judge(commit: Option<Commit>, open: &Open, last_seconds: u64) -> Outcome {
+fn judge(commit: Option<Commit>, open: &OpenTransaction, last_seconds: u64) -> Outcome {
     let Some(commit) = commit else { return Outcome::Damaged };
     match (open.is_suspect, commit.is_sound) {
         (false, true) => Outcome::Committed,

@@ -15,7 +15,7 @@
 //! | 8  | 8 | block, high, with 64 bits |
 //! | 12 (4 bytes) | 4 (2 bytes) | checksum of transaction and copy |
 
-use super::head::{Head, Sums};
+use super::head::{ChecksumKind, Head};
 use crate::bytes::Bytes;
 use crate::ext::checksum::crc32c;
 use crate::ext::source::JOURNAL_MAGIC;
@@ -75,8 +75,8 @@ pub(super) fn tags(head: &Head, block: &[u8]) -> Vec<Tag> {
 
 fn tag_bytes(head: &Head) -> usize {
     match head.sums {
-        Sums::Full => 16,
-        Sums::Short => 10 + if head.is_wide { 4 } else { 0 },
+        ChecksumKind::Full => 16,
+        ChecksumKind::Short => 10 + if head.is_wide { 4 } else { 0 },
         _ => 8 + if head.is_wide { 4 } else { 0 },
     }
 }
@@ -85,7 +85,7 @@ fn tag(head: &Head, bytes: Bytes<'_>, at: usize) -> Option<(Tag, u32)> {
     let bytes = bytes.part(at, tag_bytes(head))?;
     let high = if head.is_wide { bytes.be32(8)? } else { 0 };
     let (flags, sum) = match head.sums {
-        Sums::Full => (bytes.be32(4)?, bytes.be32(12)?),
+        ChecksumKind::Full => (bytes.be32(4)?, bytes.be32(12)?),
         _ => (u32::from(bytes.be16(6)?), u32::from(bytes.be16(4)?)),
     };
     let block = u64::from(high) << 32 | u64::from(bytes.be32(0)?);
@@ -117,9 +117,9 @@ pub(super) fn has_right_tail(head: &Head, block: &[u8]) -> bool {
 pub(super) fn has_right_sum(head: &Head, sequence: u32, copy: &[u8], sum: u32) -> bool {
     let found = crc32c(crc32c(head.seed, &sequence.to_be_bytes()), copy);
     match head.sums {
-        Sums::Full => found == sum,
-        Sums::Short => found & 0xffff == sum,
-        Sums::Commits | Sums::None => true,
+        ChecksumKind::Full => found == sum,
+        ChecksumKind::Short => found & 0xffff == sum,
+        ChecksumKind::Commits | ChecksumKind::None => true,
     }
 }
 
@@ -135,9 +135,9 @@ pub(super) fn commit(head: &Head, block: &[u8], transaction_sum: u32) -> Option<
     let bytes = Bytes(block);
     let (kind, length, sum) = (bytes.u8(12)?, bytes.u8(13)?, bytes.be32(16)?);
     let is_sound = match head.sums {
-        Sums::None => true,
-        Sums::Commits => (kind, length, sum) == (1, 4, transaction_sum) || (kind, length, sum) == (0, 0, 0),
-        Sums::Short | Sums::Full => {
+        ChecksumKind::None => true,
+        ChecksumKind::Commits => (kind, length, sum) == (1, 4, transaction_sum) || (kind, length, sum) == (0, 0, 0),
+        ChecksumKind::Short | ChecksumKind::Full => {
             let parts = [bytes.part(0, 16)?.0, &[0; 4], bytes.from(20)?.0];
             parts.iter().fold(head.seed, |sum, part| crc32c(sum, part)) == sum
         }

@@ -18,7 +18,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::{FILE_BLOCKS_MAX, Piece, Run, Visit};
+use super::{FILE_BLOCKS_MAX, MapPiece, MapRun, PieceVisit};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::ext::checksum::crc32c;
@@ -39,7 +39,7 @@ struct Walk<'w, 'a, 'v> {
     inode: &'w Inode,
     /// The first relevant block of the file.
     from: u64,
-    visit: &'w mut Visit<'v>,
+    visit: &'w mut PieceVisit<'v>,
 }
 
 /// A node that was read, and the expectations of its parent.
@@ -54,7 +54,12 @@ struct Node<'b> {
 }
 
 /// Visits the tree of an inode.
-pub(super) fn walk(tables: &Tables<'_>, inode: &Inode, from: u64, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+pub(super) fn walk(
+    tables: &Tables<'_>,
+    inode: &Inode,
+    from: u64,
+    visit: &mut PieceVisit<'_>,
+) -> Result<(), GuestError> {
     let mut walk = Walk { tables, inode, from, visit };
     let root = walk.check(inode.map_bytes(), inode.offset + MAP_AT as u64, None, 0..FILE_BLOCKS_MAX)?;
     walk.node(&root).map(|_| ())
@@ -107,7 +112,7 @@ impl Walk<'_, '_, '_> {
                 return Err(self.damage(node.offset, "an extent is out of place").into());
             };
             next = run.end();
-            if next > self.from && (self.visit)(Piece::Run(run)).is_break() {
+            if next > self.from && (self.visit)(MapPiece::Run(run)).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -149,7 +154,7 @@ impl Walk<'_, '_, '_> {
         if first_block(node.bytes, ENTRY_BYTES).is_none_or(|first| !range.contains(&first)) {
             return Err(self.damage(offset, "it is about another part of the file").into());
         }
-        if (self.visit)(Piece::Node(block)).is_break() {
+        if (self.visit)(MapPiece::Node(block)).is_break() {
             return Ok(ControlFlow::Break(()));
         }
         self.node(&node)
@@ -177,10 +182,10 @@ fn child(bytes: Bytes<'_>, at: usize) -> Option<u64> {
 }
 
 /// Returns the extent at `at`; `None` if it is empty.
-fn extent(bytes: Bytes<'_>, at: usize) -> Option<Run> {
+fn extent(bytes: Bytes<'_>, at: usize) -> Option<MapRun> {
     let length = bytes.le16(at + 4)?;
     let block = u64::from(bytes.le16(at + 6)?) << 32 | u64::from(bytes.le32(at + 8)?);
     let is_written = length <= WRITTEN_MAX;
     let count = if is_written { length } else { length - WRITTEN_MAX };
-    (count > 0).then(|| Some(Run { first: first_block(bytes, at)?, block, count: u64::from(count), is_written }))?
+    (count > 0).then(|| Some(MapRun { first: first_block(bytes, at)?, block, count: u64::from(count), is_written }))?
 }

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::{FILE_BLOCKS_MAX, Piece, Run, Visit};
+use super::{FILE_BLOCKS_MAX, MapPiece, MapRun, PieceVisit};
 use crate::error::GuestError;
 use crate::ext::inode::Inode;
 use crate::ext::tables::Tables;
@@ -19,15 +19,20 @@ const DIRECT: usize = 12;
 struct Walk<'w, 'a, 'v> {
     tables: &'w Tables<'a>,
     from: u64,
-    visit: &'w mut Visit<'v>,
+    visit: &'w mut PieceVisit<'v>,
     /// The blocks of numbers that were visited in this file.
     seen: HashSet<u64>,
     /// The run that grows while blocks are consecutive.
-    run: Option<Run>,
+    run: Option<MapRun>,
 }
 
 /// Visits the map of an inode.
-pub(super) fn walk(tables: &Tables<'_>, inode: &Inode, from: u64, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+pub(super) fn walk(
+    tables: &Tables<'_>,
+    inode: &Inode,
+    from: u64,
+    visit: &mut PieceVisit<'_>,
+) -> Result<(), GuestError> {
     let mut walk = Walk { tables, from, visit, seen: HashSet::new(), run: None };
     let outcome = walk.inode(inode);
     // Blocks that were found before the damage count.
@@ -73,7 +78,7 @@ impl Walk<'_, '_, '_> {
         if !self.seen.insert(block) {
             return Err(self.tables.source.damage(offset, STRUCTURE, "two parts of one file lead to it").into());
         }
-        if self.flush().is_break() || (self.visit)(Piece::Node(block)).is_break() {
+        if self.flush().is_break() || (self.visit)(MapPiece::Node(block)).is_break() {
             return Ok(ControlFlow::Break(()));
         }
         let bytes = self.tables.source.bytes(offset, superblock.block_length, STRUCTURE)?;
@@ -98,13 +103,13 @@ impl Walk<'_, '_, '_> {
             return ControlFlow::Continue(());
         }
         self.flush()?;
-        self.run = Some(Run { first, block, count: 1, is_written: true });
+        self.run = Some(MapRun { first, block, count: 1, is_written: true });
         ControlFlow::Continue(())
     }
 
     fn flush(&mut self) -> ControlFlow<()> {
         match self.run.take() {
-            Some(run) => (self.visit)(Piece::Run(run)),
+            Some(run) => (self.visit)(MapPiece::Run(run)),
             None => ControlFlow::Continue(()),
         }
     }

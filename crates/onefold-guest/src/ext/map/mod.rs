@@ -14,16 +14,16 @@ const FILE_BLOCKS_MAX: u64 = 1 << 32;
 
 /// A part of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum MapPiece {
     /// Consecutive blocks with content.
-    Run(Run),
+    Run(MapRun),
     /// A block of the map itself.
     Node(u64),
 }
 
 /// Consecutive blocks of a file that are consecutive in the volume. Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct MapRun {
     /// The first block in the file.
     pub(super) first: u64,
     /// The first block in the volume.
@@ -33,7 +33,7 @@ pub(super) struct Run {
     pub(super) is_written: bool,
 }
 
-impl Run {
+impl MapRun {
     /// Returns the block of the file after the last one.
     pub(super) fn end(&self) -> u64 {
         self.first + self.count
@@ -41,7 +41,7 @@ impl Run {
 }
 
 /// Receives the parts of a map.
-type Visit<'v> = dyn FnMut(Piece) -> ControlFlow<()> + 'v;
+type PieceVisit<'v> = dyn FnMut(MapPiece) -> ControlFlow<()> + 'v;
 
 impl Tables<'_> {
     /// Calls `visit` with each part of a file's map that reaches past block `from` of the file, in order, until it
@@ -49,7 +49,7 @@ impl Tables<'_> {
     ///
     /// # Errors
     /// When the map is damaged; parts before the damage have been visited.
-    pub(super) fn each_piece(&self, inode: &Inode, from: u64, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+    pub(super) fn each_piece(&self, inode: &Inode, from: u64, visit: &mut PieceVisit<'_>) -> Result<(), GuestError> {
         if !inode.has_map(&self.superblock) {
             return Ok(());
         }
@@ -65,11 +65,11 @@ impl Tables<'_> {
         &self,
         inode: &Inode,
         from: u64,
-        visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(MapRun) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
         self.each_piece(inode, from, &mut |piece| match piece {
-            Piece::Run(run) => visit(run),
-            Piece::Node(_) => ControlFlow::Continue(()),
+            MapPiece::Run(run) => visit(run),
+            MapPiece::Node(_) => ControlFlow::Continue(()),
         })
     }
 }

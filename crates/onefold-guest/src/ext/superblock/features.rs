@@ -13,10 +13,10 @@ pub(in crate::ext) struct Features {
 
 /// A feature: its set, its bit and its name.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::ext) struct Feature(Set, u32, &'static str);
+pub(in crate::ext) struct Feature(FeatureSet, u32, &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Set {
+enum FeatureSet {
     Compatible,
     Incompatible,
     ReadOnly,
@@ -26,7 +26,7 @@ macro_rules! features {
     ($($constant:ident = $set:ident, $bit:literal, $name:literal;)*) => {
         $(
             #[doc = concat!("The feature `", $name, "`.")]
-            pub(in crate::ext) const $constant: Feature = Feature(Set::$set, $bit, $name);
+            pub(in crate::ext) const $constant: Feature = Feature(FeatureSet::$set, $bit, $name);
         )*
         const KNOWN: &[Feature] = &[$($constant),*];
     };
@@ -95,18 +95,18 @@ impl Features {
         self.set(set) & bit != 0
     }
 
-    fn set(self, set: Set) -> u32 {
+    fn set(self, set: FeatureSet) -> u32 {
         match set {
-            Set::Compatible => self.compatible,
-            Set::Incompatible => self.incompatible,
-            Set::ReadOnly => self.read_only,
+            FeatureSet::Compatible => self.compatible,
+            FeatureSet::Incompatible => self.incompatible,
+            FeatureSet::ReadOnly => self.read_only,
         }
     }
 
     /// Returns the names of all features. Unknown ones have their bit as the name, like in `dumpe2fs`.
     pub(in crate::ext) fn names(self) -> Vec<String> {
         let known = KNOWN.iter().filter(|feature| self.has(**feature)).map(|feature| feature.2.to_owned());
-        let sets = [(Set::Compatible, 'C'), (Set::Incompatible, 'I'), (Set::ReadOnly, 'R')];
+        let sets = [(FeatureSet::Compatible, 'C'), (FeatureSet::Incompatible, 'I'), (FeatureSet::ReadOnly, 'R')];
         let unknown = sets.into_iter().flat_map(|(set, letter)| {
             let bits = self.unknown(set);
             (0..32).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| format!("FEATURE_{letter}{bit}"))
@@ -114,19 +114,19 @@ impl Features {
         known.chain(unknown).collect()
     }
 
-    fn unknown(self, set: Set) -> u32 {
+    fn unknown(self, set: FeatureSet) -> u32 {
         KNOWN.iter().filter(|feature| feature.0 == set).fold(self.set(set), |bits, feature| bits & !feature.1)
     }
 
     /// Returns the unsupported feature; `None` if the file system can be read.
     pub(in crate::ext) fn refusal(self) -> Option<&'static str> {
         let refused = REFUSED.iter().find(|(feature, _)| self.has(*feature)).map(|(_, text)| *text);
-        refused.or((self.unknown(Set::Incompatible) != 0).then_some("ext4 with a feature that is unknown here"))
+        refused.or((self.unknown(FeatureSet::Incompatible) != 0).then_some("ext4 with a feature that is unknown here"))
     }
 
     /// Returns whether it has features that a system must know for writing. The meaning of its maps may differ.
     pub(in crate::ext) fn has_unknown_maps(self) -> bool {
-        self.unknown(Set::ReadOnly) != 0 || UNKNOWN_MAPS.iter().any(|feature| self.has(*feature))
+        self.unknown(FeatureSet::ReadOnly) != 0 || UNKNOWN_MAPS.iter().any(|feature| self.has(*feature))
     }
 
     /// Returns whether it has features that ext3 lacks.

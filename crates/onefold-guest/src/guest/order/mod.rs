@@ -69,7 +69,8 @@ impl Guest<'_> {
     /// # Errors
     /// Those of the disk and of the temporary files.
     pub fn files_in_order(&self, folder: &Path, memory_bytes: usize) -> Result<FilesInOrder, OrderError> {
-        let mut placing = Placing { writer: SortWriter::new(folder, memory_bytes), count: 0, left: 0, is_full: false };
+        let mut placing =
+            ExtentCollector { writer: SortWriter::new(folder, memory_bytes), count: 0, left: 0, is_full: false };
         for (at, volume) in self.volumes().iter().enumerate() {
             if let Some(system) = volume.file_system() {
                 placing.add(at, system, &volume.reader)?;
@@ -80,7 +81,7 @@ impl Guest<'_> {
 }
 
 /// Collects extents for the sort.
-struct Placing {
+struct ExtentCollector {
     writer: SortWriter,
     count: u64,
     /// Number of further extents that the volume may have.
@@ -89,7 +90,7 @@ struct Placing {
     is_full: bool,
 }
 
-impl Placing {
+impl ExtentCollector {
     fn add(&mut self, volume: usize, system: &dyn FileSystem, reader: &VolumeReader<'_>) -> Result<(), OrderError> {
         self.left = (reader.size_bytes() / BYTES_FOR_EXTENT).clamp(EXTENTS_MIN, EXTENTS_MAX);
         self.is_full = false;

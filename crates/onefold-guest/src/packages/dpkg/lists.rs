@@ -27,7 +27,7 @@ pub(super) struct Texts<'x> {
 }
 
 /// Facts about a path besides its place in the list.
-struct Known {
+struct PathFacts {
     digest: Option<Digest>,
     is_configuration: bool,
 }
@@ -130,7 +130,7 @@ fn listed_path(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the information from digests and configuration files about paths, which have no leading slash.
-fn known<'x>(texts: &Texts<'x>, problems: &ProblemLog) -> HashMap<&'x [u8], Known> {
+fn known<'x>(texts: &Texts<'x>, problems: &ProblemLog) -> HashMap<&'x [u8], PathFacts> {
     let mut known = HashMap::new();
     if let Some((path, text)) = texts.digests {
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.is_empty()) {
@@ -143,7 +143,7 @@ fn known<'x>(texts: &Texts<'x>, problems: &ProblemLog) -> HashMap<&'x [u8], Know
                     problems.note_line(path, number, TOO_LONG);
                 }
                 Some((packaged, digest)) => {
-                    known.insert(packaged, Known { digest: Some(digest), is_configuration: false });
+                    known.insert(packaged, PathFacts { digest: Some(digest), is_configuration: false });
                 }
                 None => problems.note_line(path, number, "this is no digest with a path"),
             }
@@ -154,7 +154,7 @@ fn known<'x>(texts: &Texts<'x>, problems: &ProblemLog) -> HashMap<&'x [u8], Know
             && path.len() < PATH_BYTES_MAX
             && known.len() < PATHS_MAX
         {
-            known.insert(path, Known { digest, is_configuration: true });
+            known.insert(path, PathFacts { digest, is_configuration: true });
         }
     }
     known

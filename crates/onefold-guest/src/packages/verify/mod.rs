@@ -78,7 +78,7 @@ pub struct Verification {
 }
 
 /// An expected digest of a file.
-struct Expected {
+struct ExpectedDigest {
     package: usize,
     path: PathId,
     digest: Digest,
@@ -99,19 +99,19 @@ pub fn verify(
     paths.resolve(tree, database.problems());
     let mut targets =
         Targets { tree, paths: &paths, problems: database.problems(), left: LINKS_MAX, steps_left: LINK_STEPS_MAX };
-    let mut files: Vec<(Option<GuestFile>, Expected)> =
+    let mut files: Vec<(Option<GuestFile>, ExpectedDigest)> =
         expected.into_iter().map(|one| (targets.of(one.path), one)).collect();
     files.sort_by_key(|(file, _)| *file);
     let total = files.len() as u64;
     let mut verification = Verification::default();
-    let mut last: Option<(GuestFile, Found)> = None;
+    let mut last: Option<(GuestFile, ReadOutcome)> = None;
     let mut bytes_left = bytes_max(tree.systems());
     for (done, (file, expected)) in (0..).zip(files) {
         if on_progress(done, total).is_break() {
             break;
         }
         let found = match (file, last.take()) {
-            (None, _) => Found::Nothing,
+            (None, _) => ReadOutcome::Nothing,
             (Some(file), Some((known, found))) if known == file => found,
             (Some(file), _) => found_in(tree, file, &mut bytes_left),
         };
@@ -123,7 +123,7 @@ pub fn verify(
 }
 
 /// Returns all digests of the database.
-fn expected(database: &dyn PackageDatabase, paths: &mut PathSet) -> Vec<Expected> {
+fn expected(database: &dyn PackageDatabase, paths: &mut PathSet) -> Vec<ExpectedDigest> {
     let mut expected = Vec::new();
     for package in 0..database.packages().len() {
         database.each_path(package, &mut |owned| {
@@ -136,7 +136,7 @@ fn expected(database: &dyn PackageDatabase, paths: &mut PathSet) -> Vec<Expected
                 return ControlFlow::Break(());
             }
             let (is_configuration, is_excluded) = (owned.is_configuration, owned.is_excluded);
-            expected.push(Expected { package, path, digest, is_configuration, is_excluded });
+            expected.push(ExpectedDigest { package, path, digest, is_configuration, is_excluded });
             ControlFlow::Continue(())
         });
     }
@@ -182,7 +182,7 @@ impl Targets<'_> {
 const MOSTLY_HOLES: &str = "it consists of holes mostly, which no package has";
 
 /// Result of reading the file.
-enum Found {
+enum ReadOutcome {
     Nothing,
     Digest(Digest),
     NotRegular(FileKind),
@@ -206,29 +206,29 @@ fn bytes_max(systems: &[&dyn FileSystem]) -> u64 {
 }
 
 /// Examines a file. Subtracts the bytes that it reads from `bytes_left`.
-fn found_in(tree: &Tree<'_>, file: GuestFile, bytes_left: &mut u64) -> Found {
+fn found_in(tree: &Tree<'_>, file: GuestFile, bytes_left: &mut u64) -> ReadOutcome {
     let stat = match tree.stat(file) {
         Ok(stat) => stat,
-        Err(error) => return Found::Unreadable(error.to_string()),
+        Err(error) => return ReadOutcome::Unreadable(error.to_string()),
     };
     if stat.kind != FileKind::Regular {
-        return Found::NotRegular(stat.kind);
+        return ReadOutcome::NotRegular(stat.kind);
     }
     if is_mostly_holes(&stat) {
-        return Found::Unreadable(MOSTLY_HOLES.to_owned());
+        return ReadOutcome::Unreadable(MOSTLY_HOLES.to_owned());
     }
     let Some(left) = bytes_left.checked_sub(stat.size_bytes) else {
-        return Found::Unreadable("the files are longer together than the disk".to_owned());
+        return ReadOutcome::Unreadable("the files are longer together than the disk".to_owned());
     };
     match has_stored_bytes(tree, file, stat.size_bytes) {
         Ok(true) => {}
-        Ok(false) => return Found::Unreadable(MOSTLY_HOLES.to_owned()),
-        Err(error) => return Found::Unreadable(error.to_string()),
+        Ok(false) => return ReadOutcome::Unreadable(MOSTLY_HOLES.to_owned()),
+        Err(error) => return ReadOutcome::Unreadable(error.to_string()),
     }
     *bytes_left = left;
     match digest_of(tree, file, stat.size_bytes) {
-        Ok(digest) => Found::Digest(digest),
-        Err(error) => Found::Unreadable(error.to_string()),
+        Ok(digest) => ReadOutcome::Digest(digest),
+        Err(error) => ReadOutcome::Unreadable(error.to_string()),
     }
 }
 
@@ -268,22 +268,22 @@ fn digest_of(tree: &Tree<'_>, file: GuestFile, size_bytes: u64) -> std::io::Resu
 }
 
 impl Verification {
-    fn compare(&mut self, expected: &Expected, found: &Found, paths: &PathSet) {
+    fn compare(&mut self, expected: &ExpectedDigest, found: &ReadOutcome, paths: &PathSet) {
         let kind = match found {
-            Found::Digest(digest) if *digest == expected.digest => {
+            ReadOutcome::Digest(digest) if *digest == expected.digest => {
                 self.equal_count += 1;
                 return;
             }
-            Found::Nothing if expected.is_excluded => {
+            ReadOutcome::Nothing if expected.is_excluded => {
                 self.excluded_count += 1;
                 return;
             }
-            Found::Digest(found) => DifferenceKind::Changed { recorded: expected.digest, found: *found },
-            Found::Nothing => DifferenceKind::Missing,
-            Found::NotRegular(kind) => DifferenceKind::NotRegular(*kind),
-            Found::Unreadable(reason) => DifferenceKind::Unreadable(reason.clone()),
+            ReadOutcome::Digest(found) => DifferenceKind::Changed { recorded: expected.digest, found: *found },
+            ReadOutcome::Nothing => DifferenceKind::Missing,
+            ReadOutcome::NotRegular(kind) => DifferenceKind::NotRegular(*kind),
+            ReadOutcome::Unreadable(reason) => DifferenceKind::Unreadable(reason.clone()),
         };
-        let Expected { package, is_configuration, .. } = *expected;
+        let ExpectedDigest { package, is_configuration, .. } = *expected;
         let path = paths.added_path(expected.path);
         self.differences.push(Difference { package, path, kind, is_configuration });
     }

@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use runs::{Run, Runs, push};
+use runs::{AllocationBuilder, ClassRun, push};
 
 use super::Xfs;
 use super::btree::{Step, TreeForm};
@@ -42,7 +42,7 @@ const PARTS: usize = 5;
 /// Bytes of memory for one block of a map in its set, while the set grows.
 const MAP_BLOCK_BYTES: usize = 27;
 /// Maximum memory for all of them, in bytes.
-const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<Run>();
+const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<ClassRun>();
 
 impl Xfs<'_> {
     /// Returns the allocation map of the volume.
@@ -58,8 +58,8 @@ impl Xfs<'_> {
         }
         let superblock = &self.superblock;
         let draw = budget.draw(MEMORY_BYTES_MAX);
-        let run_rows = draw.rows(PARTS, size_of::<Run>(), RUNS_MAX);
-        let mut runs = Runs::new(u64::from(superblock.group_blocks), run_rows.max);
+        let run_rows = draw.rows(PARTS, size_of::<ClassRun>(), RUNS_MAX);
+        let mut runs = AllocationBuilder::new(u64::from(superblock.group_blocks), run_rows.max);
         for group in 0..superblock.groups {
             let header = self.free_runs(&mut runs, group)?;
             // All blocks that it claims are in the group itself.
@@ -97,7 +97,7 @@ impl Xfs<'_> {
 
     /// Reads the free runs of a group. Returns its header if all of this is intact. Otherwise the group is doubtful; so
     /// it is if its runs do not fit into memory.
-    fn free_runs(&self, runs: &mut Runs, group: u32) -> Result<Option<FreeSpace>, GuestError> {
+    fn free_runs(&self, runs: &mut AllocationBuilder, group: u32) -> Result<Option<FreeSpace>, GuestError> {
         let before = runs.base.len();
         let outcome = self.free_space(group).and_then(|header| Ok((self.free_runs_of(group, &header, runs)?, header)));
         let found = self.damage.skip(outcome)?;
@@ -107,14 +107,14 @@ impl Xfs<'_> {
             runs.base.truncate(before);
             let start = u64::from(group) * u64::from(self.superblock.group_blocks);
             let end = start + u64::from(self.superblock.blocks_of(group));
-            push(&mut runs.base, Run { start, end, class: AllocationClass::Doubtful });
+            push(&mut runs.base, ClassRun { start, end, class: AllocationClass::Doubtful });
         }
         Ok(header)
     }
 
     /// Reads the free runs of a group, and compares their sum with the header, and both trees with each other. Returns
     /// whether all of them fit into memory.
-    fn free_runs_of(&self, group: u32, header: &FreeSpace, runs: &mut Runs) -> Result<bool, GuestError> {
+    fn free_runs_of(&self, group: u32, header: &FreeSpace, runs: &mut AllocationBuilder) -> Result<bool, GuestError> {
         let superblock = &self.superblock;
         let damage = |problem| self.reader.damage(superblock.group_place(group), "free space of a group", problem);
         // The sum of the hashes does not depend on the order. The key is new each time, so no image can be prepared for
@@ -143,7 +143,7 @@ impl Xfs<'_> {
             }
             end_before = start + u64::from(count);
             if runs.base.len() < runs.runs_max {
-                runs.base.push(Run { start, end: end_before, class: AllocationClass::Free });
+                runs.base.push(ClassRun { start, end: end_before, class: AllocationClass::Free });
             } else {
                 runs.is_short = true;
                 is_kept = false;
@@ -161,7 +161,7 @@ impl Xfs<'_> {
     }
 
     /// Records that blocks are in use. A block that is also free is damage.
-    fn claim(&self, runs: &mut Runs, start: u64, count: u64, class: AllocationClass) {
+    fn claim(&self, runs: &mut AllocationBuilder, start: u64, count: u64, class: AllocationClass) {
         if runs.claim(start, count, class) {
             let place = start << self.superblock.block_log;
             self.damage.note(self.reader.damage(place, "free space of a group", "a block in use is free"));
@@ -170,7 +170,12 @@ impl Xfs<'_> {
 
     /// Claims the headers and trees of a group. A doubtful group has no header, so only the trees of inodes are
     /// claimed.
-    fn claim_group(&self, runs: &mut Runs, group: u32, header: Option<&FreeSpace>) -> Result<(), GuestError> {
+    fn claim_group(
+        &self,
+        runs: &mut AllocationBuilder,
+        group: u32,
+        header: Option<&FreeSpace>,
+    ) -> Result<(), GuestError> {
         let superblock = &self.superblock;
         if let Some(header) = header {
             let headers = (HEADER_SECTORS * superblock.sector_bytes).div_ceil(superblock.block_bytes) as u64;
@@ -192,7 +197,7 @@ impl Xfs<'_> {
 
     fn claim_tree(
         &self,
-        runs: &mut Runs,
+        runs: &mut AllocationBuilder,
         form: &'static TreeForm,
         group: u32,
         root: Option<Root>,
@@ -209,7 +214,7 @@ impl Xfs<'_> {
     }
 
     /// Claims the inodes, and all blocks that files reach.
-    fn claim_files(&self, runs: &mut Runs, met: &mut MapBlocks) -> Result<(), GuestError> {
+    fn claim_files(&self, runs: &mut AllocationBuilder, met: &mut MapBlocks) -> Result<(), GuestError> {
         self.each_inode(&mut |step| {
             match step {
                 InodeStep::Tree(linear) => self.claim(runs, linear, 1, TREE),
@@ -220,7 +225,12 @@ impl Xfs<'_> {
         })
     }
 
-    fn claim_file(&self, runs: &mut Runs, met: &mut MapBlocks, inode: &Inode<'_>) -> Result<(), GuestError> {
+    fn claim_file(
+        &self,
+        runs: &mut AllocationBuilder,
+        met: &mut MapBlocks,
+        inode: &Inode<'_>,
+    ) -> Result<(), GuestError> {
         let class = if inode.kind == FileKind::Directory { DIRECTORY } else { AllocationClass::Data };
         self.skip_file(self.claim_fork(runs, met, &inode.data, class))?;
         if let Some(fork) = &inode.attributes {
@@ -231,7 +241,7 @@ impl Xfs<'_> {
 
     fn claim_fork(
         &self,
-        runs: &mut Runs,
+        runs: &mut AllocationBuilder,
         met: &mut MapBlocks,
         fork: &Fork<'_>,
         class: AllocationClass,

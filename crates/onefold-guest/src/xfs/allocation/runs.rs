@@ -6,7 +6,7 @@ use crate::filesystem::{AllocationClass, common_length};
 
 /// A run of blocks by their linear numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct ClassRun {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) class: AllocationClass,
@@ -14,11 +14,11 @@ pub(super) struct Run {
 
 /// A map under construction.
 #[derive(Debug)]
-pub(super) struct Runs {
+pub(super) struct AllocationBuilder {
     /// Free runs and doubtful groups, in order.
-    pub(super) base: Vec<Run>,
+    pub(super) base: Vec<ClassRun>,
     /// Runs in use that overlay the base. Blocks in neither list are data.
-    used: Vec<Run>,
+    used: Vec<ClassRun>,
     /// Maximum number of runs in each list.
     pub(super) runs_max: usize,
     /// Blocks of a group.
@@ -29,18 +29,18 @@ pub(super) struct Runs {
     pub(super) is_short: bool,
 }
 
-impl Runs {
+impl AllocationBuilder {
     /// Returns an empty map for groups of this size, with at most `runs_max` runs of each kind.
-    pub(super) fn new(group_blocks: u64, runs_max: usize) -> Runs {
+    pub(super) fn new(group_blocks: u64, runs_max: usize) -> AllocationBuilder {
         let doubtful = BTreeSet::new();
-        Runs { base: Vec::new(), used: Vec::new(), runs_max, group_blocks, doubtful, is_short: false }
+        AllocationBuilder { base: Vec::new(), used: Vec::new(), runs_max, group_blocks, doubtful, is_short: false }
     }
 
     /// Records that blocks are in use. Returns whether one of them is in a free run.
     pub(super) fn claim(&mut self, start: u64, count: u64, class: AllocationClass) -> bool {
         let end = start.saturating_add(count);
         let from = self.base.partition_point(|run| run.end <= start);
-        let free = |run: &&Run| run.class == AllocationClass::Free;
+        let free = |run: &&ClassRun| run.class == AllocationClass::Free;
         let is_free = self.base.iter().skip(from).take_while(|run| run.start < end).find(free).is_some();
         let is_full = self.used.len() >= self.runs_max;
         match self.used.last_mut() {
@@ -53,7 +53,7 @@ impl Runs {
                     self.doubtful.insert(start / self.group_blocks);
                 }
             }
-            _ => self.used.push(Run { start, end, class }),
+            _ => self.used.push(ClassRun { start, end, class }),
         }
         is_free
     }
@@ -73,7 +73,7 @@ impl Runs {
         self.base.retain(|run| !self.doubtful.contains(&(run.start / self.group_blocks)));
         self.base.extend(self.doubtful.iter().map(|group| {
             let start = group * self.group_blocks;
-            Run { start, end: start.saturating_add(self.group_blocks), class: AllocationClass::Doubtful }
+            ClassRun { start, end: start.saturating_add(self.group_blocks), class: AllocationClass::Doubtful }
         }));
         self.base.sort_unstable_by_key(|run| run.start);
     }
@@ -86,13 +86,13 @@ impl Runs {
     }
 
     /// Returns runs that cover the blocks from 0 to `blocks`.
-    pub(super) fn finish(mut self, blocks: u64) -> Vec<Run> {
+    pub(super) fn finish(mut self, blocks: u64) -> Vec<ClassRun> {
         self.doubt_groups();
         self.used.sort_unstable_by_key(|run| run.start);
         let mut whole = Vec::new();
         let mut base = self.base.iter().copied().peekable();
         let mut at = 0;
-        let end = Run { start: blocks, end: blocks, class: AllocationClass::Outside };
+        let end = ClassRun { start: blocks, end: blocks, class: AllocationClass::Outside };
         for used in self.used.iter().copied().chain([end]) {
             let start = used.start.clamp(at, blocks);
             while at < start {
@@ -102,10 +102,10 @@ impl Runs {
                     Some(run) => (run.start, AllocationClass::Data),
                     None => (start, AllocationClass::Data),
                 };
-                push(&mut whole, Run { start: at, end: stop.min(start), class });
+                push(&mut whole, ClassRun { start: at, end: stop.min(start), class });
                 at = stop.min(start);
             }
-            push(&mut whole, Run { start: at, end: used.end.clamp(at, blocks), class: used.class });
+            push(&mut whole, ClassRun { start: at, end: used.end.clamp(at, blocks), class: used.class });
             at = used.end.clamp(at, blocks);
         }
         whole
@@ -113,7 +113,7 @@ impl Runs {
 }
 
 /// Appends a run, and merges it with the last one if they have the same class and are adjacent.
-pub(super) fn push(runs: &mut Vec<Run>, run: Run) {
+pub(super) fn push(runs: &mut Vec<ClassRun>, run: ClassRun) {
     match runs.last_mut() {
         _ if run.start >= run.end => {}
         Some(last) if last.class == run.class && last.end == run.start => last.end = run.end,
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn what_is_in_use_hides_what_is_free() {
-        let free = |start, end| Run { start, end, class: AllocationClass::Free };
-        let doubtful = Run { start: 100, end: 200, class: AllocationClass::Doubtful };
-        let mut runs = Runs::new(100, 10);
+        let free = |start, end| ClassRun { start, end, class: AllocationClass::Free };
+        let doubtful = ClassRun { start: 100, end: 200, class: AllocationClass::Doubtful };
+        let mut runs = AllocationBuilder::new(100, 10);
         runs.base = vec![free(10, 20), free(50, 60), doubtful];
         assert!(!runs.claim(150, 1, DIRECTORY));
         assert!(!runs.claim(20, 30, AllocationClass::Data));
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn more_runs_than_are_kept_put_their_groups_in_doubt() {
-        let mut runs = Runs::new(100, 2);
-        let free = |start, end| Run { start, end, class: AllocationClass::Free };
+        let mut runs = AllocationBuilder::new(100, 2);
+        let free = |start, end| ClassRun { start, end, class: AllocationClass::Free };
         runs.base = vec![free(10, 20), free(110, 120), free(210, 220)];
         for start in [12, 30, 40, 50] {
             runs.claim(start, 1, DIRECTORY);

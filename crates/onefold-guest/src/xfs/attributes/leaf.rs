@@ -22,7 +22,7 @@ use crate::error::GuestError;
 use crate::xfs::Xfs;
 use crate::xfs::hashed::{COUNT_AT, INNER_ENTRIES_AT, INNER_MAGIC, LEVELS_MAX, MAGIC_AT, SEAL};
 use crate::xfs::inode::Fork;
-use crate::xfs::seal::Found;
+use crate::xfs::seal::StructureBytes;
 
 /// The magic numbers of leaves, and their first entries, in versions 4 and 5.
 const LEAF_MAGIC: [u16; 2] = [0xfbee, 0x3bee];
@@ -103,7 +103,7 @@ impl Xfs<'_> {
 
     fn attribute_block(&self, fork: &Fork<'_>, offset: u32) -> Result<AttributeBlock, GuestError> {
         let (place, bytes) = self.attribute_bytes(fork, u64::from(offset))?;
-        let found = Found { bytes: Bytes(&bytes), place, structure: STRUCTURE };
+        let found = StructureBytes { bytes: Bytes(&bytes), place, structure: STRUCTURE };
         let version = usize::from(self.superblock.features.is_v5());
         let magic = found.bytes.be16(MAGIC_AT).unwrap_or(0);
         let is_leaf = magic == LEAF_MAGIC[version];

@@ -13,7 +13,7 @@ use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::xfs::Xfs;
 use crate::xfs::inode::Fork;
-use crate::xfs::seal::{Found, OwnerField, Seal};
+use crate::xfs::seal::{OwnerField, Seal, StructureBytes};
 
 /// `XARM`
 const MAGIC: u32 = 0x5841_524d;
@@ -27,7 +27,7 @@ impl Xfs<'_> {
         let mut offset = u64::from(block);
         while value.len() < length {
             let (place, bytes) = self.attribute_bytes(fork, offset)?;
-            let found = Found { bytes: Bytes(&bytes), place, structure: STRUCTURE };
+            let found = StructureBytes { bytes: Bytes(&bytes), place, structure: STRUCTURE };
             value.extend_from_slice(self.part_of_value(found, fork.owner, value.len(), length)?);
             offset += 1;
         }
@@ -37,7 +37,7 @@ impl Xfs<'_> {
     /// Returns the part of a value of `length` bytes in a block, from byte `at` of the value.
     fn part_of_value<'b>(
         &self,
-        found: Found<'b>,
+        found: StructureBytes<'b>,
         owner: u64,
         at: usize,
         length: usize,

@@ -21,7 +21,7 @@ use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::xfs::Xfs;
 use crate::xfs::inode::Inode;
-use crate::xfs::seal::{Found, OwnerField, Seal};
+use crate::xfs::seal::{OwnerField, Seal, StructureBytes};
 
 /// Magic numbers of versions 4 and 5: `XD2D` and `XDD3`, and of whole directories `XD2B` and `XDB3`.
 const ENTRIES_MAGIC: [u32; 2] = [0x5844_3244, 0x5844_4433];
@@ -33,7 +33,7 @@ const FREE_TAG: u16 = 0xffff;
 /// An intact block of entries.
 pub(super) struct EntryBlock<'b> {
     /// Its bytes, and their place.
-    pub(super) found: Found<'b>,
+    pub(super) found: StructureBytes<'b>,
     /// The byte after its last entry.
     pub(super) end: usize,
     /// The start of its own index, and the number of names in it, if the block is the whole directory.
@@ -74,7 +74,7 @@ impl Xfs<'_> {
 
     /// Checks that a block holds entries of the directory `owner`.
     pub(super) fn entry_block<'b>(&self, block: &'b DirectoryBlock, owner: u64) -> Result<EntryBlock<'b>, GuestError> {
-        let found = Found { bytes: Bytes(&block.bytes), place: block.place, structure: STRUCTURE };
+        let found = StructureBytes { bytes: Bytes(&block.bytes), place: block.place, structure: STRUCTURE };
         let damage = |problem| GuestError::from(self.damage_of(found, problem));
         let version = usize::from(self.superblock.features.is_v5());
         let magic = found.bytes.be32(0);

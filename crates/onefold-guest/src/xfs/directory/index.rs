@@ -9,7 +9,7 @@
 //! that are compared are limited.
 
 use super::data::{EntryBlock, Part};
-use super::name::Wanted;
+use super::name::NameQuery;
 use super::{DirectoryBlock, INDEX_START, STRUCTURE};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
@@ -17,7 +17,7 @@ use crate::filesystem::FileNumber;
 use crate::xfs::Xfs;
 use crate::xfs::hashed::{COUNT_AT, INNER_ENTRIES_AT, INNER_MAGIC, LEVELS_MAX, MAGIC_AT, SEAL};
 use crate::xfs::inode::Inode;
-use crate::xfs::seal::Found;
+use crate::xfs::seal::StructureBytes;
 
 /// The magic numbers of the only leaf, and of leaves of a tree, in versions 4 and 5.
 const ONLY_LEAF_MAGIC: [u16; 2] = [0xd2f1, 0x3df1];
@@ -30,7 +30,7 @@ const EQUAL_HASHES_MAX: u32 = 64;
 
 /// A running search.
 struct Search<'n> {
-    wanted: &'n Wanted<'n>,
+    wanted: &'n NameQuery<'n>,
     hash: u32,
     /// Number of entries that were compared.
     compared: u32,
@@ -97,7 +97,7 @@ impl Xfs<'_> {
     ///
     /// # Errors
     /// When the index is damaged on the way, and those of the disk.
-    pub(super) fn look_up_by_hash(&self, inode: &Inode<'_>, wanted: &Wanted<'_>) -> Result<Answer, GuestError> {
+    pub(super) fn look_up_by_hash(&self, inode: &Inode<'_>, wanted: &NameQuery<'_>) -> Result<Answer, GuestError> {
         let Some(first) = self.directory_block(&inode.data, 0)? else {
             return Err(self.reader.damage(inode.place, STRUCTURE, "it has no first block").into());
         };
@@ -147,7 +147,7 @@ impl Xfs<'_> {
         }
         let number = offset >> self.superblock.directory_block_log;
         let block = self.directory_block(&inode.data, number)?.ok_or_else(|| outside(inode.place))?;
-        let found = Found { bytes: Bytes(&block.bytes), place: block.place, structure: STRUCTURE };
+        let found = StructureBytes { bytes: Bytes(&block.bytes), place: block.place, structure: STRUCTURE };
         let version = usize::from(self.superblock.features.is_v5());
         let magic = found.bytes.be16(MAGIC_AT).unwrap_or(0);
         let is_inner = magic == INNER_MAGIC[version];
@@ -214,7 +214,7 @@ impl Xfs<'_> {
             }
         };
         let LastBlock { block, end, .. } = &*search.last.insert(last);
-        let found = Found { bytes: Bytes(&block.bytes), place: block.place, structure: STRUCTURE };
+        let found = StructureBytes { bytes: Bytes(&block.bytes), place: block.place, structure: STRUCTURE };
         let block = EntryBlock { found, end: *end, index: None };
         let at = usize::try_from(address % block_bytes).unwrap_or(usize::MAX);
         let (Part::Entry(raw), _) = self.part(&block, at)? else { return Err(missing()) };

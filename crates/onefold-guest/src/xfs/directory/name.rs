@@ -6,7 +6,7 @@
 use crate::xfs::Xfs;
 
 /// A name to look up.
-pub(super) struct Wanted<'n> {
+pub(super) struct NameQuery<'n> {
     /// The name.
     pub(super) name: &'n [u8],
     is_caseless: bool,
@@ -14,12 +14,12 @@ pub(super) struct Wanted<'n> {
 
 impl Xfs<'_> {
     /// Returns a name in the form for look-ups by the rules of this file system.
-    pub(super) fn wanted<'n>(&self, name: &'n [u8]) -> Wanted<'n> {
-        Wanted { name, is_caseless: self.superblock.features.is_case_insensitive() }
+    pub(super) fn wanted<'n>(&self, name: &'n [u8]) -> NameQuery<'n> {
+        NameQuery { name, is_caseless: self.superblock.features.is_case_insensitive() }
     }
 }
 
-impl Wanted<'_> {
+impl NameQuery<'_> {
     /// Returns the hash of the name in the index of a directory.
     pub(super) fn hash(&self) -> u32 {
         let hashed = |byte| if self.is_caseless { lower(byte) } else { byte };
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     fn hash_of(name: &[u8], is_caseless: bool) -> u32 {
-        Wanted { name, is_caseless }.hash()
+        NameQuery { name, is_caseless }.hash()
     }
 
     #[test]
@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn names_without_case_have_the_hash_of_small_letters() {
         assert_eq!(hash_of(b"HeLLo \xc0\xd7\xde", true), hash_of(b"hello \xe0\xd7\xfe", false));
-        let wanted = Wanted { name: b"HeLLo", is_caseless: true };
+        let wanted = NameQuery { name: b"HeLLo", is_caseless: true };
         assert!(wanted.is_met_by(b"hEllO") && !wanted.is_met_by(b"hEll0"));
-        assert!(!Wanted { name: b"HeLLo", is_caseless: false }.is_met_by(b"hello"));
+        assert!(!NameQuery { name: b"HeLLo", is_caseless: false }.is_met_by(b"hello"));
     }
 }

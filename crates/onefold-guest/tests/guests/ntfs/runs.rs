@@ -10,10 +10,10 @@ use super::tree;
 use crate::fixtures::Images;
 
 /// Clusters that lie one after the other: the first one in the file, the first one in the volume, their number.
-type Run = (u64, u64, u64);
+type ClusterRun = (u64, u64, u64);
 
 /// Adds a run, to the last one where it continues that.
-fn push(runs: &mut Vec<Run>, (first, cluster, count): Run) {
+fn push(runs: &mut Vec<ClusterRun>, (first, cluster, count): ClusterRun) {
     match runs.last_mut() {
         Some(last) if last.0 + last.2 == first && last.1 + last.2 == cluster => last.2 += count,
         _ => runs.push((first, cluster, count)),
@@ -21,8 +21,8 @@ fn push(runs: &mut Vec<Run>, (first, cluster, count): Run) {
 }
 
 /// Returns the runs of main streams that `ntfscluster` printed, by the number of the file.
-fn printed_runs(printed: &str) -> BTreeMap<u64, Vec<Run>> {
-    let mut files: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
+fn printed_runs(printed: &str) -> BTreeMap<u64, Vec<ClusterRun>> {
+    let mut files: BTreeMap<u64, Vec<ClusterRun>> = BTreeMap::new();
     let (mut file, mut is_data) = (0, false);
     for line in printed.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -46,7 +46,7 @@ const FILES_MAX: usize = 1000;
 /// Checks that the extents of every file are its runs: by `ntfscluster` for the first files, all by their lengths.
 pub(super) fn assert_runs(ntfs: &Ntfs<'_>, images: &Images) {
     let block_bytes = ntfs.facts().block_bytes;
-    let mut found: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
+    let mut found: BTreeMap<u64, Vec<ClusterRun>> = BTreeMap::new();
     for (file, stat) in tree(ntfs).into_values().filter(|(_, stat)| stat.kind == FileKind::Regular) {
         ntfs.each_extent(file, &mut |extent| {
             if extent.kind != ExtentKind::Inline {
@@ -68,6 +68,6 @@ pub(super) fn assert_runs(ntfs: &Ntfs<'_>, images: &Images) {
 }
 
 /// Returns the number of clusters in runs.
-fn stored(runs: &[Run]) -> u64 {
+fn stored(runs: &[ClusterRun]) -> u64 {
     runs.iter().map(|run| run.2).sum()
 }

@@ -19,12 +19,12 @@ use crate::fixtures::{Images, has};
 const SYSTEM: &str = include_str!("system.sh");
 
 /// What is compared of a database.
-struct Seen {
+struct DatabaseView {
     packages: BTreeSet<String>,
     paths: BTreeSet<(String, String)>,
 }
 
-fn seen(database: &dyn PackageDatabase) -> Seen {
+fn seen(database: &dyn PackageDatabase) -> DatabaseView {
     let (mut packages, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for (index, package) in database.packages().iter().enumerate() {
         let state = match package.state {
@@ -46,7 +46,7 @@ fn seen(database: &dyn PackageDatabase) -> Seen {
         });
         assert_eq!(places, of_paths, "{}", package.name);
     }
-    Seen { packages, paths }
+    DatabaseView { packages, paths }
 }
 
 /// Returns the paths that dpkg lists, where it says that they lie.

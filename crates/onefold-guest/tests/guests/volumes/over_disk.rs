@@ -40,7 +40,7 @@ impl Disk for Memory {
 
 /// What a test sees of a disk.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum DiskView {
     /// The volumes are sure, and there are free bytes.
     Free,
     /// All volumes can be read, but are unsure for a reason with these words.
@@ -64,7 +64,7 @@ fn with_swap(end: usize, pieces: &[(usize, &[u8])]) -> Memory {
     Memory(bytes)
 }
 
-fn seen(disk: &dyn Disk) -> Seen {
+fn seen(disk: &dyn Disk) -> DiskView {
     let guest = Guest::open(disk).unwrap();
     let has_free = guest.disk_map().unwrap().iter().any(|run| run.use_.is_free());
     if let [volume] = guest.volumes()
@@ -74,7 +74,7 @@ fn seen(disk: &dyn Disk) -> Seen {
         assert!(!has_free);
         assert_eq!(volume.volume.size_bytes(), disk.size_bytes());
         assert!(guest.table().is_some() && guest.whole_because(0).is_some() && guest.counts_whole(0));
-        return Seen::NotRead(found.name, found.detail.clone());
+        return DiskView::NotRead(found.name, found.detail.clone());
     }
     assert_ne!(guest.doubt().is_some(), has_free);
     for at in 0..guest.volumes().len() {
@@ -82,16 +82,16 @@ fn seen(disk: &dyn Disk) -> Seen {
         assert_eq!([guest.counts_whole(at), guest.whole_because(at).is_some()], [is_unsure; 2]);
         assert!(matches!(guest.volumes()[at].volume.origin, VolumeOrigin::Partition { .. }));
     }
-    guest.doubt().map_or(Seen::Free, |doubt| Seen::Doubt(doubt.to_owned()))
+    guest.doubt().map_or(DiskView::Free, |doubt| DiskView::Doubt(doubt.to_owned()))
 }
 
-fn not_read(name: &'static str, detail: &str) -> Seen {
-    Seen::NotRead(name, detail.to_owned())
+fn not_read(name: &'static str, detail: &str) -> DiskView {
+    DiskView::NotRead(name, detail.to_owned())
 }
 
 fn expect_doubt(end: usize, pieces: &[(usize, &[u8])], what: &str) {
     match seen(&with_swap(end, pieces)) {
-        Seen::Doubt(doubt) => assert!(doubt.contains(what), "{doubt}"),
+        DiskView::Doubt(doubt) => assert!(doubt.contains(what), "{doubt}"),
         other => panic!("{what}: {other:?}"),
     }
 }
@@ -99,7 +99,7 @@ fn expect_doubt(end: usize, pieces: &[(usize, &[u8])], what: &str) {
 #[test]
 fn a_disk_of_an_array_is_one_volume_that_is_not_read_whatever_its_table_says() {
     let end = 4 * MIB;
-    assert_eq!(seen(&with_swap(end, &[])), Seen::Free, "a sound disk keeps its free bytes");
+    assert_eq!(seen(&with_swap(end, &[])), DiskView::Free, "a sound disk keeps its free bytes");
     let sector = (MD_10 as u64 / 512).to_le_bytes();
     let one = [(MD_10, &MD_MAGIC[..]), (MD_10 + 4, &[1]), (MD_10 + 92, &[2]), (MD_10 + 144, &sector)];
     assert_eq!(seen(&with_swap(end, &one)), not_read("Linux RAID", "version 1.0, level 0, 2 disks"));
@@ -172,7 +172,7 @@ fn partitions_that_are_sure_are_not_those_of_a_disk_whose_array_has_them() {
     }
     images.script(DISK, ["image"]);
     let path = images.path("image");
-    assert_eq!(seen(&disk(&path)), Seen::Free);
+    assert_eq!(seen(&disk(&path)), DiskView::Free);
     // The array is shorter than its disk, so that its GPT ends before its superblock.
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len((200 << 20) + (64 << 10)).unwrap();

@@ -37,13 +37,13 @@ fn change(images: &Images, name: &str, field: &str) {
 
 /// What a test sees of a directory: how many names it lists, whether some names are found, and what is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct DirectoryView {
     listed: usize,
     found: Vec<bool>,
     problems: Vec<&'static str>,
 }
 
-fn seen(image: &Path, names: &[&str]) -> Seen {
+fn seen(image: &Path, names: &[&str]) -> DirectoryView {
     with_xfs(image, |xfs| {
         let many = directory(xfs, "many");
         let mut listed = 0;
@@ -53,7 +53,7 @@ fn seen(image: &Path, names: &[&str]) -> Seen {
         })
         .unwrap();
         let found = names.iter().map(|name| xfs.look_up(many, name.as_bytes()).unwrap().is_some()).collect();
-        Seen { listed, found, problems: xfs.damage().first().iter().map(|damage| damage.problem).collect() }
+        DirectoryView { listed, found, problems: xfs.damage().first().iter().map(|damage| damage.problem).collect() }
     })
 }
 
@@ -67,12 +67,12 @@ fn a_directory_is_read_as_far_as_both_its_length_and_its_blocks_go() {
     let Some(images) = images() else { return };
     let image = images.path("image");
     let (first, last) = ("name-1-of-a-directory", "name-400-of-a-directory");
-    let all = Seen { listed: 400, found: vec![true, true], problems: vec![] };
+    let all = DirectoryView { listed: 400, found: vec![true, true], problems: vec![] };
     assert_eq!(seen(&image, &[first, last]), all);
     for length in ["20480", "1048576", "34359742464"] {
         change(&images, "many", &format!("core.size {length}"));
         let problems = vec!["it is longer than its blocks"];
-        assert_eq!(seen(&image, &[first, last]), Seen { problems, ..all.clone() }, "length {length}");
+        assert_eq!(seen(&image, &[first, last]), DirectoryView { problems, ..all.clone() }, "length {length}");
     }
     change(&images, "many", "core.size 4096");
     let cut = seen(&image, &[first, last]);
@@ -121,12 +121,12 @@ for bits in itertools.product((0, 1), repeat=8):
 }
 
 /// A disk that counts what is read of it.
-struct Counted {
+struct CountingDisk {
     disk: FileDisk,
     reads: AtomicU64,
 }
 
-impl Disk for Counted {
+impl Disk for CountingDisk {
     fn size_bytes(&self) -> u64 {
         self.disk.size_bytes()
     }
@@ -152,7 +152,7 @@ for bits in itertools.product((0, 1), repeat=5):
     images.script(&prepared(&script), [names]);
     let path = images.path("image");
     let disk = FileDisk::new(std::fs::File::open(&path).unwrap(), &path).unwrap();
-    let disk = Counted { disk, reads: AtomicU64::new(0) };
+    let disk = CountingDisk { disk, reads: AtomicU64::new(0) };
     let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() }];
     let volume = Volume { origin: VolumeOrigin::WholeDisk, ranges };
     let xfs = xfs::open(VolumeReader::new(&disk, &volume)).unwrap().expect("an XFS file system");

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use onefold_block::Show;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::FileKind;
-use onefold_guest::tree::{Found, Links};
+use onefold_guest::tree::{Links, ResolvedFile};
 
 use super::ending::Ending;
 use super::scene::Scene;
@@ -69,7 +69,7 @@ pub(super) enum Copying {
 }
 
 /// Writes the content of a file up to its length. Returns the number of bytes that were available.
-fn copy(scene: &Scene<'_, '_>, found: &Found, out: &mut impl Write) -> Result<u64, Copying> {
+fn copy(scene: &Scene<'_, '_>, found: &ResolvedFile, out: &mut impl Write) -> Result<u64, Copying> {
     let system = scene.tree.system(found.file.system);
     let mut piece = vec![0; usize::try_from(found.stat.size_bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)];
     let mut offset = 0;

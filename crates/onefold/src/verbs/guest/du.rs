@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use onefold_block::Show;
 use onefold_guest::filesystem::{FileKind, FileStat};
 use onefold_guest::tree::{
-    Crossing, FileSet, Found, GuestFile, Insertion, Links, Visitor, WalkEntry, WalkError, WalkStep,
+    Crossing, FileSet, GuestFile, Insertion, Links, ResolvedFile, Visitor, WalkEntry, WalkError, WalkStep,
 };
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ impl<'s, 'g, 'a> SumPrinter<'s, 'g, 'a> {
     }
 
     /// Adds up a file, or a folder with everything below it.
-    fn all(&mut self, found: &Found) -> PrintResult<()> {
+    fn all(&mut self, found: &ResolvedFile) -> PrintResult<()> {
         let own = Sum::of(&found.stat);
         if found.stat.kind != FileKind::Directory {
             return self.print(&found.path, own);

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use onefold_block::Show;
 use onefold_guest::filesystem::{FileKind, FileStat, VerityDigest};
-use onefold_guest::tree::{Crossing, Found, GuestFile, Links, Visitor, WalkEntry, WalkError, WalkStep};
+use onefold_guest::tree::{Crossing, GuestFile, Links, ResolvedFile, Visitor, WalkEntry, WalkError, WalkStep};
 use serde_json::Value;
 
 use super::describe::{file_members, long_line};
@@ -71,7 +71,7 @@ impl List<'_, '_, '_> {
     }
 
     /// Lists one directory.
-    fn one(&mut self, directory: &Found) -> PrintResult<()> {
+    fn one(&mut self, directory: &ResolvedFile) -> PrintResult<()> {
         self.heading(&directory.path)?;
         let (mut entries, mut outcome) = (Vec::new(), Ok(()));
         let scene = self.scene;
@@ -91,7 +91,7 @@ impl List<'_, '_, '_> {
     }
 
     /// Lists a directory and everything below it.
-    fn recursive(&mut self, directory: &Found) -> PrintResult<()> {
+    fn recursive(&mut self, directory: &ResolvedFile) -> PrintResult<()> {
         let tree = &self.scene.tree;
         let mut lister =
             WalkLister { list: self, directory: Vec::new(), entries: Vec::new(), begun: Vec::new(), outcome: Ok(()) };

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use onefold_block::Show;
 use onefold_disk::{Disk, DiskError};
 use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileStat, Timestamp, VerityDigest};
-use onefold_guest::tree::{Found, Links};
+use onefold_guest::tree::{Links, ResolvedFile};
 use onefold_guest::volume::{DiskRange, VolumeReader};
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ impl FilePart {
 }
 
 impl FileMap {
-    fn read(scene: &Scene<'_, '_>, found: &Found) -> FileMap {
+    fn read(scene: &Scene<'_, '_>, found: &ResolvedFile) -> FileMap {
         let system = scene.tree.system(found.file.system);
         let volume = scene.volume(found.file.system);
         let block_bytes = system.facts().block_bytes.max(1);
@@ -128,7 +128,7 @@ impl FileMap {
     }
 
     /// Returns the map in the form of `debugfs -R stat`, followed by the places on the disk in bytes.
-    fn text(&self, found: &Found, verity: Option<&VerityDigest>, volume: &str) -> String {
+    fn text(&self, found: &ResolvedFile, verity: Option<&VerityDigest>, volume: &str) -> String {
         let mut text = head(found);
         if let Some(digest) = verity {
             text.push_str(&format!("\nVerity: {digest}"));
@@ -172,7 +172,7 @@ impl FileMap {
 }
 
 /// Returns the first lines of `debugfs -R stat`.
-fn head(found: &Found) -> String {
+fn head(found: &ResolvedFile) -> String {
     let FileStat { kind, mode, generation, user, group, size_bytes, links, allocated_bytes, .. } = &found.stat;
     let kind = if *kind == FileKind::Regular { "regular" } else { kind_name(*kind) };
     let mut text = format!(

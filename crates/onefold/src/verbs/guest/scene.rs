@@ -4,7 +4,7 @@ use onefold_block::Show;
 use onefold_guest::error::GuestError;
 use onefold_guest::guest::{Guest, GuestVolume};
 use onefold_guest::machine::{Machine, MachineVolume, MissingMount, MissingReason, machines};
-use onefold_guest::tree::{Found, Links, ProblemLog, SystemIndex, Tree};
+use onefold_guest::tree::{Links, ProblemLog, ResolvedFile, SystemIndex, Tree};
 use onefold_guest::volume::VolumeOrigin;
 
 use super::describe::{content, origin};
@@ -142,7 +142,7 @@ impl<'g, 'a> Scene<'g, 'a> {
 
     /// Returns the file of a path, or a failure that names similar paths. Below a missing mount, no path leads to the
     /// content of the directory under it, because the guest has other content there.
-    pub(super) fn find(&self, path: &[u8], links: Links) -> Outcome<Found> {
+    pub(super) fn find(&self, path: &[u8], links: Links) -> Outcome<ResolvedFile> {
         let cannot = || format!("cannot find `{}` in the guest", path.shown());
         let is_elsewhere = |why: &str| {
             let failure = Failure::new(cannot()).because_of(why);

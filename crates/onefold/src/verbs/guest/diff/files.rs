@@ -8,7 +8,7 @@ use std::vec;
 use onefold_block::Show;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{FileKind, FileStat};
-use onefold_guest::tree::{FileSet, Found, GuestFile, Insertion, WalkError};
+use onefold_guest::tree::{FileSet, GuestFile, Insertion, ResolvedFile, WalkError};
 use serde_json::{Value, json};
 
 use super::content::{self, ComparedFile, PackagedDigests};
@@ -92,7 +92,7 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
     }
 
     /// Compares two files, and everything below them if they are directories.
-    pub(super) fn compare(mut self, roots: [Found; 2]) -> PrintResult<()> {
+    pub(super) fn compare(mut self, roots: [ResolvedFile; 2]) -> PrintResult<()> {
         let [one, two] = roots;
         self.pair(one.path.clone(), [one.file, two.file])?;
         while let Some((path, pair)) = self.waiting.pop() {

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use onefold_block::Show;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{FileKind, FileStat};
-use onefold_guest::tree::{Crossing, Found, GuestFile, Links, Visitor, WalkEntry, WalkError, WalkStep};
+use onefold_guest::tree::{Crossing, GuestFile, Links, ResolvedFile, Visitor, WalkEntry, WalkError, WalkStep};
 use tar::Builder;
 
 use super::ending::Ending;
@@ -96,7 +96,7 @@ impl<'g> Archive<'_, 'g, '_> {
     }
 
     /// Adds a file that was named, and everything below it.
-    fn named(&mut self, found: &Found) -> PrintResult<()> {
+    fn named(&mut self, found: &ResolvedFile) -> PrintResult<()> {
         self.places.note_named(&found.path, found.file);
         self.member(&found.path, found.file, &found.stat)?;
         if found.stat.kind != FileKind::Directory {
