@@ -1,0 +1,105 @@
+//! The record of a session, and its comparison with a kept text.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::Run;
+
+/// Name of the variable that has the kept texts written anew.
+const KEEP: &str = "ONEFOLD_KEEP_TRANSCRIPTS";
+
+/// Units of time, before which numbers vary from run to run.
+const TIME_UNITS: [&str; 4] = [" ms", " s", " min", " h"];
+
+/// A session with the program: its commands, and what they printed.
+pub(crate) struct Transcript {
+    folder: PathBuf,
+    masking: Vec<String>,
+    text: String,
+}
+
+impl Transcript {
+    /// Begins a session whose commands run in `folder`.
+    pub(crate) fn in_folder(folder: &Path) -> Transcript {
+        Transcript { folder: folder.canonicalize().unwrap(), masking: Vec::new(), text: String::new() }
+    }
+
+    /// Masks all numbers of lines that contain one of `words`.
+    pub(crate) fn masking(mut self, words: &[&str]) -> Transcript {
+        self.masking.extend(words.iter().map(|word| (*word).to_owned()));
+        self
+    }
+
+    /// Runs `onefold` with the words of `arguments`, and records both. Lines of standard error have a `!` before them.
+    pub(crate) fn run(&mut self, arguments: &str) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onefold"));
+        command.args(arguments.split_whitespace()).current_dir(&self.folder);
+        let run = Run::of(command.output().unwrap());
+        self.record(arguments, &run);
+        run
+    }
+
+    fn record(&mut self, arguments: &str, run: &Run) {
+        self.text.push_str(&format!("$ onefold {arguments}\n"));
+        for (mark, printed) in [("", &run.out), ("! ", &run.err)] {
+            for line in printed.lines() {
+                self.text.push_str(&format!("{mark}{}\n", self.masked(line)));
+            }
+        }
+        if run.code != 0 {
+            self.text.push_str(&format!("(exit {})\n", run.code));
+        }
+        self.text.push('\n');
+    }
+
+    fn masked(&self, line: &str) -> String {
+        let line = line.replace(self.folder.to_str().unwrap(), "FOLDER");
+        let is_masked = self.masking.iter().any(|word| line.contains(word.as_str()));
+        let masked = mask(&line, |rest| is_masked || TIME_UNITS.iter().any(|unit| begins_with_word(rest, unit)));
+        // Masked numbers have lost their width, so the columns of such a line mean nothing.
+        if is_masked { masked.split_whitespace().collect::<Vec<_>>().join(" ") } else { masked }
+    }
+
+    /// Asserts that the record is the text that is kept under `name`.
+    #[track_caller]
+    pub(crate) fn assert_kept(self, name: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/transcript/kept/{name}.txt"));
+        if std::env::var_os(KEEP).is_some() {
+            fs::write(&path, &self.text).unwrap();
+            return;
+        }
+        let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.to_string_lossy()));
+        let differs = kept.lines().zip(self.text.lines()).find(|(kept, found)| kept != found);
+        assert!(kept == self.text, "{name} differs, first in (kept, printed) {differs:?}. Printed:\n{}", self.text);
+    }
+}
+
+/// Replaces each number with `N` if `is_masked` says so of the text behind it.
+fn mask(line: &str, is_masked: impl Fn(&str) -> bool) -> String {
+    let (mut masked, mut rest) = (String::new(), line);
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(at);
+        masked.push_str(before);
+        let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+        let end = from.find(|c| !is_number(c)).unwrap_or(from.len());
+        let number = from[..end].trim_end_matches(['.', ',']);
+        let behind = &from[number.len()..];
+        masked.push_str(if is_masked(behind) { "N" } else { number });
+        rest = behind;
+    }
+    masked.push_str(rest);
+    masked
+}
+
+/// Returns whether `text` begins with `word`, which does not go on in a longer one.
+fn begins_with_word(text: &str, word: &str) -> bool {
+    text.strip_prefix(word).is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+}
+
+#[test]
+fn numbers_are_masked_where_they_vary() {
+    let session = Transcript::in_folder(Path::new("/")).masking(&["free"]);
+    assert_eq!(session.masked("XFS, 12 s, 1.5 MiB in 3 sets"), "XFS, N s, 1.5 MiB in 3 sets");
+    assert_eq!(session.masked("1,204.5 MiB   more free, 7."), "N MiB more free, N.");
+}
