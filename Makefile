@@ -113,7 +113,7 @@ bench-units: ## What archives of the corpus's sets that are built take with each
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && bench/units.py
 
 bench-images: ## Compares archives with restic, borg, casync, zstd, partclone and qemu-img. QUICK=1 takes under 4 minutes.
-	@scripts/install-deps.sh build bench bench-images
+	@scripts/install-deps.sh build bench bench-images s3
 	@bench/corpus/corpus.sh build $$([[ $${QUICK:-0} == 0 ]] && echo fbs distros builds || echo debian-12-base)
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && bench/images.py
 

@@ -3,6 +3,7 @@
 Rows of one set stand together: they share its archive and its exports.
 """
 
+from .bucket import BucketRow
 from .collection import CollectionRow
 from .line import ImageLine
 from .paper import PaperRow
@@ -10,8 +11,6 @@ from .row import LaterRow
 from .speed import InstallRow, StoreRow, VersionsRow
 from .stored import MetadataRow, SavingsRow, SetRow, smaller
 from .whole import CatRow, CheckRow
-
-NO_S3 = "there is no S3 store yet"
 
 
 def rows(settings):
@@ -26,6 +25,7 @@ def rows(settings):
         VersionsRow(settings),
         CatRow(settings),
         CheckRow(settings),
+        BucketRow(settings),
         SetRow(settings, "distros", "distros", f"`distros` without Btrfs, {equal}", (0.85, 0.7), is_equal=True),
         SavingsRow(settings, "distros", "`distros` without Btrfs", 0.85, 0.95),
         SetRow(settings, "builds", "builds", f"two independent builds, {equal}", (0.75, 0.6), is_equal=True),
@@ -40,13 +40,6 @@ def rows(settings):
 def later():
     """Returns the rows of what cannot be measured yet."""
     beside = "the folder store"
-    yield LaterRow(
-        "s3", NO_S3,
-        ImageLine("s3-capture", "capture to S3 (RGW, loopback)", "MiB/s", bound=0.6, aim=0.85, beside=beside),
-        ImageLine("s3-install", "install from it", "MiB/s", bound=0.6, aim=0.9, beside=beside),
-        smaller("s3-puts", "PUTs for each GiB stored", "requests", 80, 40),
-        smaller("s3-gets", "GETs to install a first image, for each GiB stored", "requests", 300, 140),
-    )  # fmt: skip
     yield LaterRow(
         "units", "the index lies in memory, which holds 16,777,216 units at most, and there is no synthetic one yet",
         ImageLine("units-new", "10^8 units in the index: look-ups of new ones", "per s", bound=1e5, aim=3e5),

@@ -3,6 +3,7 @@
 from lib.rows.beside import ONEFOLD, BesideBench, BesideRow
 
 from .dedup import DEDUPLICATING
+from .gateway import Gateway
 from .images import Images
 from .plain import PLAIN
 
@@ -50,6 +51,7 @@ class ImagesBench(BesideBench):
         row.finish(self.images, self.settings)
 
     def close(self):
+        Gateway(self.place.folder).stop()
         self.images.close()
         self.images.clear()
 

@@ -12,7 +12,7 @@ from unittest import mock
 import paths
 import common
 import images
-from image_rows import collection, later, paper, rows, stored
+from image_rows import bucket, collection, gateway, later, paper, rows, stored
 from image_rows.dedup import DEDUPLICATING, Borg
 from image_rows.images import missing_of, paths_of
 from image_rows.line import COLUMNS, ImageLine, ratio, verdict
@@ -257,6 +257,56 @@ class Collections(unittest.TestCase):
             self.assertTrue(collection.collects("onefold"))
         with mock.patch.object(system, "run", return_value=SimpleNamespace(text="  check  all that gc left\n")):
             self.assertFalse(collection.collects("onefold"))
+
+
+class Buckets(unittest.TestCase):
+    LOG = (
+        'debug 1 beast: 0x7f: 127.0.0.1 - - [t] "PUT /images HTTP/1.1" 200 0 - "curl/7.88.1" - latency=0.1s\n'
+        'debug 1 beast: 0x7f: 127.0.0.1 - k [t] "GET /images/a/packs/1 HTTP/1.1" 206 9 - - bytes=0-8 latency=0.1s\n'
+        'debug 1 beast: 0x7f: 127.0.0.1 - k [t] "GET /images/?list-type=2 HTTP/1.1" 200 9 - - - latency=0.1s\n'
+        'debug 1 ====== starting new request "GET /nowhere HTTP/1.1" ======\n'
+        'debug 1 beast: 0x7f: 127.0.0.1 - k [t] "DELETE /images/mark-7 HTTP/1.1" 204 0 - - - latency=0.1s\n'
+        "debug 1 half a line"
+    )
+
+    def test_requests_are_counted_by_their_method_and_marks_are_not(self):
+        self.assertEqual(gateway.requests_in(self.LOG), {"DELETE": 0, "GET": 2, "HEAD": 0, "PUT": 1})
+        self.assertEqual(gateway.requests_in(""), {"DELETE": 0, "GET": 0, "HEAD": 0, "PUT": 0})
+
+    def test_a_mark_ends_with_its_line_and_only_once_that_is_whole(self):
+        log = self.LOG.encode()
+        end = gateway.end_of_mark(log, "/images/mark-7")
+        self.assertTrue(log[:end].endswith(b"latency=0.1s\n"))
+        self.assertEqual(log[end:], b"debug 1 half a line")
+        self.assertIsNone(gateway.end_of_mark(log, "/images/mark-8"))
+        self.assertIsNone(gateway.end_of_mark(log[: end - 1], "/images/mark-7"))
+
+    def test_requests_are_those_between_two_lengths_of_the_log(self):
+        ceph = gateway.Gateway(paths.folder(self) / "work")
+        log = ceph.home / "log" / "client.rgw.a.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(self.LOG, encoding="ascii")
+        first = self.LOG.index("\n") + 1
+        self.assertEqual(ceph.requests_since(0, first)["PUT"], 1)
+        self.assertEqual(ceph.requests_since(first, len(self.LOG)), {"DELETE": 0, "GET": 2, "HEAD": 0, "PUT": 0})
+
+    def test_a_gateway_that_was_never_started_needs_no_stop(self):
+        with mock.patch.object(system, "run") as run:
+            gateway.Gateway(paths.folder(self) / "work").stop()
+        run.assert_not_called()
+
+    def test_each_turn_has_an_archive_of_its_own_and_no_settings_of_the_user(self):
+        ceph = SimpleNamespace(environment={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
+        first, second = (bucket.BucketSide(SimpleNamespace(onefold="o"), ceph, number) for number in (0, 1))
+        self.assertNotEqual(first.location, second.location)
+        self.assertIn("unset AWS_PROFILE", first.environment)
+        self.assertIn("export AWS_ENDPOINT_URL=http://127.0.0.1:1;", first.environment)
+        for script in (first.create_script, first.store_script, first.restore_script):
+            self.assertIn(f" {first.location}", script)
+
+    def test_without_ceph_the_row_is_not_measured(self):
+        with mock.patch("lib.rows.beside.shutil.which", return_value=None):
+            self.assertIn("radosgw", bucket.BucketRow(settings.IMAGES.tiny).why_not(settings.IMAGES.tiny))
 
 
 class Roots(unittest.TestCase):
