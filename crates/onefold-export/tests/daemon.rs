@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::doors::{LONG, Steering, TestDoor, open_pool};
+use common::doors::{DoorControl, LONG, TestDoor, open_pool};
 use common::{assert_clean, can_mount, new_pool, noise};
 use onefold_export::control::{ControlAnswer, ControlClient, ControlReply, ControlRequest, FailureKind};
 use onefold_export::{Daemon, DaemonOptions, MountError, MountOptions, ServeError, Stopper};
@@ -21,24 +21,24 @@ use onefold_pool::{Durability, FileKind, Ino, NewFile, Pool};
 use onefold_testing::device::MemoryDevice;
 
 /// A pool in memory, served through test doors.
-struct Served {
+struct ServedDaemon {
     device: Arc<MemoryDevice>,
     pool: Arc<Pool>,
-    doors: Vec<Arc<Steering>>,
+    doors: Vec<Arc<DoorControl>>,
     stopper: Stopper,
     socket: PathBuf,
     server: JoinHandle<Result<(), ServeError>>,
     _folder: tempfile::TempDir,
 }
 
-impl Served {
-    fn through(count: usize) -> Served {
+impl ServedDaemon {
+    fn through(count: usize) -> ServedDaemon {
         let folder = tempfile::tempdir().unwrap();
         let device = new_pool();
         let pool = open_pool(device.clone());
         let options = DaemonOptions { control_directory: Some(folder.path().join("run")), ..DaemonOptions::default() };
         let mut daemon = Daemon::new(pool.clone(), options).unwrap();
-        let doors: Vec<Arc<Steering>> = (0..count).map(|_| Arc::default()).collect();
+        let doors: Vec<Arc<DoorControl>> = (0..count).map(|_| Arc::default()).collect();
         for door in &doors {
             daemon.add(Box::new(TestDoor(door.clone())));
         }
@@ -47,7 +47,7 @@ impl Served {
         for door in &doors {
             door.wait_until(|state| state.is_serving);
         }
-        Served { device, pool, doors, stopper, socket, server, _folder: folder }
+        ServedDaemon { device, pool, doors, stopper, socket, server, _folder: folder }
     }
 
     /// Sends one request on its own connection and returns the last reply.
@@ -121,7 +121,7 @@ fn content(device: &MemoryDevice, name: &str) -> Option<Vec<u8>> {
 
 #[test]
 fn a_daemon_without_a_mount_tells_its_numbers_syncs_and_ends_when_it_is_asked() {
-    let served = Served::through(1);
+    let served = ServedDaemon::through(1);
     write(&served.pool, "file", &noise(1, 8192));
     let stat = served.ask(&ControlRequest::Stat);
     let ControlReply::Done { answer: ControlAnswer::Stat { stat } } = stat else { panic!("{stat:?}") };
@@ -143,7 +143,7 @@ fn a_daemon_without_a_mount_tells_its_numbers_syncs_and_ends_when_it_is_asked() 
 
 #[test]
 fn open_files_belong_to_no_pool_that_is_not_mounted() {
-    let served = Served::through(1);
+    let served = ServedDaemon::through(1);
     assert_not_mounted(ask_about(&served.socket, &ControlRequest::FileStat, &[&tempfile::tempfile().unwrap()]));
     assert_eq!(failure(served.ask(&ControlRequest::Clone)).0, FailureKind::BadRequest);
     served.stopper.stop().unwrap();
@@ -153,7 +153,7 @@ fn open_files_belong_to_no_pool_that_is_not_mounted() {
 /// The limits match the page, `docs/format/control.md`.
 #[test]
 fn requests_are_answered_in_order_and_one_that_is_too_long_or_unknown_ends_the_connection() {
-    let served = Served::through(1);
+    let served = ServedDaemon::through(1);
     let replies = |sent: &[u8]| -> Vec<ControlReply> {
         let mut stream = UnixStream::connect(&served.socket).unwrap();
         stream.write_all(sent).unwrap();
@@ -185,7 +185,7 @@ fn requests_are_answered_in_order_and_one_that_is_too_long_or_unknown_ends_the_c
 
 #[test]
 fn a_door_with_clients_keeps_the_daemon_and_all_is_durable_nevertheless() {
-    let served = Served::through(1);
+    let served = ServedDaemon::through(1);
     let door = served.doors[0].clone();
     door.set(|state| state.clients = 1);
     write(&served.pool, "file", &noise(1, 4096));
@@ -203,7 +203,7 @@ fn a_door_with_clients_keeps_the_daemon_and_all_is_durable_nevertheless() {
 
 #[test]
 fn a_daemon_that_is_told_to_stop_cuts_its_clients_off_once_all_is_durable() {
-    let served = Served::through(2);
+    let served = ServedDaemon::through(2);
     served.doors[1].set(|state| state.clients = 3);
     write(&served.pool, "file", &noise(1, 4096));
     served.stopper.stop().unwrap();
@@ -216,7 +216,7 @@ fn a_daemon_that_is_told_to_stop_cuts_its_clients_off_once_all_is_durable() {
 
 #[test]
 fn the_daemon_ends_with_its_last_door() {
-    let served = Served::through(3);
+    let served = ServedDaemon::through(3);
     for door in [0, 2] {
         served.doors[door].set(|state| state.has_ended = true);
         assert_done(&served.ask(&ControlRequest::Stat));
@@ -228,7 +228,7 @@ fn the_daemon_ends_with_its_last_door() {
 
 #[test]
 fn a_door_that_fails_leaves_the_others_and_is_reported_at_the_end() {
-    let served = Served::through(2);
+    let served = ServedDaemon::through(2);
     served.doors[1].set(|state| state.failure = Some("its wire broke"));
     served.doors[1].wait_until(|state| state.has_ended);
     write(&served.pool, "file", &noise(1, 4096));
@@ -247,7 +247,7 @@ fn a_door_that_fails_leaves_the_others_and_is_reported_at_the_end() {
 #[test]
 fn a_door_that_panics_leaves_the_others_and_the_pool_is_closed() {
     for count in [1, 2] {
-        let served = Served::through(count);
+        let served = ServedDaemon::through(count);
         write(&served.pool, "file", &noise(1, 4096));
         served.doors[0].set(|state| state.panics = true);
         served.doors[0].wait_until(|state| state.has_ended);
@@ -272,7 +272,7 @@ fn a_daemon_that_is_dropped_takes_its_doors_away_and_leaves_the_pool_open() {
     let pool = open_pool(new_pool());
     let options = DaemonOptions { control_directory: Some(folder.path().join("run")), ..DaemonOptions::default() };
     let mut daemon = Daemon::new(pool.clone(), options).unwrap();
-    let door = Arc::<Steering>::default();
+    let door = Arc::<DoorControl>::default();
     daemon.add(Box::new(TestDoor(door.clone())));
     let socket = daemon.control_path().to_owned();
     assert!(socket.exists());
@@ -283,12 +283,12 @@ fn a_daemon_that_is_dropped_takes_its_doors_away_and_leaves_the_pool_open() {
 }
 
 /// Returns a daemon with a test door and a mount at `folder/mnt`.
-fn mounted(folder: &Path, pool: Arc<Pool>) -> (Daemon, Arc<Steering>, PathBuf) {
+fn mounted(folder: &Path, pool: Arc<Pool>) -> (Daemon, Arc<DoorControl>, PathBuf) {
     let mountpoint = folder.join("mnt");
     fs::create_dir(&mountpoint).unwrap();
     let options = DaemonOptions { control_directory: Some(folder.join("run")), ..DaemonOptions::default() };
     let mut daemon = Daemon::new(pool, options).unwrap();
-    let door = Arc::<Steering>::default();
+    let door = Arc::<DoorControl>::default();
     daemon.add(Box::new(TestDoor(door.clone())));
     daemon.mount(&mountpoint, &MountOptions::new("x.pool")).unwrap();
     (daemon, door, mountpoint)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::doors::{LONG, Steering, TestDoor, open_pool};
+use common::doors::{DoorControl, LONG, TestDoor, open_pool};
 use common::environment;
 use onefold_block::BlockDevice;
 use onefold_block::device::{FileDevice, OpenMode};
@@ -22,14 +22,14 @@ use onefold_pool::{CreateOptions, Pool};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 /// A pool in a file, in a folder with a run directory.
-struct InAFile {
+struct FilePool {
     folder: tempfile::TempDir,
 }
 
-impl InAFile {
-    fn new() -> InAFile {
+impl FilePool {
+    fn new() -> FilePool {
         let folder = tempfile::tempdir().unwrap();
-        let in_a_file = InAFile { folder };
+        let in_a_file = FilePool { folder };
         let file = File::create(in_a_file.path("pool")).unwrap();
         file.set_len(32 << 20).unwrap();
         let device: Arc<dyn BlockDevice> =
@@ -46,7 +46,7 @@ impl InAFile {
         RunDirectory { path: self.path("run"), user: rustix::process::geteuid().as_raw() }
     }
 
-    fn daemon(&self) -> Result<(Daemon, Arc<Steering>), DaemonError> {
+    fn daemon(&self) -> Result<(Daemon, Arc<DoorControl>), DaemonError> {
         let device = FileDevice::open(&self.path("pool"), OpenMode::ReadWrite).unwrap();
         let options = DaemonOptions {
             place: PoolPlace::of(&device.metadata().unwrap()),
@@ -54,7 +54,7 @@ impl InAFile {
             ..DaemonOptions::default()
         };
         let mut daemon = Daemon::new(open_pool(Arc::new(device)), options)?;
-        let door = Arc::<Steering>::default();
+        let door = Arc::<DoorControl>::default();
         daemon.add(Box::new(TestDoor(door.clone())));
         Ok((daemon, door))
     }
@@ -71,7 +71,7 @@ impl InAFile {
 
 #[test]
 fn a_daemon_is_found_by_every_path_of_its_pool_and_by_no_copy() {
-    let pool = InAFile::new();
+    let pool = FilePool::new();
     assert!(!pool.is_found("pool"), "nobody serves it");
     let (daemon, _door) = pool.daemon().unwrap();
     let server = thread::spawn(move || daemon.serve());
@@ -99,7 +99,7 @@ fn a_daemon_is_found_by_every_path_of_its_pool_and_by_no_copy() {
 
 #[test]
 fn the_socket_of_a_dead_daemon_counts_as_none_and_the_next_daemon_takes_its_name() {
-    let pool = InAFile::new();
+    let pool = FilePool::new();
     let (daemon, _) = pool.daemon().unwrap();
     let socket = daemon.control_path().to_owned();
     drop(daemon);
@@ -117,7 +117,7 @@ fn the_socket_of_a_dead_daemon_counts_as_none_and_the_next_daemon_takes_its_name
 
 #[test]
 fn sockets_in_folders_that_others_can_change_are_neither_made_nor_believed() {
-    let pool = InAFile::new();
+    let pool = FilePool::new();
     let (daemon, _door) = pool.daemon().unwrap();
     assert!(pool.is_found("pool"));
     let open_to_others = |mode| fs::set_permissions(pool.path("run"), PermissionsExt::from_mode(mode)).unwrap();
@@ -133,7 +133,7 @@ fn sockets_in_folders_that_others_can_change_are_neither_made_nor_believed() {
 /// daemon, would end another pool.
 #[test]
 fn a_socket_of_another_user_than_the_run_directorys_counts_as_none() {
-    let pool = InAFile::new();
+    let pool = FilePool::new();
     let (_daemon, _door) = pool.daemon().unwrap();
     let user = rustix::process::geteuid().as_raw();
     if user != 0 {
@@ -175,7 +175,7 @@ fn full_socket(path: &Path) -> Vec<OwnedFd> {
 
 #[test]
 fn a_process_that_listens_and_takes_no_client_is_told_and_does_not_stop_the_next_daemon() {
-    let pool = InAFile::new();
+    let pool = FilePool::new();
     let (daemon, _) = pool.daemon().unwrap();
     let socket = daemon.control_path().to_owned();
     drop(daemon);
@@ -191,7 +191,7 @@ fn a_process_that_listens_and_takes_no_client_is_told_and_does_not_stop_the_next
 /// Every kind of file that a user can put at the path of a socket.
 #[test]
 fn what_is_no_control_socket_counts_as_none() {
-    let pool = InAFile::new();
+    let pool = FilePool::new();
     let (daemon, _) = pool.daemon().unwrap();
     let socket = daemon.control_path().to_owned();
     drop(daemon);
@@ -217,7 +217,7 @@ fn what_fails_in_the_directory_of_another_user_counts_as_none() {
         eprintln!("skipped: giving folders away needs root");
         return;
     }
-    let pool = InAFile::new();
+    let pool = FilePool::new();
     let (daemon, _) = pool.daemon().unwrap();
     let socket = daemon.control_path().to_owned();
     drop(daemon);

@@ -277,19 +277,19 @@ fn a_pool_that_stopped_answers_with_errors_says_why_and_can_be_read_and_unmounte
 const MARK: &[u8] = b"a bug";
 
 /// A device on which the transfer of a marked block panics, once.
-struct Panicking {
+struct PanickingDevice {
     inner: MemoryDevice,
     is_armed: AtomicBool,
 }
 
-impl Panicking {
+impl PanickingDevice {
     fn pass(&self, blocks: &[u8]) {
         let is_marked = blocks.chunks(BLOCK).any(|block| block.starts_with(MARK));
         assert!(!(is_marked && self.is_armed.swap(false, Ordering::Relaxed)), "on purpose");
     }
 }
 
-impl BlockDevice for Panicking {
+impl BlockDevice for PanickingDevice {
     fn block_count(&self) -> io::Result<u64> {
         self.inner.block_count()
     }
@@ -334,7 +334,7 @@ fn a_panic_within_a_request_is_answered_and_stops_the_pool() {
     let marked = |seed| [MARK, &noise(seed, 3 * BLOCK - MARK.len())].concat();
     for request in ["read", "write"] {
         let memory = MemoryDevice::from(new_pool_of(8192).image());
-        let device = Arc::new(Panicking { inner: memory, is_armed: AtomicBool::new(false) });
+        let device = Arc::new(PanickingDevice { inner: memory, is_armed: AtomicBool::new(false) });
         let mount = TestMount::with(device, |_| ());
         fs::write(mount.path("file"), marked(1)).unwrap();
         let lines = Arc::new(Lines::default());

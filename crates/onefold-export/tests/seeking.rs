@@ -94,7 +94,7 @@ fn seeks_go_on_beside_a_process_that_writes_to_its_mapping_all_the_time() {
     let mapping = SharedMapping::new(&file, usize::try_from(BYTES).unwrap()).unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (mapping, is_over, mount) = (Writable(&mapping), &is_over, &mount);
+        let (mapping, is_over, mount) = (WritableMapping(&mapping), &is_over, &mount);
         scope.spawn(move || {
             let mut at = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -115,9 +115,9 @@ fn seeks_go_on_beside_a_process_that_writes_to_its_mapping_all_the_time() {
 
 /// A mapping that another thread writes to.
 #[derive(Clone, Copy)]
-struct Writable<'m>(&'m SharedMapping);
+struct WritableMapping<'m>(&'m SharedMapping);
 
-impl Writable<'_> {
+impl WritableMapping<'_> {
     fn set(self, at: usize, value: u8) {
         self.0.set(at, value);
     }
@@ -125,4 +125,4 @@ impl Writable<'_> {
 
 #[expect(unsafe_code, reason = "the mapping is a pointer, of which the compiler knows nothing")]
 // SAFETY: the mapping lives longer than the scope of the thread, and its bytes are written as volatile ones.
-unsafe impl Send for Writable<'_> {}
+unsafe impl Send for WritableMapping<'_> {}

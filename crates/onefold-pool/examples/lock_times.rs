@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice};
 use onefold_pool::{
-    Begins, CreateOptions, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, OwnedWrite, Pool,
+    CreateOptions, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, OwnedWrite, Pool, WriteStart,
     take_lock_times,
 };
 use onefold_testing::device::MemoryDevice;
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (one, other, small) = (file("one"), file("other"), file("small"));
     let write = |ino, at: u64, content: u64, count: usize| {
         let (offset, buffer, range) = (at * BLOCK_BYTES as u64, blocks(content, count), 0..count * BLOCK_BYTES);
-        pool.write_behind(OwnedWrite { ino, offset, buffer, range }, Begins::ByWorker).expect("writes");
+        pool.write_behind(OwnedWrite { ino, offset, buffer, range }, WriteStart::ByWorker).expect("writes");
     };
     let read = |ino, at: u64, count: usize| {
         let mut into = AlignedBuffer::zeroed(count);

@@ -95,7 +95,7 @@ pub struct Attr {
 
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
+pub enum TimeChange {
     /// The pool's clock.
     Now,
     /// This time.
@@ -114,9 +114,9 @@ pub struct SetAttr {
     /// New length in bytes: a truncate.
     pub size_bytes: Option<u64>,
     /// New access time.
-    pub accessed: Option<SetTime>,
+    pub accessed: Option<TimeChange>,
     /// New modification time.
-    pub modified: Option<SetTime>,
+    pub modified: Option<TimeChange>,
 }
 
 /// A file to be created.

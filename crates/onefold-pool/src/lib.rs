@@ -26,16 +26,16 @@ mod waits;
 
 pub use attr::{
     AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RangePair, RenameMode, SeekTarget,
-    SetAttr, SetTime, SpaceShown, XattrMode,
+    SetAttr, SpaceShown, TimeChange, XattrMode,
 };
-pub use data::behind::{Begins, LossesSeen, OwnedWrite};
+pub use data::behind::{OwnedWrite, SeenLosses, WriteStart};
 pub use data::read::ReadRequest;
 pub use data::share::{SHARE_BYTES_MAX, ShareOutcome};
 pub use error::{PoolError, Result};
 pub use host::HostId;
 pub use options::{
     Allocation, AllocationSeam, CreateOptions, Environment, Journaling, OpenOptions, Prefetch, Provisioning,
-    StorePlacement, Verify,
+    StorePlacement, Verification,
 };
 #[doc(hidden)]
 pub use options::{TestLimits, Workers};

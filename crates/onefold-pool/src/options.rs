@@ -97,7 +97,7 @@ impl Default for CreateOptions {
 
 /// How a candidate with an equal fingerprint is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verify {
+pub enum Verification {
     /// Equal keyed fingerprints count as equal blocks.
     Fingerprint,
     /// The bytes are compared before blocks are shared.
@@ -190,7 +190,7 @@ pub struct OpenOptions {
     /// Refuses all changes and writes nothing, not even for recovery.
     pub read_only: bool,
     /// How candidates are verified.
-    pub verify: Verify,
+    pub verify: Verification,
     /// How fingerprint stores are read.
     pub prefetch: Prefetch,
     /// Whether metadata goes through the journal.
@@ -237,7 +237,7 @@ impl Default for OpenOptions {
         OpenOptions {
             memory_bytes: 1 << 30,
             read_only: false,
-            verify: Verify::Fingerprint,
+            verify: Verification::Fingerprint,
             prefetch: Prefetch::Adaptive,
             journaling: Journaling::On,
             dedup: crate::Dedup::On,

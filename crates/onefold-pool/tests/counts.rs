@@ -162,7 +162,7 @@ fn a_copy_that_cannot_be_written_changes_nothing() {
 
 /// State of a held read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
+enum HoldState {
     /// No read is held.
     Off,
     /// The next read will be held.
@@ -174,17 +174,17 @@ enum Hold {
 /// A device that holds one read until it is released.
 struct HeldRead {
     inner: MemoryDevice,
-    hold: Mutex<Hold>,
+    hold: Mutex<HoldState>,
     changed: Condvar,
 }
 
 impl HeldRead {
-    fn set(&self, hold: Hold) {
+    fn set(&self, hold: HoldState) {
         *self.hold.lock() = hold;
         self.changed.notify_all();
     }
 
-    fn wait_until(&self, wanted: Hold) {
+    fn wait_until(&self, wanted: HoldState) {
         let mut hold = self.hold.lock();
         self.changed.wait_while(&mut hold, |hold| *hold != wanted);
     }
@@ -196,10 +196,10 @@ impl BlockDevice for HeldRead {
     }
 
     fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
-        let is_held = *self.hold.lock() == Hold::Next;
+        let is_held = *self.hold.lock() == HoldState::Next;
         if is_held {
-            self.set(Hold::Waiting);
-            self.wait_until(Hold::Off);
+            self.set(HoldState::Waiting);
+            self.wait_until(HoldState::Off);
         }
         self.inner.read(first, into)
     }
@@ -222,8 +222,11 @@ impl BlockDevice for HeldRead {
 /// another file's data.
 #[test]
 fn a_block_with_a_full_count_stays_while_a_read_that_began_before_its_copy_goes_on() {
-    let held =
-        Arc::new(HeldRead { inner: MemoryDevice::new(8192), hold: Mutex::new(Hold::Off), changed: Condvar::new() });
+    let held = Arc::new(HeldRead {
+        inner: MemoryDevice::new(8192),
+        hold: Mutex::new(HoldState::Off),
+        changed: Condvar::new(),
+    });
     let device: Arc<dyn BlockDevice> = held.clone();
     let pool = new_pool(&device);
     let (file, clone) = (new_file(&pool, "file"), new_file(&pool, "clone"));
@@ -235,7 +238,7 @@ fn a_block_with_a_full_count_stays_while_a_read_that_began_before_its_copy_goes_
     let filler = new_file(&pool, "filler");
     // The metadata is in memory, but not the block.
     assert_holds(&pool, clone, FAR, 2);
-    held.set(Hold::Next);
+    held.set(HoldState::Next);
     let refill = || {
         let mut written = 0;
         while write(&pool, filler, written, 10_000 + written).is_ok() {
@@ -245,7 +248,7 @@ fn a_block_with_a_full_count_stays_while_a_read_that_began_before_its_copy_goes_
     };
     let filled = std::thread::scope(|scope| {
         let reader = scope.spawn(|| assert_holds(&pool, clone, 0, 1));
-        held.wait_until(Hold::Waiting);
+        held.wait_until(HoldState::Waiting);
         write(&pool, clone, FAR, 3).expect("the leaf is copied");
         pool.unlink(Ino::ROOT, b"file").expect("is there");
         while pool.reclaim().expect("reclaims") {}
@@ -253,7 +256,7 @@ fn a_block_with_a_full_count_stays_while_a_read_that_began_before_its_copy_goes_
         pool.checkpoint().expect("checkpoints");
         // All free blocks are reused.
         let filled = refill();
-        held.set(Hold::Off);
+        held.set(HoldState::Off);
         reader.join().expect("the read returns what the clone holds");
         filled
     });

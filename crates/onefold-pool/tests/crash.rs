@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use common::bench::{Recorded, new_pool};
+use common::bench::{WorkloadRecord, new_pool};
 use common::observe::{Tree, check_clean};
 use common::{number_from, open, quiet, seed_or};
 use onefold_block::{BlockDevice, BlockNo};
@@ -40,7 +40,7 @@ const USED_AGAIN_EVERY: usize = 2;
 const RECOVERY_CUT_EVERY: usize = 25;
 
 /// Tries one crash image, and those of its recovery.
-fn try_image(recorded: &Recorded, image: CrashImage, seed: u64, tally: &Mutex<Tally>) -> Result<(), Failure> {
+fn try_image(recorded: &WorkloadRecord, image: CrashImage, seed: u64, tally: &Mutex<Tally>) -> Result<(), Failure> {
     let (number, content) = (image.number(), image.device.image());
     let failed = |problem| Failure { problem, image: content.clone() };
     let device: Arc<dyn BlockDevice> = Arc::new(image.device);
@@ -73,7 +73,7 @@ fn keep(image: &MemoryImage, name: &str) -> std::io::Result<PathBuf> {
 }
 
 /// Tries the images of one workload on all processors.
-fn try_workload(name: &str, recorded: &Recorded, seed: u64, sample: Sample) -> Tally {
+fn try_workload(name: &str, recorded: &WorkloadRecord, seed: u64, sample: Sample) -> Tally {
     let plan = CrashPlan { sample, ..CrashPlan::with_seed(seed) };
     let images = Mutex::new(recorded.recording.crash_images(plan));
     let (tally, failed) = (Mutex::new(Tally::default()), AtomicBool::new(false));

@@ -184,12 +184,12 @@ fn reserved_space_is_there_when_all_other_space_is_gone() {
 }
 
 /// A device that runs an action in the middle of each discard, once it has one.
-struct Discarding {
+struct DiscardingDevice {
     device: MemoryDevice,
     meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-impl BlockDevice for Discarding {
+impl BlockDevice for DiscardingDevice {
     fn block_count(&self) -> io::Result<u64> {
         self.device.block_count()
     }
@@ -221,7 +221,7 @@ impl BlockDevice for Discarding {
 /// A trim keeps the blocks that it discards from other operations for the moment. Promised blocks are not among them.
 #[test]
 fn reserved_space_is_there_in_the_middle_of_a_trim() {
-    let device = Arc::new(Discarding { device: MemoryDevice::new(4096), meanwhile: OnceLock::new() });
+    let device = Arc::new(DiscardingDevice { device: MemoryDevice::new(4096), meanwhile: OnceLock::new() });
     let shown: Arc<dyn BlockDevice> = device.clone();
     let create_options = CreateOptions { journal_bytes: Some(1 << 20), ..CreateOptions::default() };
     Pool::create(&shown, &create_options, &environment()).expect("a pool is made");

@@ -56,23 +56,23 @@ fn mark_on(storage: &dyn BlockDevice) -> [u8; BLOCK_BYTES] {
 type Hook = Box<dyn Fn(BlockNo) + Send + Sync>;
 
 /// A device with hooks before a write or after a read.
-struct Hooked {
+struct HookedDevice {
     inner: Arc<MemoryDevice>,
     before_write: Hook,
     after_read: Hook,
 }
 
-impl Hooked {
-    fn before_write(inner: &Arc<MemoryDevice>, hook: impl Fn(BlockNo) + Send + Sync + 'static) -> Arc<Hooked> {
-        Arc::new(Hooked { inner: Arc::clone(inner), before_write: Box::new(hook), after_read: Box::new(|_| ()) })
+impl HookedDevice {
+    fn before_write(inner: &Arc<MemoryDevice>, hook: impl Fn(BlockNo) + Send + Sync + 'static) -> Arc<HookedDevice> {
+        Arc::new(HookedDevice { inner: Arc::clone(inner), before_write: Box::new(hook), after_read: Box::new(|_| ()) })
     }
 
-    fn after_read(inner: &Arc<MemoryDevice>, hook: impl Fn(BlockNo) + Send + Sync + 'static) -> Arc<Hooked> {
-        Arc::new(Hooked { inner: Arc::clone(inner), before_write: Box::new(|_| ()), after_read: Box::new(hook) })
+    fn after_read(inner: &Arc<MemoryDevice>, hook: impl Fn(BlockNo) + Send + Sync + 'static) -> Arc<HookedDevice> {
+        Arc::new(HookedDevice { inner: Arc::clone(inner), before_write: Box::new(|_| ()), after_read: Box::new(hook) })
     }
 }
 
-impl BlockDevice for Hooked {
+impl BlockDevice for HookedDevice {
     fn block_count(&self) -> io::Result<u64> {
         self.inner.block_count()
     }
@@ -99,7 +99,7 @@ impl BlockDevice for Hooked {
 
 /// Holds one write until a beat has been written.
 #[derive(Default)]
-struct Holding {
+struct WriteHolder {
     holds_next: AtomicBool,
     beats: Mutex<u64>,
     beaten: Condvar,
@@ -107,7 +107,7 @@ struct Holding {
     was_beaten: AtomicBool,
 }
 
-impl Holding {
+impl WriteHolder {
     fn before_write(&self, first: BlockNo) {
         if first == HEARTBEAT {
             *self.beats.lock() += 1;
@@ -126,10 +126,10 @@ impl Holding {
 /// committed within seconds were lost.
 #[test]
 fn a_closing_pool_commits_while_its_heart_still_beats() {
-    let (storage, holding) = (new_pool(), Arc::<Holding>::default());
+    let (storage, holding) = (new_pool(), Arc::<WriteHolder>::default());
     let device = {
         let holding = Arc::clone(&holding);
-        Hooked::before_write(&storage, move |first| holding.before_write(first))
+        HookedDevice::before_write(&storage, move |first| holding.before_write(first))
     };
     let pool = Pool::open(device, options(ONE), environment(Arc::new(SystemClock), ONE)).expect("opens");
     write_file(&pool, "durable");
@@ -146,10 +146,10 @@ fn a_closing_pool_commits_while_its_heart_still_beats() {
 /// saved the filter and emptied the journal, all of which takes long for a large pool on slow storage.
 #[test]
 fn a_heart_beats_until_all_of_a_close_is_done() {
-    let (storage, holding) = (new_pool(), Arc::<Holding>::default());
+    let (storage, holding) = (new_pool(), Arc::<WriteHolder>::default());
     let device = {
         let holding = Arc::clone(&holding);
-        Hooked::before_write(&storage, move |first| holding.before_write(first))
+        HookedDevice::before_write(&storage, move |first| holding.before_write(first))
     };
     let pool = Pool::open(device, options(ONE), environment(Arc::new(SystemClock), ONE)).expect("opens");
     // Everything is committed: the next write is made for the filter or for the end of the journal.
@@ -169,7 +169,7 @@ fn a_pool_goes_on_after_its_storage_stalled() {
     let is_next_late = Arc::<AtomicBool>::default();
     let device = {
         let (clock, is_next_late) = (Arc::clone(&clock), Arc::clone(&is_next_late));
-        Hooked::before_write(&storage, move |first| {
+        HookedDevice::before_write(&storage, move |first| {
             if first == HEARTBEAT && is_next_late.swap(false, Ordering::SeqCst) {
                 clock.sleep(Duration::from_secs(2));
             }
@@ -196,18 +196,18 @@ fn a_pool_goes_on_after_its_storage_stalled() {
 
 /// The clock of a host that watches another one: a wait of seconds ends as soon as the mark has changed, since a later
 /// look would show nothing else.
-struct Watching {
+struct WatchClock {
     storage: Arc<MemoryDevice>,
     clock: ManualClock,
 }
 
-impl Watching {
-    fn new(storage: &Arc<MemoryDevice>) -> Arc<Watching> {
-        Arc::new(Watching { storage: Arc::clone(storage), clock: ManualClock::starting_at(1000) })
+impl WatchClock {
+    fn new(storage: &Arc<MemoryDevice>) -> Arc<WatchClock> {
+        Arc::new(WatchClock { storage: Arc::clone(storage), clock: ManualClock::starting_at(1000) })
     }
 }
 
-impl Clock for Watching {
+impl Clock for WatchClock {
     fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -253,7 +253,7 @@ fn a_repair_is_refused_while_another_host_has_the_pool_open() {
     write_file(&pool, "file");
     damage(&storage);
     let before = storage.image();
-    let refused = repair_by(OTHER, Watching::new(&storage), &storage, &NoProgress);
+    let refused = repair_by(OTHER, WatchClock::new(&storage), &storage, &NoProgress);
     assert!(matches!(refused, Err(PoolError::InUse(_))), "{refused:?}");
     let changed = |block: u64| storage.image().get(BlockNo(block)) != before.get(BlockNo(block));
     let changed: Vec<u64> = (0..before.block_count()).filter(|block| changed(*block)).collect();
@@ -285,9 +285,9 @@ fn a_pool_whose_host_died_can_be_repaired_and_is_given_free_then() {
 }
 
 /// Calls once, at the first report.
-struct Once<F: Fn()>(AtomicBool, F);
+struct FirstReport<F: Fn()>(AtomicBool, F);
 
-impl<F: Fn() + Sync> Progress for Once<F> {
+impl<F: Fn() + Sync> Progress for FirstReport<F> {
     fn update(&self, _: u64, _: u64) -> ControlFlow<()> {
         if !self.0.swap(true, Ordering::SeqCst) {
             self.1();
@@ -300,8 +300,8 @@ impl<F: Fn() + Sync> Progress for Once<F> {
 fn another_host_is_kept_out_while_a_pool_is_repaired() {
     let storage = new_pool();
     damage(&storage);
-    let open = || Pool::open(storage.clone(), options(ONE), environment(Watching::new(&storage), ONE));
-    let at_first = Once(AtomicBool::new(false), || {
+    let open = || Pool::open(storage.clone(), options(ONE), environment(WatchClock::new(&storage), ONE));
+    let at_first = FirstReport(AtomicBool::new(false), || {
         let refused = open();
         assert!(matches!(refused, Err(PoolError::InUse(_))), "{refused:?}");
     });
@@ -319,7 +319,7 @@ fn a_repair_that_lost_the_pool_changes_nothing_any_more() {
     damage(&storage);
     let clock = Arc::new(ManualClock::starting_at(1000));
     let taken = Mutex::new(None);
-    let at_first = Once(AtomicBool::new(false), || {
+    let at_first = FirstReport(AtomicBool::new(false), || {
         let quiet = OpenOptions { background: false, ..options(ONE) };
         let pool =
             Pool::open(storage.clone(), quiet, environment(clock.clone(), ONE)).expect("the other one is silent");
@@ -346,7 +346,7 @@ fn a_pool_that_grew_while_it_was_being_taken_is_as_large_as_it_is() {
     let has_grown = Arc::<AtomicBool>::default();
     let device = {
         let (inner, clock, has_grown) = (storage.clone(), clock.clone(), Arc::clone(&has_grown));
-        Hooked::after_read(&storage, move |first| {
+        HookedDevice::after_read(&storage, move |first| {
             // The copy is read last.
             if first != SUPERBLOCK_COPY || has_grown.swap(true, Ordering::SeqCst) {
                 return;

@@ -117,14 +117,14 @@ fn numbered() -> Vec<Vec<u8>> {
 }
 
 /// A place within a user's data at which a block of the log begins.
-struct Start {
+struct LogBlockStart {
     file: usize,
     byte: usize,
     position: u64,
 }
 
 /// Returns the places within the values at which blocks of the log begin.
-fn block_starts_within(image: &MemoryImage, values: &[Vec<u8>]) -> Vec<Start> {
+fn block_starts_within(image: &MemoryImage, values: &[Vec<u8>]) -> Vec<LogBlockStart> {
     let geometry = superblock_at(image, SUPERBLOCK).geometry;
     let mut found = Vec::new();
     for position in 0..geometry.journal_blocks - HEADER_SLOTS {
@@ -135,7 +135,7 @@ fn block_starts_within(image: &MemoryImage, values: &[Vec<u8>]) -> Vec<Start> {
         }
         for (file, value) in values.iter().enumerate() {
             let byte = value.windows(OPENING_BYTES).position(|window| window == start);
-            found.extend(byte.map(|byte| Start { file, byte, position }));
+            found.extend(byte.map(|byte| LogBlockStart { file, byte, position }));
         }
     }
     found
@@ -156,7 +156,7 @@ fn cut_with_planted_transactions(image: &MemoryImage) -> MemoryImage {
     let starts = block_starts_within(&cut_with_attributes(image, &values), &values);
     assert!(starts.len() > 3, "{} blocks of the log begin with a user's bytes", starts.len());
     let superblock = superblock_at(image, SUPERBLOCK);
-    for Start { file, byte, position } in starts {
+    for LogBlockStart { file, byte, position } in starts {
         values[file][byte..byte + OPENING_BYTES].copy_from_slice(&planted(&superblock, 100, position));
     }
     cut_with_attributes(image, &values)

@@ -24,7 +24,7 @@ const DEVICE_BLOCKS: u64 = 36_000;
 
 /// How the pool was left before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum PoolEnd {
     /// By a close: with a saved filter.
     Close,
     /// By a crash after a commit: with metadata that only the journal has.
@@ -45,16 +45,16 @@ fn new_pool(blocks: u64) -> (Arc<dyn BlockDevice>, Pool) {
 }
 
 /// A pool in use, and its expected content: the number of the letter in each block of each file.
-struct Use {
+struct TestPool {
     pool: Pool,
     files: BTreeMap<String, (Ino, Vec<u64>)>,
     made: u64,
     random: SeededRandom,
 }
 
-impl Use {
-    fn new(pool: Pool, seed: u64) -> Use {
-        Use { pool, files: BTreeMap::new(), made: 0, random: SeededRandom::new(seed) }
+impl TestPool {
+    fn new(pool: Pool, seed: u64) -> TestPool {
+        TestPool { pool, files: BTreeMap::new(), made: 0, random: SeededRandom::new(seed) }
     }
 
     fn write(&mut self, name: &str, at: usize, letters: &[u64]) {
@@ -129,9 +129,9 @@ impl Use {
 }
 
 /// Fills a pool and leaves it; opens it in steps and changes it in between.
-fn try_out(end: End, seed: u64) {
+fn try_out(end: PoolEnd, seed: u64) {
     let (device, pool) = new_pool(DEVICE_BLOCKS);
-    let mut before = Use::new(pool, seed);
+    let mut before = TestPool::new(pool, seed);
     before.add(&(1..15_000).collect::<Vec<_>>());
     for _ in 0..60 {
         before.change();
@@ -139,13 +139,13 @@ fn try_out(end: End, seed: u64) {
     while before.pool.reclaim().expect("goes on") {}
     before.pool.commit().expect("commits");
     match end {
-        End::Close => before.pool.close().expect("closes"),
-        End::Crash => {}
-        End::CrashInPlace => before.pool.checkpoint().expect("checkpoints"),
+        PoolEnd::Close => before.pool.close().expect("closes"),
+        PoolEnd::Crash => {}
+        PoolEnd::CrashInPlace => before.pool.checkpoint().expect("checkpoints"),
     }
-    let Use { pool, files, made, random } = before;
+    let TestPool { pool, files, made, random } = before;
     drop(pool);
-    let mut now = Use { pool: open(&device, &in_steps()), files, made, random };
+    let mut now = TestPool { pool: open(&device, &in_steps()), files, made, random };
     assert!(now.filter().groups_pending > 0, "nothing is read before the first step");
     let mut steps = 0;
     while now.filter().groups_pending > 0 {
@@ -165,21 +165,21 @@ fn try_out(end: End, seed: u64) {
 #[test]
 fn a_filter_that_is_rebuilt_while_blocks_come_and_go_holds_what_is_stored_in_the_end() {
     for seed in 0..6 {
-        try_out(End::Crash, seed_or(seed));
-        try_out(End::CrashInPlace, seed_or(seed));
+        try_out(PoolEnd::Crash, seed_or(seed));
+        try_out(PoolEnd::CrashInPlace, seed_or(seed));
     }
 }
 
 #[test]
 fn a_saved_filter_that_is_loaded_while_blocks_come_and_go_holds_what_is_stored_in_the_end() {
     for seed in 0..6 {
-        try_out(End::Close, seed_or(seed));
+        try_out(PoolEnd::Close, seed_or(seed));
     }
 }
 
 fn filled(letters: u64) -> (Arc<dyn BlockDevice>, u64) {
     let (device, pool) = new_pool(DEVICE_BLOCKS);
-    let mut fill = Use::new(pool, 1);
+    let mut fill = TestPool::new(pool, 1);
     fill.add(&(1..=letters).collect::<Vec<_>>());
     fill.pool.close().expect("closes");
     (device, letters)
@@ -213,7 +213,7 @@ fn a_saved_filter_that_is_being_read_gives_way_to_data() {
             }
         }
     };
-    let mut pool = Use::new(open(&device, &in_steps()), 1);
+    let mut pool = TestPool::new(open(&device, &in_steps()), 1);
     let written = fill_up(&pool.pool);
     let stat = pool.pool.stat().expect("has numbers");
     assert_eq!(stat.freeing_bytes, 0, "nothing is held back: {stat:?}");
@@ -228,7 +228,7 @@ fn a_saved_filter_that_is_being_read_gives_way_to_data() {
 #[test]
 fn a_damaged_store_page_is_left_out_of_the_filter() {
     let (device, pool) = new_pool(DEVICE_BLOCKS);
-    let mut fill = Use::new(pool, 1);
+    let mut fill = TestPool::new(pool, 1);
     fill.add(&(1..=25_000).collect::<Vec<_>>());
     fill.pool.commit().expect("commits");
     fill.pool.checkpoint().expect("checkpoints");

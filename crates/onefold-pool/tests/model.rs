@@ -16,7 +16,8 @@ use common::reference::Reference;
 use common::{Dice, behind, environment, number_from, open, seed_or};
 use onefold_block::BlockDevice;
 use onefold_pool::{
-    CreateOptions, Dedup, FileKind, Ino, Journaling, OpenOptions, Pool, Prefetch, StorePlacement, TestLimits, Verify,
+    CreateOptions, Dedup, FileKind, Ino, Journaling, OpenOptions, Pool, Prefetch, StorePlacement, TestLimits,
+    Verification,
 };
 use onefold_testing::device::MemoryDevice;
 
@@ -78,7 +79,7 @@ impl Setting {
     }
 }
 
-struct Run {
+struct ModelRun {
     setting: Setting,
     device: Arc<dyn BlockDevice>,
     pool: Option<Pool>,
@@ -87,13 +88,13 @@ struct Run {
     story: Vec<String>,
 }
 
-impl Run {
-    fn new(setting: Setting, seed: u64) -> Run {
+impl ModelRun {
+    fn new(setting: Setting, seed: u64) -> ModelRun {
         let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(setting.device_blocks));
         Pool::create(&device, &setting.create, &environment()).expect("a pool is made");
         let pool = Some(open(&device, &setting.open));
         let reference = Reference::new(setting.create.dedup);
-        Run { setting, device, pool, reference, dice: Dice::new(seed), story: Vec::new() }
+        ModelRun { setting, device, pool, reference, dice: Dice::new(seed), story: Vec::new() }
     }
 
     fn pool(&self) -> &Pool {
@@ -233,7 +234,7 @@ impl Run {
 
 /// Runs one sequence; a failure reports its seed and the steps before it.
 fn run_sequence(setting: &Setting, seed: u64, steps: u64) {
-    let mut run = Run::new(setting.clone(), seed);
+    let mut run = ModelRun::new(setting.clone(), seed);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         for step in 1..=steps {
             run.step();
@@ -291,7 +292,7 @@ fn a_large_sparse_pool_with_huge_files_agrees_with_the_reference() {
 #[test]
 fn a_pool_that_compares_bytes_agrees_with_the_reference() {
     let mut setting = Setting::small();
-    setting.open.verify = Verify::Value;
+    setting.open.verify = Verification::Value;
     run_sequences(&setting, 300, 3, 1000);
 }
 
@@ -299,7 +300,7 @@ fn a_pool_that_compares_bytes_agrees_with_the_reference() {
 #[test]
 fn a_pool_whose_fingerprints_collide_agrees_with_the_reference() {
     let mut setting = Setting::small();
-    setting.open.verify = Verify::Value;
+    setting.open.verify = Verification::Value;
     setting.open.test_limits = TestLimits { fingerprint_bits: 2, lowest_first: true, ..TestLimits::default() };
     run_sequences(&setting, 310, 3, 800);
 }

@@ -12,7 +12,7 @@ use common::observe::{check_clean, check_sums, seen};
 use common::{Dice, environment, kind_of, letter, open, quiet, read_as_doors_do, regular, write_as_doors_do};
 use onefold_block::BlockDevice;
 use onefold_pool::{
-    AllocateMode, CreateOptions, Durability, Ino, OpenOptions, Pool, RangePair, SetAttr, TestLimits, Verify,
+    AllocateMode, CreateOptions, Durability, Ino, OpenOptions, Pool, RangePair, SetAttr, TestLimits, Verification,
 };
 use onefold_testing::device::MemoryDevice;
 
@@ -187,7 +187,7 @@ fn threads_with_equal_contents_share_blocks_and_lose_nothing() {
 #[test]
 fn threads_that_compare_bytes_share_blocks_and_lose_nothing() {
     for seed in 11..=13 {
-        race(&OpenOptions { verify: Verify::Value, ..quiet() }, seed, 300);
+        race(&OpenOptions { verify: Verification::Value, ..quiet() }, seed, 300);
     }
 }
 
@@ -202,7 +202,7 @@ fn threads_beside_background_work_share_blocks_and_lose_nothing() {
 /// Shows what `verify=value` prevents, and that short fingerprints do collide: without it the second content is lost.
 #[test]
 fn contents_with_one_fingerprint_are_mixed_up_unless_bytes_are_compared() {
-    for (verify, expected) in [(Verify::Fingerprint, 1), (Verify::Value, 2)] {
+    for (verify, expected) in [(Verification::Fingerprint, 1), (Verification::Value, 2)] {
         let test_limits = TestLimits { fingerprint_bits: 0, ..TestLimits::default() };
         let (_, pool) = new_pool(&OpenOptions { verify, test_limits, ..quiet() });
         let file = create(&pool, "file");
@@ -222,14 +222,18 @@ fn threads_whose_contents_have_colliding_fingerprints_lose_nothing() {
     let test_limits = TestLimits { fingerprint_bits: 2, lowest_first: true, ..TestLimits::default() };
     for (seed, background) in [(31, false), (32, true), (33, true)] {
         let commit_interval_ms = 10;
-        race(&OpenOptions { verify: Verify::Value, test_limits, background, commit_interval_ms, ..quiet() }, seed, 250);
+        race(
+            &OpenOptions { verify: Verification::Value, test_limits, background, commit_interval_ms, ..quiet() },
+            seed,
+            250,
+        );
     }
 }
 
 #[test]
 fn threads_whose_contents_all_have_one_fingerprint_lose_nothing() {
     let test_limits = TestLimits { fingerprint_bits: 0, lowest_first: true, ..TestLimits::default() };
-    race(&OpenOptions { verify: Verify::Value, test_limits, ..quiet() }, 41, 150);
+    race(&OpenOptions { verify: Verification::Value, test_limits, ..quiet() }, 41, 150);
 }
 
 /// The fourth reference to a block exceeds the maximum, so clones and writes constantly need copies.

@@ -50,7 +50,7 @@ fn fill(pool: &Pool, ino: Ino) {
 }
 
 /// A full pool with clones of one file, files whose last blocks are one block, and files to be removed.
-struct Full {
+struct FullPool {
     device: Arc<dyn BlockDevice>,
     pool: Pool,
     clones: Vec<Ino>,
@@ -59,11 +59,11 @@ struct Full {
     leaves: Ino,
 }
 
-fn full() -> Full {
+fn full() -> FullPool {
     full_with(&quiet())
 }
 
-fn full_with(options: &OpenOptions) -> Full {
+fn full_with(options: &OpenOptions) -> FullPool {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8192));
     let create_options = CreateOptions { journal_bytes: Some(1 << 20), ..CreateOptions::default() };
     Pool::create(&device, &create_options, &environment()).expect("a pool is made");
@@ -87,7 +87,7 @@ fn full_with(options: &OpenOptions) -> Full {
     }
     fill(&pool, create(&pool, "filler"));
     pool.commit().expect("commits");
-    Full { device, pool, clones, equal, leaves }
+    FullPool { device, pool, clones, equal, leaves }
 }
 
 /// Applies a change to one file after another until no space is left. Returns the number of changed files.
@@ -102,7 +102,7 @@ fn until_refused(files: &[Ino], mut change: impl FnMut(u64, Ino) -> Result<()>) 
 
 /// Removes files that processes have open, each of which takes an entry of the list of orphans, and checks that the
 /// space of the others is freed.
-fn assert_removal_works(Full { device, pool, clones, .. }: Full) {
+fn assert_removal_works(FullPool { device, pool, clones, .. }: FullPool) {
     let mut held = Vec::new();
     for number in 0..REMOVED {
         let name = format!("removed{number}");
@@ -141,11 +141,11 @@ fn truncates_within_a_shared_block_leave_the_reserve_to_what_frees() {
 
 /// Refuses the next page of the names tree once, as on a pool whose last blocks were taken by truncates.
 #[derive(Debug, Default)]
-struct OnePageRefused {
+struct PageRefusal {
     refuses_next: AtomicBool,
 }
 
-impl AllocationSeam for OnePageRefused {
+impl AllocationSeam for PageRefusal {
     fn permits(&self, what: Allocation) -> bool {
         what != Allocation::TreePage || !self.refuses_next.swap(false, Ordering::SeqCst)
     }
@@ -154,8 +154,8 @@ impl AllocationSeam for OnePageRefused {
 /// The reclaim list frees what a truncate removes from a map: a removal that needs a block triggers that.
 #[test]
 fn a_removal_without_a_block_has_reclaim_done_before_it_fails() {
-    let seam = Arc::new(OnePageRefused::default());
-    let Full { pool, leaves, .. } = full_with(&OpenOptions { allocations: Some(seam.clone()), ..quiet() });
+    let seam = Arc::new(PageRefusal::default());
+    let FullPool { pool, leaves, .. } = full_with(&OpenOptions { allocations: Some(seam.clone()), ..quiet() });
     truncate(&pool, leaves, BLOCK).expect("truncates");
     pool.commit().expect("commits");
     pool.checkpoint().expect("checkpoints");

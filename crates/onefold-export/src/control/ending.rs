@@ -21,7 +21,7 @@ struct ServiceEndState {
 }
 
 /// A request in progress: the daemon waits with its end until this is dropped, when the answer is sent.
-pub(super) struct Answering<'a> {
+pub(super) struct ActiveRequest<'a> {
     ending: &'a ServiceEnd,
 }
 
@@ -38,9 +38,9 @@ impl ServiceEnd {
     }
 
     /// Counts a request. Must be called before the request is carried out: an unmount may bring the end at once.
-    pub(super) fn answer(&self) -> Answering<'_> {
+    pub(super) fn answer(&self) -> ActiveRequest<'_> {
         self.state.lock().answering += 1;
-        Answering { ending: self }
+        ActiveRequest { ending: self }
     }
 
     /// Waits for the end and returns its outcome.
@@ -61,7 +61,7 @@ impl ServiceEnd {
     }
 }
 
-impl Drop for Answering<'_> {
+impl Drop for ActiveRequest<'_> {
     fn drop(&mut self) {
         self.ending.state.lock().answering -= 1;
         self.ending.changed.notify_all();

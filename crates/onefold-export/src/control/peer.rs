@@ -13,7 +13,7 @@ pub(super) struct Peer {
 
 /// The users who may make a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OpenTo {
+enum Audience {
     /// All users who can reach the socket. An open file proves the rights to that file.
     Everyone,
     /// Root, and the user of the daemon.
@@ -43,20 +43,20 @@ impl Peer {
     /// Returns whether the daemon of user `daemon_uid` accepts this request from the peer.
     pub(super) fn may(self, request: &ControlRequest, daemon_uid: u32) -> bool {
         match open_to(request) {
-            OpenTo::Everyone => true,
-            OpenTo::Keepers => self.is_keeper(daemon_uid),
+            Audience::Everyone => true,
+            Audience::Keepers => self.is_keeper(daemon_uid),
         }
     }
 }
 
-fn open_to(request: &ControlRequest) -> OpenTo {
+fn open_to(request: &ControlRequest) -> Audience {
     match request {
-        ControlRequest::Stat | ControlRequest::FileStat | ControlRequest::Clone => OpenTo::Everyone,
+        ControlRequest::Stat | ControlRequest::FileStat | ControlRequest::Clone => Audience::Everyone,
         ControlRequest::Grow
         | ControlRequest::Trim
         | ControlRequest::Scrub { .. }
         | ControlRequest::Sync
-        | ControlRequest::Umount => OpenTo::Keepers,
+        | ControlRequest::Umount => Audience::Keepers,
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct CachedPages {
 
 /// The pages that the kernel has to drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stale {
+pub(super) enum StaleScope {
     /// The range of the write.
     Range,
     /// All pages of the file, because the marks do not tell which of them are cached.
@@ -80,9 +80,9 @@ impl CachedPages {
     }
 
     /// Returns the pages of a range of bytes that the kernel has to drop, if any, and removes their marks.
-    pub(super) fn take(&mut self, bytes: Range<u64>, room: &mut RegionRoom) -> Option<Stale> {
+    pub(super) fn take(&mut self, bytes: Range<u64>, room: &mut RegionRoom) -> Option<StaleScope> {
         if std::mem::take(&mut self.is_everything) {
-            return Some(Stale::Everything);
+            return Some(StaleScope::Everything);
         }
         let mut is_cached = false;
         for (region, word, mask) in words(bytes) {
@@ -94,7 +94,7 @@ impl CachedPages {
                 room.0 += 1;
             }
         }
-        is_cached.then_some(Stale::Range)
+        is_cached.then_some(StaleScope::Range)
     }
 }
 
@@ -127,12 +127,12 @@ mod tests {
         pages.note(10 * PAGE..20 * PAGE, &mut room);
         assert_eq!(pages.take(0..10 * PAGE, &mut room), None);
         assert_eq!(pages.take(20 * PAGE..30 * PAGE, &mut room), None);
-        assert_eq!(pages.take(19 * PAGE..21 * PAGE, &mut room), Some(Stale::Range));
+        assert_eq!(pages.take(19 * PAGE..21 * PAGE, &mut room), Some(StaleScope::Range));
         assert_eq!(pages.take(19 * PAGE..21 * PAGE, &mut room), None);
         // Reading one byte brings the whole page into the cache.
         pages.note(5 * PAGE + 1..5 * PAGE + 2, &mut room);
-        assert_eq!(pages.take(5 * PAGE + 100..5 * PAGE + 101, &mut room), Some(Stale::Range));
-        assert_eq!(pages.take(0..PAGE << 20, &mut room), Some(Stale::Range));
+        assert_eq!(pages.take(5 * PAGE + 100..5 * PAGE + 101, &mut room), Some(StaleScope::Range));
+        assert_eq!(pages.take(0..PAGE << 20, &mut room), Some(StaleScope::Range));
         assert!(pages.regions.is_empty() && room.0 == 1000);
     }
 
@@ -150,7 +150,7 @@ mod tests {
             } else {
                 let mut is_there = false;
                 range.for_each(|page| is_there |= model.remove(&page));
-                assert_eq!(pages.take(bytes, &mut room), is_there.then_some(Stale::Range));
+                assert_eq!(pages.take(bytes, &mut room), is_there.then_some(StaleScope::Range));
             }
         }
     }
@@ -166,11 +166,11 @@ mod tests {
         (0..regions - 2).for_each(|region| other.note(place(region), &mut room));
         (0..3).for_each(|region| pages.note(place(region), &mut room));
         assert_eq!((pages.regions.len(), room.0), (0, 2));
-        assert_eq!(pages.take(0..PAGE, &mut room), Some(Stale::Everything));
+        assert_eq!(pages.take(0..PAGE, &mut room), Some(StaleScope::Everything));
         assert_eq!(pages.take(0..PAGE, &mut room), None);
         pages.note(0..PAGE, &mut room);
-        assert_eq!(pages.take(0..PAGE, &mut room), Some(Stale::Range));
-        assert_eq!(other.take(place(5), &mut room), Some(Stale::Range), "others keep their marks");
+        assert_eq!(pages.take(0..PAGE, &mut room), Some(StaleScope::Range));
+        assert_eq!(other.take(place(5), &mut room), Some(StaleScope::Range), "others keep their marks");
         other.forget(&mut room);
         assert_eq!(room.0 as u64, regions);
     }
@@ -179,6 +179,6 @@ mod tests {
     fn the_last_bytes_of_the_largest_file_are_no_special_case() {
         let (mut pages, mut room) = (CachedPages::default(), RegionRoom(1000));
         pages.note(u64::MAX - 10..u64::MAX, &mut room);
-        assert_eq!(pages.take(u64::MAX - 10..u64::MAX, &mut room), Some(Stale::Range));
+        assert_eq!(pages.take(u64::MAX - 10..u64::MAX, &mut room), Some(StaleScope::Range));
     }
 }

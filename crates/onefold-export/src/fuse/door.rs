@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
-use onefold_pool::{Attr, Begins, DirEntry, FileKind, Ino, OwnedWrite, ReadRequest};
+use onefold_pool::{Attr, DirEntry, FileKind, Ino, OwnedWrite, ReadRequest, WriteStart};
 use rustix::io::Errno;
 
 use super::attributes::{kind_of_node, new_file};
@@ -183,7 +183,7 @@ impl FuseFilesystem {
         header: &RequestHeader,
         head: &WriteHead,
         (buffer, range): (AlignedBuffer, Range<usize>),
-        begins: Begins,
+        begins: WriteStart,
         device: &FuseDevice,
     ) -> io::Result<()> {
         let bytes = range.len();

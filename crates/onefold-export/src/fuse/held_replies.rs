@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use onefold_pool::Ino;
 use parking_lot::{Condvar, Mutex};
 
-use super::cached_pages::Stale;
+use super::cached_pages::StaleScope;
 use super::device::FuseDevice;
 use super::open_files::OpenFiles;
 use super::protocol::{InvalidationReach, notify_inode, written};
@@ -34,7 +34,7 @@ pub(super) struct HeldReply {
     /// The written range, in bytes of the file.
     pub(super) bytes: Range<u64>,
     /// The pages that the kernel has to drop first. With `None`, it drops attributes alone.
-    pub(super) stale: Option<Stale>,
+    pub(super) stale: Option<StaleScope>,
     /// The request, and the descriptor that it came from.
     pub(super) unique: u64,
     pub(super) device: FuseDevice,
@@ -64,7 +64,7 @@ struct ReplyState {
     /// The reply whose pages are being dropped, until it is sent.
     current: Option<(Instant, HeldReply)>,
     /// Ranges of writes that were replied to before their pages were dropped.
-    late: VecDeque<(Ino, Range<u64>, Option<Stale>)>,
+    late: VecDeque<(Ino, Range<u64>, Option<StaleScope>)>,
     is_over: bool,
 }
 
@@ -105,8 +105,8 @@ impl HeldReplies {
             drop(state);
             let reach = match stale {
                 None => InvalidationReach::Attributes,
-                Some(Stale::Range) => InvalidationReach::Range(bytes.clone()),
-                Some(Stale::Everything) => InvalidationReach::Everything,
+                Some(StaleScope::Range) => InvalidationReach::Range(bytes.clone()),
+                Some(StaleScope::Everything) => InvalidationReach::Everything,
             };
             // The kernel refuses only if it has nothing cached of the file, or if the connection is over.
             let _ = device.notify(&notify_inode(ino.0, &reach));
@@ -169,7 +169,7 @@ mod tests {
 
     fn reply_to(unique: u64, device: &FuseDevice, held: &HeldReplies) {
         let (ino, bytes, device) = (Ino(5), 0..4096, device.clone());
-        held.hold(HeldReply { ino, bytes, stale: Some(Stale::Range), unique, device });
+        held.hold(HeldReply { ino, bytes, stale: Some(StaleScope::Range), unique, device });
     }
 
     fn next_reply(replies: &mut File) -> u64 {

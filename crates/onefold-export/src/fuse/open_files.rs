@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use onefold_pool::Ino;
 use parking_lot::Mutex;
 
-use super::cached_pages::{CachedPages, RegionRoom, Stale};
+use super::cached_pages::{CachedPages, RegionRoom, StaleScope};
 use super::flags::OpenFlags;
 
 /// Counts the openings of files, and tracks the cached pages of files that processes write to past the kernel's cache.
@@ -87,30 +87,30 @@ impl OpenFiles {
     /// Returns the pages that the kernel has to drop after a direct write to a range, if any. The caller makes the
     /// kernel drop them and then calls [`OpenFiles::dropped`]. Must be called after the write has taken effect, so that
     /// every later request sees it.
-    pub(super) fn take_stale(&self, ino: Ino, bytes: Range<u64>) -> Option<Stale> {
+    pub(super) fn take_stale(&self, ino: Ino, bytes: Range<u64>) -> Option<StaleScope> {
         let OpenFileTable { files, room } = &mut *self.table.lock();
         let file = files.get_mut(&ino)?;
         let stale = match &mut file.cached {
             Some(cached) => {
                 // An earlier write has removed the marks of these pages, but the kernel has not dropped the pages yet.
                 let is_still_there = file.dropping.iter().any(|other| overlap(other, &bytes));
-                cached.take(bytes.clone(), room).or(is_still_there.then_some(Stale::Range))
+                cached.take(bytes.clone(), room).or(is_still_there.then_some(StaleScope::Range))
             }
             // `fcntl` made this an opening for direct I/O after it was opened. Reads through the cache were not noted
             // until now.
             none => {
                 *none = Some(CachedPages::default());
                 self.with_direct_writers.fetch_add(1, Ordering::SeqCst);
-                Some(Stale::Range)
+                Some(StaleScope::Range)
             }
         }?;
-        file.dropping.push(if stale == Stale::Everything { 0..u64::MAX } else { bytes });
+        file.dropping.push(if stale == StaleScope::Everything { 0..u64::MAX } else { bytes });
         Some(stale)
     }
 
     /// Notes that the kernel has dropped the pages that [`OpenFiles::take_stale`] returned for a range.
-    pub(super) fn dropped(&self, ino: Ino, bytes: &Range<u64>, stale: Stale) {
-        let range = if stale == Stale::Everything { 0..u64::MAX } else { bytes.clone() };
+    pub(super) fn dropped(&self, ino: Ino, bytes: &Range<u64>, stale: StaleScope) {
+        let range = if stale == StaleScope::Everything { 0..u64::MAX } else { bytes.clone() };
         // The file may be closed by now.
         if let Some(file) = self.table.lock().files.get_mut(&ino)
             && let Some(at) = file.dropping.iter().position(|other| *other == range)
@@ -177,12 +177,12 @@ mod tests {
         files.opened(Ino(5), DIRECT);
         assert_eq!(files.take_stale(Ino(5), 0..4096), None);
         files.note_cached(Ino(5), 0..4096);
-        assert_eq!(files.take_stale(Ino(5), 0..8192), Some(Stale::Range));
+        assert_eq!(files.take_stale(Ino(5), 0..8192), Some(StaleScope::Range));
         // The pages stay until the kernel has dropped them, whichever process writes meanwhile.
-        assert_eq!(files.take_stale(Ino(5), 4096..5000), Some(Stale::Range));
+        assert_eq!(files.take_stale(Ino(5), 4096..5000), Some(StaleScope::Range));
         assert_eq!(files.take_stale(Ino(5), 8192..9000), None);
-        files.dropped(Ino(5), &(0..8192), Stale::Range);
-        files.dropped(Ino(5), &(4096..5000), Stale::Range);
+        files.dropped(Ino(5), &(0..8192), StaleScope::Range);
+        files.dropped(Ino(5), &(4096..5000), StaleScope::Range);
         assert_eq!(files.take_stale(Ino(5), 0..8192), None);
         files.released(Ino(5));
         files.released(Ino(5));
@@ -194,11 +194,11 @@ mod tests {
         let files = OpenFiles::new(64 << 20);
         files.opened(Ino(5), CACHED);
         files.note_cached(Ino(5), 0..4096);
-        assert_eq!(files.take_stale(Ino(5), 0..4096), Some(Stale::Range));
-        files.dropped(Ino(5), &(0..4096), Stale::Range);
+        assert_eq!(files.take_stale(Ino(5), 0..4096), Some(StaleScope::Range));
+        files.dropped(Ino(5), &(0..4096), StaleScope::Range);
         assert_eq!(files.take_stale(Ino(5), 0..4096), None);
         files.note_cached(Ino(5), 0..4096);
-        assert_eq!(files.take_stale(Ino(5), 0..4096), Some(Stale::Range));
+        assert_eq!(files.take_stale(Ino(5), 0..4096), Some(StaleScope::Range));
         assert_eq!(files.take_stale(Ino(7), 0..4096), None, "it is not open");
     }
 }

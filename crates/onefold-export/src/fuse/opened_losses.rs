@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onefold_pool::{Ino, LossesSeen, Pool};
+use onefold_pool::{Ino, Pool, SeenLosses};
 use parking_lot::Mutex;
 
 /// The losses that openings have seen, by handle.
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// An opening that is not listed has seen none: it was made when there were none, and has not been synced since.
 #[derive(Debug, Default)]
 pub(super) struct OpenedLosses {
-    listed: Mutex<HashMap<u64, Arc<LossesSeen>>>,
+    listed: Mutex<HashMap<u64, Arc<SeenLosses>>>,
 }
 
 impl OpenedLosses {
@@ -23,7 +23,7 @@ impl OpenedLosses {
     }
 
     /// Returns the losses that an opening has seen.
-    pub(super) fn of(&self, handle: u64) -> Arc<LossesSeen> {
+    pub(super) fn of(&self, handle: u64) -> Arc<SeenLosses> {
         Arc::clone(self.listed.lock().entry(handle).or_default())
     }
 

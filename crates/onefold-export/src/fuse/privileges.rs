@@ -126,7 +126,7 @@ pub(super) fn mode_without(kind: FileKind, mode: u16, may_give_group: impl FnOnc
 
 #[cfg(test)]
 mod tests {
-    use onefold_pool::SetTime;
+    use onefold_pool::TimeChange;
 
     use super::*;
 
@@ -173,7 +173,7 @@ mod tests {
         assert!(!are_lost_by(&truncate, Privileges::Kept));
         let chmod = SetAttr { mode: Some(0o4755), uid: Some(7), ..SetAttr::default() };
         assert!(!are_lost_by(&chmod, Privileges::Dropped));
-        assert!(!are_lost_by(&SetAttr { modified: Some(SetTime::Now), ..SetAttr::default() }, Privileges::Kept));
+        assert!(!are_lost_by(&SetAttr { modified: Some(TimeChange::Now), ..SetAttr::default() }, Privileges::Kept));
         assert!(are_lost_by(&SetAttr::default(), Privileges::Kept), "an empty request means just this");
     }
 }

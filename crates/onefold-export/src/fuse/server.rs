@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool, Polling};
-use onefold_pool::Begins;
+use onefold_pool::WriteStart;
 
 use super::device::FuseDevice;
 use super::door::{FuseFilesystem, GatheredRead};
@@ -147,13 +147,13 @@ impl Server {
     /// and a worker takes longer to wake up. So the thread that receives the client's requests begins the write itself
     /// once no request is waiting. In a stream of writes, workers begin them, so that this thread can receive
     /// meanwhile.
-    pub(super) fn begins(&self, received: &ReceivedRequest, leader: &Leader, follows_write: bool) -> Begins {
+    pub(super) fn begins(&self, received: &ReceivedRequest, leader: &Leader, follows_write: bool) -> WriteStart {
         let is_for_caller = matches!(received.content, RequestContent::Write(_))
             && received.end() - DATA_START <= SMALL_BYTES_MAX
             && leader.has_lead()
             && !follows_write
             && self.has_threads;
-        if is_for_caller { Begins::ByCaller } else { Begins::ByWorker }
+        if is_for_caller { WriteStart::ByCaller } else { WriteStart::ByWorker }
     }
 
     /// Waits for the lead and for a request. Returns the request's length and the descriptor that it came from; `None`
@@ -257,7 +257,7 @@ impl Server {
         }
         self.answer_reads(&reads);
         if let Some(received) = other {
-            self.answer(&received, Begins::ByWorker, buffer, impatient);
+            self.answer(&received, WriteStart::ByWorker, buffer, impatient);
         }
         Ok(())
     }
@@ -314,7 +314,7 @@ impl Server {
     pub(super) fn answer(
         &self,
         received: &ReceivedRequest,
-        begins: Begins,
+        begins: WriteStart,
         buffer: &mut AlignedBuffer,
         device: &FuseDevice,
     ) {

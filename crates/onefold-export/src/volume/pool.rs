@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_pool::{
-    AllocateMode, Begins, Durability, FileKind, Ino, OwnedWrite, Pool, PoolError, ReadRequest, SeekTarget,
+    AllocateMode, Durability, FileKind, Ino, OwnedWrite, Pool, PoolError, ReadRequest, SeekTarget, WriteStart,
 };
 
 use super::{
@@ -143,7 +143,7 @@ impl Volume for PoolVolume {
         match durability {
             Durability::Later => {
                 let write = OwnedWrite { ino: self.ino, offset, buffer: data.buffer, range: data.range };
-                self.pool.write_behind(write, Begins::ByWorker)
+                self.pool.write_behind(write, WriteStart::ByWorker)
             }
             Durability::Now => self.pool.write(self.ino, offset, data.bytes(), durability),
         }

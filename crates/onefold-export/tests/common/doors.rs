@@ -16,7 +16,7 @@ pub const LONG: Duration = Duration::from_secs(20);
 
 /// State of a test door, which the test reads and controls.
 #[derive(Default)]
-pub struct Steering {
+pub struct DoorControl {
     pub state: Mutex<State>,
     pub changed: Condvar,
     /// Number of requests to clients to hand over cached changes.
@@ -32,7 +32,7 @@ pub struct State {
     pub panics: bool,
 }
 
-impl Steering {
+impl DoorControl {
     pub fn set(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock());
         self.changed.notify_all();
@@ -47,9 +47,9 @@ impl Steering {
 }
 
 /// A door without clients that serves until it is ended.
-pub struct TestDoor(pub Arc<Steering>);
+pub struct TestDoor(pub Arc<DoorControl>);
 
-pub struct TestHandle(Arc<Steering>);
+pub struct TestHandle(Arc<DoorControl>);
 
 impl Door for TestDoor {
     fn handle(&self) -> Arc<dyn DoorHandle> {

@@ -17,7 +17,7 @@ struct PartialAttribute {
 
 /// Entries of a directory whose names have the same hash.
 #[derive(Default)]
-struct SameHash {
+struct HashGroup {
     first_cookie: u64,
     names: Vec<Vec<u8>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct InodeItems {
     target_bytes: u64,
     target_chunks: u64,
     attribute: Option<PartialAttribute>,
-    same_hash: SameHash,
+    same_hash: HashGroup,
     has_strays: bool,
 }
 
@@ -45,7 +45,7 @@ impl InodeItems {
             target_bytes: 0,
             target_chunks: 0,
             attribute: None,
-            same_hash: SameHash::default(),
+            same_hash: HashGroup::default(),
             has_strays: false,
         }
     }
@@ -136,7 +136,7 @@ impl InodeItems {
             findings.tell_of(self.ino, "directory", None, what);
         }
         if self.same_hash.first_cookie != first {
-            self.same_hash = SameHash { first_cookie: first, names: Vec::new() };
+            self.same_hash = HashGroup { first_cookie: first, names: Vec::new() };
         }
         if self.same_hash.names.contains(&item.name) {
             findings.tell_of(

@@ -53,15 +53,15 @@ fn groups_ready(reader: &mut MetadataReader<'_>, geometry: &Geometry) -> u64 {
 
 /// Pages of the highest level found so far.
 #[derive(Default)]
-struct Highest {
+struct HighestPages {
     level: u8,
     pages: Vec<BlockNo>,
 }
 
-impl Highest {
+impl HighestPages {
     fn take(&mut self, at: BlockNo, level: u8) {
         if level > self.level {
-            *self = Highest { level, pages: Vec::new() };
+            *self = HighestPages { level, pages: Vec::new() };
         }
         // A single page is the root; two prove that there is no root, so more need not be kept.
         if level == self.level && self.pages.len() < 2 {
@@ -72,7 +72,7 @@ impl Highest {
 
 /// Finds the single page of the highest level among the recorded pages of the names tree.
 fn find_root(reader: &mut MetadataReader<'_>, geometry: &Geometry, ready: u64) -> Option<BlockNo> {
-    let (mut recorded, mut possible) = (Highest::default(), Highest::default());
+    let (mut recorded, mut possible) = (HighestPages::default(), HighestPages::default());
     let page_count = usize::try_from(STORE_PAGES_PER_GROUP).expect("193");
     for group in 0..ready {
         let pages = reader.run(geometry.store_page(group, 0), page_count, BlockKind::StorePage);

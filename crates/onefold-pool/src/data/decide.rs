@@ -23,11 +23,11 @@ use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
 use crate::format::store_page::{self, BlockUse, StoreEntry};
 use crate::meta::hash::{BlockMap, BlockSet, FingerprintMap};
-use crate::meta::in_flight::{DeviceWrite, InFlight};
+use crate::meta::in_flight::{DeviceWrite, InFlightBlock};
 use crate::meta::op::damaged;
-use crate::meta::shared_filter::LookedUp;
+use crate::meta::shared_filter::FilterLookup;
 use crate::meta::{Op, OpResult};
-use crate::options::Verify;
+use crate::options::Verification;
 
 /// One block of a write.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct SharingPolicy {
     /// Whether the file shares at all.
     pub(crate) enabled: bool,
     /// Whether candidates are compared by fingerprint alone or by value.
-    pub(crate) verify: Verify,
+    pub(crate) verify: Verification,
 }
 
 /// How a block of a write is stored.
@@ -63,11 +63,11 @@ pub(crate) enum Fate {
     /// It is the same as block `.0` of the write.
     Same(usize),
     /// Another writer is writing it: wait for that write.
-    Attach(InFlight),
+    Attach(InFlightBlock),
     /// It is stored there already; pinned.
     Share(BlockNo),
     /// It is new and will be stored there; reserved.
-    Write(InFlight),
+    Write(InFlightBlock),
 }
 
 /// A choice before any block is reserved or pinned.
@@ -108,7 +108,7 @@ pub(crate) struct DecisionRequest<'a> {
     /// Blocks that are set aside for this write ([`super::behind`]).
     pub(crate) set_aside: u64,
     /// The filter's answers for the blocks that are looked up ([`sought`]), from before the metadata was locked.
-    pub(crate) looked_up: Option<&'a LookedUp<'a>>,
+    pub(crate) looked_up: Option<&'a FilterLookup<'a>>,
 }
 
 /// Returns the fingerprints of the blocks that are looked up in the filter, in order.
@@ -208,7 +208,7 @@ impl Op<'_> {
             }
             let (place, candidates) = candidates.next().expect("one for each block that is looked up");
             if let Some(&other) = seen.get(&incoming.fingerprint) {
-                let equal = sharing.verify == Verify::Fingerprint || blocks[other].bytes == incoming.bytes;
+                let equal = sharing.verify == Verification::Fingerprint || blocks[other].bytes == incoming.bytes;
                 choices.push(if equal { BlockChoice::Same(other) } else { BlockChoice::New });
                 continue;
             }

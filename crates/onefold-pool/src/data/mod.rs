@@ -21,7 +21,7 @@ use onefold_block::Polling;
 use crate::engine::Engine;
 use crate::engine::open::MemoryPlan;
 use crate::readers::Readers;
-use behind::{Losses, LossesSeen, WriteQueue};
+use behind::{Losses, SeenLosses, WriteQueue};
 
 /// The data of a pool's files, above the engine that keeps their metadata.
 pub(crate) struct Data {
@@ -30,7 +30,7 @@ pub(crate) struct Data {
     pub(crate) behind: WriteQueue,
     pub(crate) losses: Losses,
     /// The losses seen by callers of [`crate::Pool::fsync`], who have no opening.
-    pub(crate) losses_seen: LossesSeen,
+    pub(crate) losses_seen: SeenLosses,
     /// Polls during waits for accepted writes.
     settling: Polling,
 }
@@ -44,7 +44,7 @@ impl Data {
         Data {
             behind: WriteQueue::new(behind_blocks, behind::writers() / 2),
             losses: Losses::default(),
-            losses_seen: LossesSeen::default(),
+            losses_seen: SeenLosses::default(),
             settling: Polling::new(options.processors.clone(), Arc::clone(&engine.environment.clock)),
             readers: Arc::clone(&engine.readers),
             engine,

@@ -22,14 +22,14 @@ use crate::names::inodes::blocks_spanned;
 use crate::readers::range_lock::LockMode;
 
 /// A further change of an inode in the operation that changes its length.
-pub(crate) type AlsoChange<'a> = dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()> + 'a;
+pub(crate) type InodeChange<'a> = dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()> + 'a;
 
 impl Data {
     /// Sets a file's length, and calls `also` in the same operation.
     ///
     /// # Errors
     /// [`PoolError::FileTooLarge`], no space, device errors.
-    pub(crate) fn truncate_file(&self, ino: Ino, bytes: u64, now: Timestamp, also: &mut AlsoChange<'_>) -> Result<()> {
+    pub(crate) fn truncate_file(&self, ino: Ino, bytes: u64, now: Timestamp, also: &mut InodeChange<'_>) -> Result<()> {
         if bytes > crate::FILE_BYTES_MAX {
             return Err(PoolError::FileTooLarge);
         }
@@ -134,7 +134,7 @@ impl Data {
     }
 
     /// Changes a file's inode and map in one operation.
-    fn change_file(&self, ino: Ino, privilege: Privilege, change: &mut AlsoChange<'_>) -> Result<()> {
+    fn change_file(&self, ino: Ino, privilege: Privilege, change: &mut InodeChange<'_>) -> Result<()> {
         self.engine.run(privilege, |op| {
             let mut inode = op.regular(ino)?;
             change(op, &mut inode)?;
@@ -144,7 +144,7 @@ impl Data {
 
     /// Makes a range of bytes read as zeros and calls `also`, in one operation: whole blocks become holes, and the
     /// edges are written.
-    fn zero_range(&self, ino: Ino, range: Range<u64>, privilege: Privilege, also: &mut AlsoChange<'_>) -> Result<()> {
+    fn zero_range(&self, ino: Ino, range: Range<u64>, privilege: Privilege, also: &mut InodeChange<'_>) -> Result<()> {
         let edges = self.zeroed_edges(ino, &range)?;
         let edges: Vec<(u64, &[u8])> = edges.iter().map(|(index, block)| (*index, &block[..])).collect();
         let whole = range.start.div_ceil(BLOCK_BYTES_U64)..range.end / BLOCK_BYTES_U64;

@@ -31,7 +31,7 @@ use crate::format::inode::Inode;
 use crate::meta::allocate::GroupRun;
 use crate::meta::in_flight::{DeviceWrite, WriteState};
 use crate::meta::{Op, OpResult, Privilege};
-use crate::options::Verify;
+use crate::options::Verification;
 
 /// Maximum number of blocks in a batch: one buffer.
 pub(crate) const BATCH_BLOCKS: usize = BUFFER_BLOCKS;
@@ -345,7 +345,7 @@ impl Data {
         blocks: &mut [WriteBlock<'_>],
         fates: &[Fate],
         decided: &[usize],
-        verify: Verify,
+        verify: Verification,
     ) -> Result<Vec<usize>> {
         let mut again = Vec::new();
         for &at in decided {
@@ -360,7 +360,7 @@ impl Data {
                 Fate::Share(block) => *block,
                 Fate::Hole | Fate::Same(_) | Fate::Write(_) => continue,
             };
-            if verify == Verify::Value && self.fetch_block(candidate)?[..] != *blocks[at].bytes {
+            if verify == Verification::Value && self.fetch_block(candidate)?[..] != *blocks[at].bytes {
                 blocks[at].unfit.push(candidate);
                 again.push(at);
             }

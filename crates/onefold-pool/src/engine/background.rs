@@ -43,7 +43,7 @@ pub(crate) struct Wake {
 }
 
 /// The event that ended the wait for the next commit.
-enum Due {
+enum CommitTrigger {
     /// None: the time may have come.
     Time,
     /// The transaction has grown.
@@ -72,15 +72,15 @@ impl Wake {
     }
 
     /// Waits up to `time`, or until a commit is wanted.
-    fn wait_for_commit(&self, time: Duration) -> Due {
+    fn wait_for_commit(&self, time: Duration) -> CommitTrigger {
         let mut ending = self.ending.lock();
         if !*ending && !self.is_commit_wanted.load(Ordering::Acquire) {
             self.commit_wanted.wait_for(&mut ending, time);
         }
         match (*ending, self.is_commit_wanted.swap(false, Ordering::AcqRel)) {
-            (true, _) => Due::End,
-            (false, true) => Due::Early,
-            (false, false) => Due::Time,
+            (true, _) => CommitTrigger::End,
+            (false, true) => CommitTrigger::Early,
+            (false, false) => CommitTrigger::Time,
         }
     }
 
@@ -175,10 +175,10 @@ fn commit_timer(engine: &Engine, settle: impl Fn()) {
     let mut next = Instant::now() + interval;
     loop {
         let done = match engine.wake.wait_for_commit(next.saturating_duration_since(Instant::now())) {
-            Due::End => return,
-            Due::Early => engine.commit(),
-            Due::Time if Instant::now() < next => continue,
-            Due::Time => {
+            CommitTrigger::End => return,
+            CommitTrigger::Early => engine.commit(),
+            CommitTrigger::Time if Instant::now() < next => continue,
+            CommitTrigger::Time => {
                 next = Instant::now() + interval;
                 settle();
                 commit_or_tidy(engine, &mut seen)
@@ -270,17 +270,17 @@ mod tests {
         let wake = Wake::default();
         wake.want_commit();
         wake.want_commit();
-        assert!(matches!(wake.wait_for_commit(Duration::from_secs(60)), Due::Early));
-        assert!(matches!(wake.wait_for_commit(Duration::from_millis(1)), Due::Time));
+        assert!(matches!(wake.wait_for_commit(Duration::from_secs(60)), CommitTrigger::Early));
+        assert!(matches!(wake.wait_for_commit(Duration::from_millis(1)), CommitTrigger::Time));
         std::thread::scope(|scope| {
             let heard = scope.spawn(|| wake.wait_for_commit(Duration::from_secs(60)));
             std::thread::sleep(Duration::from_millis(20));
             wake.want_commit();
-            assert!(matches!(heard.join().unwrap(), Due::Early));
+            assert!(matches!(heard.join().unwrap(), CommitTrigger::Early));
         });
         wake.want_commit();
         wake.end();
-        assert!(matches!(wake.wait_for_commit(Duration::from_secs(60)), Due::End));
+        assert!(matches!(wake.wait_for_commit(Duration::from_secs(60)), CommitTrigger::End));
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
             let waits = [
                 scope.spawn(|| while wake.wait_for_work(Duration::from_secs(60)).is_continue() {}),
                 scope.spawn(|| while wake.wait(Duration::from_secs(60)).is_continue() {}),
-                scope.spawn(|| while !matches!(wake.wait_for_commit(Duration::from_secs(60)), Due::End) {}),
+                scope.spawn(|| while !matches!(wake.wait_for_commit(Duration::from_secs(60)), CommitTrigger::End) {}),
             ];
             wake.end();
             for wait in waits {

@@ -17,19 +17,19 @@ use crate::error::{PoolError, Result};
 use crate::format::store_page::BlockUse;
 use crate::meta::Privilege;
 use crate::meta::allocate::GroupRun;
-use crate::meta::in_flight::{DeviceWrite, InFlight};
+use crate::meta::in_flight::{DeviceWrite, InFlightBlock};
 
 /// A copy that operations may refer to. Dropping it gives the copy back, unless an operation refers to it.
 pub(super) struct SpareCopy<'e> {
     engine: &'e Engine,
     full: BlockNo,
-    flight: InFlight,
+    flight: InFlightBlock,
 }
 
 impl Drop for SpareCopy<'_> {
     fn drop(&mut self) {
         let until = self.engine.readers.range_locks.next_ticket();
-        self.engine.pinned_for_readers.lock().push(PinForReaders { block: self.full, until });
+        self.engine.pinned_for_readers.lock().push(ReaderPin { block: self.full, until });
         let mut meta = self.engine.meta();
         if meta.in_flight.leave(self.flight.block) {
             meta.free_again(&[GroupRun { first: self.flight.block, count: 1 }]);
@@ -39,7 +39,7 @@ impl Drop for SpareCopy<'_> {
 
 /// A pin of a block that readers may have looked up.
 #[derive(Debug)]
-pub(super) struct PinForReaders {
+pub(super) struct ReaderPin {
     block: BlockNo,
     /// Range locks with lower tickets may belong to such readers.
     until: u64,
@@ -53,7 +53,7 @@ impl Engine {
             return;
         }
         let oldest = self.readers.range_locks.oldest_ticket().unwrap_or(u64::MAX);
-        let unread: Vec<PinForReaders> = pins.extract_if(.., |pin| pin.until <= oldest).collect();
+        let unread: Vec<ReaderPin> = pins.extract_if(.., |pin| pin.until <= oldest).collect();
         drop(pins);
         let mut meta = self.meta();
         unread.iter().for_each(|pin| meta.in_flight.unpin(pin.block));

@@ -37,13 +37,13 @@ pub(crate) const KEPT_BYTES_MAX: u64 = KEPT_BLOCKS_MAX as u64 * BLOCK_BYTES_U64;
 pub(crate) const LATE_BLOCKS_MAX: usize = 16;
 const _: () = assert!(KEPT_BLOCKS_MAX <= BUFFER_BLOCKS, "they have room in one buffer");
 
-type Kept = BTreeMap<BlockNo, Arc<[u8]>>;
+type LateBlocks = BTreeMap<BlockNo, Arc<[u8]>>;
 
 /// A device that keeps some writes until [`LateWrites::write_out`].
 pub(crate) struct LateWrites {
     device: Arc<dyn BlockDevice>,
     /// Never held while another lock is taken.
-    kept: Mutex<Kept>,
+    kept: Mutex<LateBlocks>,
     /// Number of blocks in `kept`. If it is 0, nobody need take the lock.
     kept_count: AtomicUsize,
     /// Held while kept blocks are being written, across the device's I/O. Taken before `kept`.

@@ -58,7 +58,7 @@ use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions};
 use crate::readers::Readers;
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use full_counts::PinForReaders;
+use full_counts::ReaderPin;
 use large_operation::CacheMisses;
 
 /// Maximum number of tries of one operation. Each try loads at least one missing block, so reaching this means that the
@@ -83,7 +83,7 @@ pub(crate) struct Engine {
     pub(crate) activity: Activity,
     /// Readers of file data, which may still read a block after its content has got another place.
     pub(crate) readers: Arc<Readers>,
-    pinned_for_readers: Mutex<Vec<PinForReaders>>,
+    pinned_for_readers: Mutex<Vec<ReaderPin>>,
     pub(crate) room: Arc<room::BackingRoom>,
     /// Buffers for new blocks on their way to the device, as fresh memory costs more than the copy into it.
     pub(crate) buffers: BufferPool,

@@ -15,7 +15,7 @@ use crate::format::BlockBytes;
 use crate::format::header::BlockKind;
 use crate::format::state::Field;
 use crate::meta::Meta;
-use crate::meta::free_words::{Bitmaps, FreeFor, FreeWords, bitmaps_of};
+use crate::meta::free_words::{Bitmaps, FreeWords, SearchPurpose, bitmaps_of};
 use crate::meta::op::BlockFault;
 use crate::sync;
 
@@ -110,7 +110,7 @@ fn end_survey(meta: &mut Meta, surveyed: &SurveyGroup, bytes: &[&BlockBytes], is
             return;
         }
     }
-    let words = FreeWords::new(bitmaps, &meta.groups, &geometry, surveyed.group, FreeFor::Data);
+    let words = FreeWords::new(bitmaps, &meta.groups, &geometry, surveyed.group, SearchPurpose::Data);
     let (known, looked) = words.survey();
     meta.groups.free_runs.set(surveyed.group, Some(known));
     meta.groups.words_scanned += looked;

@@ -13,7 +13,7 @@
 use onefold_block::BlockNo;
 use onefold_block::zero::is_zero;
 
-use super::free_words::FreeFor;
+use super::free_words::SearchPurpose;
 use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, Privilege, damaged};
 use super::search::{RunRequest, UnknownGroups};
@@ -103,7 +103,7 @@ impl Op<'_> {
     /// # Errors
     /// [`OpError::Fault`]; damage.
     pub(crate) fn reserve_free_run(&mut self, group: u64, from: u64, most: u64) -> OpResult<Option<GroupRun>> {
-        let wanted = RunRequest { least: 1, most, free_for: FreeFor::Metadata, unknown: UnknownGroups::All };
+        let wanted = RunRequest { least: 1, most, free_for: SearchPurpose::Metadata, unknown: UnknownGroups::All };
         let run = self.find_run(group, from, wanted)?;
         run.into_iter().for_each(|run| self.reserve(run));
         Ok(run)
@@ -132,7 +132,7 @@ impl Op<'_> {
     fn find_from_cursor(&mut self, least: u64, most: u64, unknown: UnknownGroups) -> OpResult<Option<GroupRun>> {
         let start =
             if self.meta.limits.lowest_first { AllocationCursor::default() } else { self.meta.groups.data_cursor };
-        let found = self.search(start, RunRequest { least, most, free_for: FreeFor::Data, unknown })?;
+        let found = self.search(start, RunRequest { least, most, free_for: SearchPurpose::Data, unknown })?;
         if let Some(run) = found {
             let within = run.first.0 % GROUP_BLOCKS + run.count;
             self.meta.groups.data_cursor = AllocationCursor { group: run.first.0 / GROUP_BLOCKS, within };

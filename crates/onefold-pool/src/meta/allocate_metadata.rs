@@ -4,7 +4,7 @@
 use onefold_block::BlockNo;
 
 use super::allocate::{EMERGENCY_BLOCKS, GroupRun};
-use super::free_words::FreeFor;
+use super::free_words::SearchPurpose;
 use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, Privilege};
 use super::search::{RunRequest, UnknownGroups};
@@ -61,7 +61,8 @@ impl Op<'_> {
         };
         if first + kept < end {
             let (group, within) = (first / GROUP_BLOCKS, first % GROUP_BLOCKS);
-            let wanted = RunRequest { least: 1, most: 1, free_for: FreeFor::Metadata, unknown: UnknownGroups::All };
+            let wanted =
+                RunRequest { least: 1, most: 1, free_for: SearchPurpose::Metadata, unknown: UnknownGroups::All };
             if let Some(GroupRun { first: block, .. }) = self.find_run(group, within, wanted)?
                 && block.0 + kept < end
             {
@@ -72,7 +73,8 @@ impl Op<'_> {
         while let Some(block) = self.take_from_stock() {
             let (group, within) = (block.0 / GROUP_BLOCKS, block.0 % GROUP_BLOCKS);
             // A saved filter may have taken it meanwhile.
-            let wanted = RunRequest { least: 1, most: 1, free_for: FreeFor::Metadata, unknown: UnknownGroups::All };
+            let wanted =
+                RunRequest { least: 1, most: 1, free_for: SearchPurpose::Metadata, unknown: UnknownGroups::All };
             if self.find_run(group, within, wanted)?.is_some_and(|run| run.first == block) {
                 return Ok(block);
             }
@@ -88,7 +90,7 @@ impl Op<'_> {
         if !is_backing_full {
             let start = AllocationCursor { group: self.meta.groups.data_cursor.group, within: 0 };
             let least = METADATA_RUN_BLOCKS;
-            let wanted = RunRequest { least, most: least, free_for: FreeFor::Data, unknown: UnknownGroups::Few };
+            let wanted = RunRequest { least, most: least, free_for: SearchPurpose::Data, unknown: UnknownGroups::Few };
             if let Some(run) = self.search(start, wanted)? {
                 return Ok(OpError::NeedWritten(vec![run]));
             }
@@ -129,7 +131,7 @@ impl Op<'_> {
             }
         }
         if runs.is_empty() {
-            let wanted = RunRequest { least: 1, most, free_for: FreeFor::Data, unknown: UnknownGroups::All };
+            let wanted = RunRequest { least: 1, most, free_for: SearchPurpose::Data, unknown: UnknownGroups::All };
             runs.extend(self.search(AllocationCursor::default(), wanted)?);
         }
         Ok(runs)
@@ -142,8 +144,12 @@ impl Op<'_> {
     pub(crate) fn reserve_runs(&mut self, runs: &[GroupRun]) -> OpResult<bool> {
         for run in runs {
             let within = run.first.0 % GROUP_BLOCKS;
-            let wanted =
-                RunRequest { least: 1, most: run.count, free_for: FreeFor::Metadata, unknown: UnknownGroups::All };
+            let wanted = RunRequest {
+                least: 1,
+                most: run.count,
+                free_for: SearchPurpose::Metadata,
+                unknown: UnknownGroups::All,
+            };
             if self.find_run(run.first.0 / GROUP_BLOCKS, within, wanted)? != Some(*run) {
                 return Ok(false);
             }

@@ -6,7 +6,7 @@ use super::Meta;
 use super::allocate::GroupRun;
 use super::allocate_metadata::METADATA_RUN_BLOCKS;
 use super::free_runs::LONG_RUN;
-use super::free_words::{FreeFor, FreeWords};
+use super::free_words::{FreeWords, SearchPurpose};
 use crate::format::geometry::GROUP_BLOCKS;
 
 /// Returns the runs in an ascending list of blocks, each within one group.
@@ -66,7 +66,7 @@ impl Meta {
     fn note_free(&mut self, runs: &[GroupRun], count: u64) {
         let Some(group) = runs.first().map(|run| run.first.0 / GROUP_BLOCKS) else { return };
         let Some(known) = self.groups.free_runs.get(group) else { return };
-        let words = FreeWords::cached(&self.cache, &self.groups, &self.geometry, group, FreeFor::Data);
+        let words = FreeWords::cached(&self.cache, &self.groups, &self.geometry, group, SearchPurpose::Data);
         let longest = match &words {
             Some(words) => {
                 let merged = |run: &GroupRun| words.run_around(run.first.0 % GROUP_BLOCKS, run.count, LONG_RUN);

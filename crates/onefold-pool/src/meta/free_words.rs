@@ -21,7 +21,7 @@ pub(crate) type Bitmaps<'a> = [Option<&'a BlockBytes>; 2];
 
 /// The purpose of a search for free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FreeFor {
+pub(crate) enum SearchPurpose {
     /// Data, which may not take blocks kept for metadata.
     Data,
     /// Metadata, which may take all free blocks.
@@ -66,7 +66,7 @@ impl<'a> FreeWords<'a> {
         groups: &'a Groups,
         geometry: &Geometry,
         group: u64,
-        free_for: FreeFor,
+        free_for: SearchPurpose,
     ) -> Option<FreeWords<'a>> {
         let mut bitmaps = Bitmaps::default();
         for (place, block) in bitmaps.iter_mut().zip(bitmaps_of(geometry, group)) {
@@ -81,7 +81,7 @@ impl<'a> FreeWords<'a> {
         groups: &'a Groups,
         geometry: &Geometry,
         group: u64,
-        free_for: FreeFor,
+        free_for: SearchPurpose,
     ) -> FreeWords<'a> {
         let (first, end) = (geometry.group_first(group).0, geometry.group_blocks(group));
         let mut kept = Vec::new();
@@ -93,7 +93,7 @@ impl<'a> FreeWords<'a> {
         };
         groups.full_backing.without_room().for_each(&mut keep);
         let mut stock: &[BlockNo] = &[];
-        if free_for == FreeFor::Data {
+        if free_for == SearchPurpose::Data {
             keep(&(groups.metadata_run.0..groups.metadata_run.1));
             stock = groups.stock.among(BlockNo(first), BlockNo(first + end));
         }
@@ -284,7 +284,7 @@ mod tests {
                     let first = base + next(&mut seed) % (end - 3000);
                     groups.note_full_backing(first..first + 2900);
                 }
-                let words = FreeWords::new(both.each_ref().map(Some), &groups, &geometry, group, FreeFor::Data);
+                let words = FreeWords::new(both.each_ref().map(Some), &groups, &geometry, group, SearchPurpose::Data);
                 let used = |block: u64| {
                     let (index, bit) = (block / BITS_PER_BITMAP_BLOCK, block % BITS_PER_BITMAP_BLOCK);
                     let at = HEADER_BYTES + usize::try_from(bit / 8).unwrap();

@@ -65,7 +65,7 @@ impl DeviceWrite {
 
 /// One block in flight.
 #[derive(Clone, Debug)]
-pub(crate) struct InFlight {
+pub(crate) struct InFlightBlock {
     pub(crate) block: BlockNo,
     pub(crate) write: Arc<DeviceWrite>,
 }
@@ -95,7 +95,12 @@ pub(crate) struct InFlightTable {
 
 impl InFlightTable {
     /// Enters a block before it is written. Without `content`, no writer can attach to it.
-    pub(crate) fn enter(&mut self, block: BlockNo, content: Option<ContentKey>, write: &Arc<DeviceWrite>) -> InFlight {
+    pub(crate) fn enter(
+        &mut self,
+        block: BlockNo,
+        content: Option<ContentKey>,
+        write: &Arc<DeviceWrite>,
+    ) -> InFlightBlock {
         // If two blocks have the same content, writers attach to the first.
         let content = content.filter(|content| !self.by_content.contains_key(content));
         if let Some(content) = content {
@@ -103,15 +108,15 @@ impl InFlightTable {
         }
         let row = InFlightEntry { write: Arc::clone(write), content, copy_of: None, users: 1, initialised: false };
         self.by_block.insert(block, row);
-        InFlight { block, write: Arc::clone(write) }
+        InFlightBlock { block, write: Arc::clone(write) }
     }
 
     /// Attaches to the block in flight with this content, if there is one.
-    pub(crate) fn attach(&mut self, content: ContentKey) -> Option<InFlight> {
+    pub(crate) fn attach(&mut self, content: ContentKey) -> Option<InFlightBlock> {
         let &block = self.by_content.get(&content)?;
         let row = self.by_block.get_mut(&block)?;
         row.users += 1;
-        Some(InFlight { block, write: Arc::clone(&row.write) })
+        Some(InFlightBlock { block, write: Arc::clone(&row.write) })
     }
 
     /// Offers a block in flight whose data is on the device as a copy of one with a full count.

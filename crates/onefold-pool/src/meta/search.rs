@@ -11,7 +11,7 @@ use onefold_block::BlockNo;
 
 use super::allocate::GroupRun;
 use super::free_runs::GroupSummary;
-use super::free_words::{FreeFor, FreeWords, bitmaps_of};
+use super::free_words::{FreeWords, SearchPurpose, bitmaps_of};
 use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, damaged};
 use crate::format::geometry::GROUP_BLOCKS;
@@ -37,7 +37,7 @@ pub(super) struct RunRequest {
     pub(super) least: u64,
     /// Maximum length; a longer run is cut.
     pub(super) most: u64,
-    pub(super) free_for: FreeFor,
+    pub(super) free_for: SearchPurpose,
     pub(super) unknown: UnknownGroups,
 }
 
@@ -145,7 +145,7 @@ impl Op<'_> {
     /// # Errors
     /// [`OpError::Fault`]; damage.
     pub(crate) fn survey(&mut self, group: u64) -> OpResult<()> {
-        let (known, words) = self.free_words(group, FreeFor::Data)?.survey();
+        let (known, words) = self.free_words(group, SearchPurpose::Data)?.survey();
         self.meta.groups.words_scanned += words;
         self.learn(group, known);
         Ok(())
@@ -157,7 +157,7 @@ impl Op<'_> {
     /// # Errors
     /// [`OpError::Fault`].
     pub(super) fn first_runs(&mut self, group: u64, blocks_max: u64) -> OpResult<Vec<GroupRun>> {
-        let found = self.free_words(group, FreeFor::Data)?.first_runs(blocks_max);
+        let found = self.free_words(group, SearchPurpose::Data)?.first_runs(blocks_max);
         if found.is_empty() {
             self.survey(group)?;
         }
@@ -176,7 +176,7 @@ impl Op<'_> {
     }
 
     /// Returns the free blocks of a group.
-    fn free_words(&mut self, group: u64, free_for: FreeFor) -> OpResult<FreeWords<'_>> {
+    fn free_words(&mut self, group: u64, free_for: SearchPurpose) -> OpResult<FreeWords<'_>> {
         let geometry = self.meta.geometry;
         for bitmap in bitmaps_of(&geometry, group) {
             self.want(bitmap, BlockKind::Bitmap)?;

@@ -47,10 +47,14 @@ impl SharedFilter {
     }
 
     /// Looks up fingerprints for a later decision. Must be called without the metadata lock.
-    pub(crate) fn look_up(&self, fingerprints: &[Fingerprint]) -> LookedUp<'_> {
+    pub(crate) fn look_up(&self, fingerprints: &[Fingerprint]) -> FilterLookup<'_> {
         let number = self.recent.lock().begin();
-        let mut looked_up =
-            LookedUp { recent: &self.recent, number, candidates: Vec::new(), first_places: FingerprintMap::default() };
+        let mut looked_up = FilterLookup {
+            recent: &self.recent,
+            number,
+            candidates: Vec::new(),
+            first_places: FingerprintMap::default(),
+        };
         for some in fingerprints.chunks(LOOKUPS_PER_LOCK) {
             looked_up.candidates.extend(self.filter.read().candidates_each(some));
         }
@@ -99,7 +103,7 @@ impl Drop for FilterChange<'_> {
 }
 
 /// Results of look-ups, kept until the decision that uses them.
-pub(crate) struct LookedUp<'f> {
+pub(crate) struct FilterLookup<'f> {
     recent: &'f Mutex<RecentEntries>,
     number: LookupNo,
     candidates: Vec<CandidatePages>,
@@ -107,7 +111,7 @@ pub(crate) struct LookedUp<'f> {
     first_places: FingerprintMap<usize>,
 }
 
-impl LookedUp<'_> {
+impl FilterLookup<'_> {
     /// Returns the pages for each look-up, in order.
     pub(crate) fn candidates(&self) -> &[CandidatePages] {
         &self.candidates
@@ -125,7 +129,7 @@ impl LookedUp<'_> {
     }
 }
 
-impl Drop for LookedUp<'_> {
+impl Drop for FilterLookup<'_> {
     fn drop(&mut self) {
         self.recent.lock().end(self.number);
     }
@@ -153,7 +157,7 @@ mod tests {
         }))
     }
 
-    fn pages(looked_up: &LookedUp<'_>, place: usize) -> Vec<u64> {
+    fn pages(looked_up: &FilterLookup<'_>, place: usize) -> Vec<u64> {
         let meanwhile = looked_up.entered_meanwhile().expect("it is not too old");
         let meanwhile = meanwhile.iter().filter(|(at, _)| *at == place).map(|(_, page)| *page);
         looked_up.candidates()[place].iter().chain(meanwhile).map(|page| page.0).collect()

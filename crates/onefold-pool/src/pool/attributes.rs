@@ -1,7 +1,7 @@
 //! Attributes: mode, owner, times, length, extended attributes.
 
 use super::Pool;
-use crate::attr::{Attr, Dedup, FileKind, Ino, SetAttr, SetTime, SpaceShown, XattrMode};
+use crate::attr::{Attr, Dedup, FileKind, Ino, SetAttr, SpaceShown, TimeChange, XattrMode};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::items;
@@ -182,9 +182,9 @@ impl Pool {
 
 /// Applies all parts of `change` except the length.
 fn set(op: &mut Op<'_>, inode: &mut Inode, change: &SetAttr, now: Timestamp) -> OpResult<()> {
-    let at = |time: SetTime| match time {
-        SetTime::Now => now,
-        SetTime::At(time) => time,
+    let at = |time: TimeChange| match time {
+        TimeChange::Now => now,
+        TimeChange::At(time) => time,
     };
     let attr = &mut inode.attr;
     if let Some(mode) = change.mode {
@@ -196,7 +196,7 @@ fn set(op: &mut Op<'_>, inode: &mut Inode, change: &SetAttr, now: Timestamp) -> 
     attr.accessed = change.accessed.map_or(attr.accessed, at);
     attr.modified = change.modified.map_or(attr.modified, at);
     let only_access_time = SetAttr { accessed: change.accessed, ..SetAttr::default() };
-    let relative_access = *change == only_access_time && change.accessed == Some(SetTime::Now);
+    let relative_access = *change == only_access_time && change.accessed == Some(TimeChange::Now);
     if !relative_access {
         attr.changed = now;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Pool;
 use crate::attr::{AllocateMode, Durability, Ino, RangePair, SeekTarget};
-use crate::data::behind::{Begins, LossesSeen, OwnedWrite};
+use crate::data::behind::{OwnedWrite, SeenLosses, WriteStart};
 use crate::data::read::ReadRequest;
 use crate::error::{PoolError, Result};
 
@@ -39,13 +39,13 @@ impl Pool {
     /// Writes like [`Pool::write`], but may return before the write is carried out. The write then takes effect in
     /// order, before anything that is called after this has returned, and every call reports the pool as if it had.
     /// Meant for large requests; others are written at once. A caller that may begin with the write itself
-    /// ([`Begins::ByCaller`]) spares the waking of a thread.
+    /// ([`WriteStart::ByCaller`]) spares the waking of a thread.
     ///
     /// # Errors
     /// See [`Pool::write`]. A failure after the return (a damaged structure, a host file system that fills up at that
     /// moment) is reported by [`Pool::fsync`], [`Pool::fsync_opened`] and [`Pool::close`]; a failing device stops the
     /// pool.
-    pub fn write_behind(&self, write: OwnedWrite, begins: Begins) -> Result<()> {
+    pub fn write_behind(&self, write: OwnedWrite, begins: WriteStart) -> Result<()> {
         self.data.write_behind(write, begins)
     }
 
@@ -79,7 +79,7 @@ impl Pool {
     /// # Errors
     /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] if writes of any file were lost
     /// that the opening has not seen. It has seen them afterwards, and everything else is durable.
-    pub fn fsync_opened(&self, seen: &LossesSeen) -> Result<()> {
+    pub fn fsync_opened(&self, seen: &SeenLosses) -> Result<()> {
         let engine = self.settled();
         engine.ensure_writable()?;
         engine.commit()?;
@@ -88,7 +88,7 @@ impl Pool {
 
     /// Returns the losses of the pool that a new opening of a file or folder counts as known: all except those of its
     /// own file and those that were never reported.
-    pub fn losses_seen_by_opening(&self, ino: Ino) -> LossesSeen {
+    pub fn losses_seen_by_opening(&self, ino: Ino) -> SeenLosses {
         self.data.losses.seen_by_opening(ino)
     }
 

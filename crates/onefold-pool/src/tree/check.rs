@@ -37,7 +37,7 @@ pub enum TreeFinding<'a, E> {
 }
 
 /// Takes the findings of [`check`] one by one. An error ends the check.
-pub type Tell<'a, E> = dyn FnMut(TreeFinding<'_, E>) -> Result<(), E> + 'a;
+pub type FindingSink<'a, E> = dyn FnMut(TreeFinding<'_, E>) -> Result<(), E> + 'a;
 
 /// Sums over the pages that [`check`] could read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,11 @@ pub struct TreeTotals {
 ///
 /// # Errors
 /// Only those of `tell`, which decides whether, for example, an unreadable page ends the check.
-pub fn check<P: Pages>(pages: &mut P, root: BlockNo, tell: &mut Tell<'_, P::Error>) -> Result<TreeTotals, P::Error> {
+pub fn check<P: Pages>(
+    pages: &mut P,
+    root: BlockNo,
+    tell: &mut FindingSink<'_, P::Error>,
+) -> Result<TreeTotals, P::Error> {
     let mut checker = TreeChecker { pages, tell, totals: TreeTotals::default() };
     let whole = PagePlace { at: root, low: Key::MIN, end: None, level: None, is_last_of_level: true };
     checker.check_below(&whole)?;
@@ -78,7 +82,7 @@ struct PagePlace {
 
 struct TreeChecker<'a, P: Pages> {
     pages: &'a mut P,
-    tell: &'a mut Tell<'a, P::Error>,
+    tell: &'a mut FindingSink<'a, P::Error>,
     totals: TreeTotals,
 }
 

@@ -29,7 +29,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Tell, TreeFinding, TreeTotals, check};
+pub use check::{FindingSink, TreeFinding, TreeTotals, check};
 pub use delete::delete;
 pub use error::{Defect, TreeError};
 pub use insert::{create, insert};

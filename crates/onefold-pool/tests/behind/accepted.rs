@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::{AlignedBuffer, BlockDevice};
-use onefold_pool::{Begins, Durability, Ino, OwnedWrite, Pool, PoolError, ReadRequest, SetAttr};
+use onefold_pool::{Durability, Ino, OwnedWrite, Pool, PoolError, ReadRequest, SetAttr, WriteStart};
 use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
 
 use crate::common::observe::{check_clean, check_sums, seen};
@@ -72,7 +72,7 @@ fn accepted_writes_are_counted_with_the_memory_of_their_buffers() {
         let range = 4096..4096 * (blocks + 1);
         buffer[range.clone()].fill(u8::try_from(number + 1).expect("small"));
         let write = OwnedWrite { ino, offset: number * 300 * BLOCK, buffer, range };
-        pool.write_behind(write, Begins::ByWorker).expect("accepted");
+        pool.write_behind(write, WriteStart::ByWorker).expect("accepted");
         most = most.max(pool.blocks_behind() / blocks);
     }
     let memory_bytes = most * buffer_blocks * 4096;

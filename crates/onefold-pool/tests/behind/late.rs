@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
-use onefold_pool::{Begins, Durability, Ino, NoProgress, OpenOptions, OwnedWrite, Pool, PoolError, TestLimits};
+use onefold_pool::{Durability, Ino, NoProgress, OpenOptions, OwnedWrite, Pool, PoolError, TestLimits, WriteStart};
 use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice, ThinDevice};
 
 use crate::common::observe::check_clean;
@@ -127,17 +127,17 @@ fn a_device_that_fails_under_late_writes_before_the_commit_stops_the_pool_at_onc
 
 /// A file of which all blocks have their places, until some are discarded; or a volume that does not say anything of
 /// its room.
-struct Whole {
+struct WholeFile {
     thin: ThinDevice,
     is_whole: AtomicBool,
     tells_room: bool,
     writes: AtomicU64,
 }
 
-impl Whole {
-    fn new(is_whole: bool, tells_room: bool) -> Arc<Whole> {
+impl WholeFile {
+    fn new(is_whole: bool, tells_room: bool) -> Arc<WholeFile> {
         let (thin, is_whole) = (ThinDevice::new(MemoryDevice::new(65_536), 60_000), AtomicBool::new(is_whole));
-        Arc::new(Whole { thin, is_whole, tells_room, writes: AtomicU64::new(0) })
+        Arc::new(WholeFile { thin, is_whole, tells_room, writes: AtomicU64::new(0) })
     }
 
     fn writes(&self) -> u64 {
@@ -145,7 +145,7 @@ impl Whole {
     }
 }
 
-impl BlockDevice for Whole {
+impl BlockDevice for WholeFile {
     fn block_count(&self) -> io::Result<u64> {
         self.thin.block_count()
     }
@@ -180,7 +180,7 @@ impl BlockDevice for Whole {
 /// What was wrong, found in a review: what the device had said of its room before a trim counted after it.
 #[test]
 fn nothing_is_kept_after_a_trim_has_taken_places_away() {
-    let device = Whole::new(true, true);
+    let device = WholeFile::new(true, true);
     let pool = new_pool(&device, &late());
     let ino = create(&pool, "a");
     let is_kept = |block, bytes: &[u8]| {
@@ -208,7 +208,7 @@ fn nothing_is_kept_after_a_trim_has_taken_places_away() {
 
 #[test]
 fn nothing_is_kept_where_the_device_does_not_vouch_for_its_room() {
-    let device = Whole::new(false, false);
+    let device = WholeFile::new(false, false);
     let pool = new_pool(&device, &late());
     let ino = create(&pool, "a");
     for number in 0..9 {
@@ -262,7 +262,7 @@ fn writes_left_to_their_caller_take_effect_when_it_begins() {
     pool.attr(ino).expect("is there");
     let (before, buffer) = (pool.stat().expect("adds up").activity.blocks_written, AlignedBuffer::copy_of(&letter(2)));
     let write = OwnedWrite { ino, offset: BLOCK, buffer, range: 0..4096 };
-    pool.write_behind(write, Begins::ByCaller).expect("accepted");
+    pool.write_behind(write, WriteStart::ByCaller).expect("accepted");
     assert_eq!(pool.blocks_behind(), 1);
     pool.begin_accepted();
     assert_eq!(pool.blocks_behind(), 0);

@@ -76,9 +76,9 @@ fn a_check_changes_nothing() {
     assert!(device.image() == before);
 }
 
-struct StopAt(u64);
+struct StopPoint(u64);
 
-impl Progress for StopAt {
+impl Progress for StopPoint {
     fn update(&self, done: u64, _: u64) -> ControlFlow<()> {
         if done >= self.0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -88,7 +88,7 @@ impl Progress for StopAt {
 fn a_check_stops_when_asked_and_says_so() {
     let device = sample();
     for at in [0, 1, 16_384] {
-        let report = check(&*device, &options(), &StopAt(at)).unwrap();
+        let report = check(&*device, &options(), &StopPoint(at)).unwrap();
         assert!(report.stopped && report.is_clean(), "{at}: {report:?}");
     }
 }

@@ -31,7 +31,7 @@ fn repaired(device: &Arc<MemoryDevice>) -> CheckReport {
 }
 
 /// A pool that was left with changes that only its journal has.
-struct Left {
+struct UncleanPool {
     image: MemoryImage,
     /// The visible tree after each commit since the last checkpoint; the first one is in place.
     states: Vec<Tree>,
@@ -41,7 +41,7 @@ struct Left {
     slot: (BlockNo, [u8; 4096]),
 }
 
-fn left() -> Left {
+fn left() -> UncleanPool {
     let device = new_pool(8192);
     let pool = open(&device);
     let directory = make(&pool, Ino::ROOT, b"d", FileKind::Directory);
@@ -83,7 +83,7 @@ fn left() -> Left {
     }
     assert_eq!(transactions.len(), 5);
     let slot = (newest, block(&older, newest));
-    Left { image, states, transactions, slot }
+    UncleanPool { image, states, transactions, slot }
 }
 
 #[test]

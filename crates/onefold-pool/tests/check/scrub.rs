@@ -64,16 +64,16 @@ fn a_scrub_leaves_nothing_pinned() {
     assert_clean(&device);
 }
 
-struct Never;
+struct ImmediateStop;
 
-impl Progress for Never {
+impl Progress for ImmediateStop {
     fn update(&self, _: u64, _: u64) -> ControlFlow<()> {
         ControlFlow::Break(())
     }
 }
 
 /// A device that records when data is read, by the pool's clock.
-struct Timed {
+struct TimedDevice {
     inner: Arc<MemoryDevice>,
     clock: Arc<ManualClock>,
     /// Microseconds by the clock, and bytes read until then.
@@ -84,7 +84,7 @@ fn microseconds(time: Timestamp) -> u64 {
     u64::try_from(time.seconds).unwrap() * 1_000_000 + u64::from(time.nanoseconds / 1000)
 }
 
-impl BlockDevice for Timed {
+impl BlockDevice for TimedDevice {
     fn block_count(&self) -> io::Result<u64> {
         self.inner.block_count()
     }
@@ -113,7 +113,7 @@ impl BlockDevice for Timed {
 fn a_scrub_reads_no_faster_than_its_rate_at_any_moment_and_not_much_slower() {
     for rate in [100_000_u64, 1 << 20, 64 << 20] {
         let clock = Arc::new(ManualClock::starting_at(1000));
-        let device = Arc::new(Timed { inner: sample(), clock: clock.clone(), reads: Mutex::new(Vec::new()) });
+        let device = Arc::new(TimedDevice { inner: sample(), clock: clock.clone(), reads: Mutex::new(Vec::new()) });
         let environment = Environment { clock: clock.clone(), random: Arc::new(SeededRandom::new(1)) };
         let options = OpenOptions { background: false, memory_bytes: MEMORY, ..OpenOptions::default() };
         let pool = Pool::open(device.clone(), options, environment).unwrap();
@@ -139,7 +139,7 @@ fn a_scrub_reads_no_faster_than_its_rate_at_any_moment_and_not_much_slower() {
 #[test]
 fn a_scrub_stops_when_asked_and_refuses_a_rate_of_nothing() {
     let pool = open(&sample());
-    assert!(pool.scrub(&ScrubOptions { bytes_per_second: Some(1) }, &Never).unwrap().stopped);
+    assert!(pool.scrub(&ScrubOptions { bytes_per_second: Some(1) }, &ImmediateStop).unwrap().stopped);
     let refused = pool.scrub(&ScrubOptions { bytes_per_second: Some(0) }, &NoProgress);
     assert!(matches!(refused, Err(PoolError::Invalid(_))), "{refused:?}");
 }

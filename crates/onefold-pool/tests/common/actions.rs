@@ -6,7 +6,7 @@ use onefold_pool::{
 };
 use onefold_pool::{SeekTarget, SetAttr, ShareOutcome, XattrMode};
 
-use super::reference::{Expected, ROOT, Reference};
+use super::reference::{ExpectedResult, ROOT, Reference};
 use super::{Dice, dedup_value, kind_of, new_file, read_as_doors_do, regular, text, write_as_doors_do};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -48,7 +48,7 @@ pub struct Pair<'a> {
     pub promised: bool,
 }
 
-fn compare<T: std::fmt::Debug>(got: Result<T, PoolError>, expected: Expected<()>) -> Option<T> {
+fn compare<T: std::fmt::Debug>(got: Result<T, PoolError>, expected: ExpectedResult<()>) -> Option<T> {
     match (got, expected) {
         (Ok(value), Ok(())) => Some(value),
         (Err(error), Err(kind)) if kind_of(&error) == kind => None,

@@ -31,7 +31,7 @@ pub struct Bench {
 }
 
 /// The results of a workload by which its crash images are judged.
-pub struct Recorded {
+pub struct WorkloadRecord {
     pub recording: Recording,
     pub options: OpenOptions,
     pub history: Box<dyn History>,
@@ -309,11 +309,11 @@ impl Bench {
     }
 
     /// Ends the workload with a commit, without closing the pool.
-    pub fn end(mut self) -> Recorded {
+    pub fn end(mut self) -> WorkloadRecord {
         self.commit();
         drop(self.pool.take());
         let history = Box::new(Steps { states: self.states });
-        Recorded { recording: self.device.recording(), options: self.options, history }
+        WorkloadRecord { recording: self.device.recording(), options: self.options, history }
     }
 }
 

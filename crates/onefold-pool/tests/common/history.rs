@@ -85,7 +85,7 @@ pub enum Note {
 }
 
 /// The information in the notes before a crash.
-struct Known {
+struct NoteFacts {
     promised: Vec<usize>,
     began: Vec<usize>,
     /// For each thread and each of its operations, how many operations of every thread had ended when it began.
@@ -93,9 +93,9 @@ struct Known {
 }
 
 impl Threads {
-    fn known(&self, recording: &Recording, cut: usize) -> Known {
+    fn known(&self, recording: &Recording, cut: usize) -> NoteFacts {
         let count = self.states.len();
-        let mut known = Known { promised: vec![0; count], began: vec![0; count], before: vec![Vec::new(); count] };
+        let mut known = NoteFacts { promised: vec![0; count], began: vec![0; count], before: vec![Vec::new(); count] };
         let mut ended = vec![0; count];
         for mark in recording.marks_before(cut) {
             match &self.notes[index(mark)] {

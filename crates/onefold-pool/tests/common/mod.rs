@@ -14,8 +14,8 @@ use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, Random};
 use onefold_pool::{
-    Begins, Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, OwnedWrite, Pool, PoolError,
-    ReadRequest, TestLimits, Workers,
+    Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, OwnedWrite, Pool, PoolError, ReadRequest,
+    TestLimits, Workers, WriteStart,
 };
 
 /// Returns the seed of a test run: `ONEFOLD_SEED`, or the test's own.
@@ -74,7 +74,7 @@ pub fn write_as_doors_do(
         Durability::Now => pool.write(ino, offset, bytes, durability),
         Durability::Later => {
             let (buffer, range) = (AlignedBuffer::copy_of(bytes), 0..bytes.len());
-            pool.write_behind(OwnedWrite { ino, offset, buffer, range }, Begins::ByWorker)
+            pool.write_behind(OwnedWrite { ino, offset, buffer, range }, WriteStart::ByWorker)
         }
     }
 }

@@ -9,7 +9,7 @@ use onefold_pool::{Dedup, FILE_BYTES_MAX, FileKind, NAME_BYTES_MAX, NewFile, Ren
 /// One block of a file.
 pub type Content = Arc<[u8; BLOCK_BYTES]>;
 /// A value, or the name of the error that the pool must return.
-pub type Expected<T> = Result<T, &'static str>;
+pub type ExpectedResult<T> = Result<T, &'static str>;
 
 /// The root directory's number.
 pub const ROOT: u64 = 1;
@@ -63,12 +63,12 @@ impl Reference {
         self.nodes.get_mut(&ino).unwrap_or_else(|| panic!("the reference has no inode {ino}"))
     }
 
-    fn directory(&self, ino: u64) -> Expected<&Node> {
+    fn directory(&self, ino: u64) -> ExpectedResult<&Node> {
         let node = self.nodes.get(&ino).ok_or("NotFound")?;
         if node.kind == FileKind::Directory { Ok(node) } else { Err("NotADirectory") }
     }
 
-    fn regular_mut(&mut self, ino: u64) -> Expected<&mut Node> {
+    fn regular_mut(&mut self, ino: u64) -> ExpectedResult<&mut Node> {
         let node = self.nodes.get_mut(&ino).ok_or("NotFound")?;
         match node.kind {
             FileKind::Regular => Ok(node),
@@ -78,7 +78,7 @@ impl Reference {
     }
 
     /// Returns an error unless a new entry can be made.
-    pub fn can_create(&self, parent: u64, name: &[u8]) -> Expected<()> {
+    pub fn can_create(&self, parent: u64, name: &[u8]) -> ExpectedResult<()> {
         check_name(name)?;
         let directory = self.directory(parent)?;
         if directory.entries.contains_key(name) {
@@ -111,7 +111,7 @@ impl Reference {
     }
 
     /// Gives an inode another name.
-    pub fn link(&mut self, ino: u64, parent: u64, name: &[u8]) -> Expected<()> {
+    pub fn link(&mut self, ino: u64, parent: u64, name: &[u8]) -> ExpectedResult<()> {
         check_name(name)?;
         let node = self.nodes.get(&ino).ok_or("NotFound")?;
         let directory = self.directory(parent)?;
@@ -133,7 +133,7 @@ impl Reference {
     }
 
     /// Removes a name; `of_directory` as in `rmdir`.
-    pub fn remove(&mut self, parent: u64, name: &[u8], of_directory: bool) -> Expected<()> {
+    pub fn remove(&mut self, parent: u64, name: &[u8], of_directory: bool) -> ExpectedResult<()> {
         check_name(name)?;
         let ino = *self.directory(parent)?.entries.get(name).ok_or("NotFound")?;
         let node = self.node(ino);
@@ -172,7 +172,7 @@ impl Reference {
     }
 
     /// Renames, as POSIX and `renameat2` define it.
-    pub fn rename(&mut self, from: u64, name: &[u8], to: u64, new_name: &[u8], mode: RenameMode) -> Expected<()> {
+    pub fn rename(&mut self, from: u64, name: &[u8], to: u64, new_name: &[u8], mode: RenameMode) -> ExpectedResult<()> {
         check_name(name)?;
         check_name(new_name)?;
         let moved = *self.directory(from)?.entries.get(name).ok_or("NotFound")?;
@@ -213,7 +213,7 @@ impl Reference {
         Ok(())
     }
 
-    fn can_move(&self, moved: u64, from: u64, to: u64) -> Expected<()> {
+    fn can_move(&self, moved: u64, from: u64, to: u64) -> ExpectedResult<()> {
         let domain_of = |ino| self.node(ino).domain;
         // A directory that begins a domain may move to another place where a domain can begin.
         if domain_of(from) != domain_of(to) && domain_of(moved) != domain_of(to) {
@@ -230,7 +230,7 @@ impl Reference {
     }
 
     /// Writes bytes.
-    pub fn write(&mut self, ino: u64, offset: u64, from: &[u8]) -> Expected<()> {
+    pub fn write(&mut self, ino: u64, offset: u64, from: &[u8]) -> ExpectedResult<()> {
         let end = offset.checked_add(from.len() as u64).filter(|&end| end <= FILE_BYTES_MAX).ok_or("FileTooLarge")?;
         if from.is_empty() {
             return Ok(());
@@ -242,7 +242,7 @@ impl Reference {
     }
 
     /// Sets the length.
-    pub fn truncate(&mut self, ino: u64, size: u64) -> Expected<()> {
+    pub fn truncate(&mut self, ino: u64, size: u64) -> ExpectedResult<()> {
         if size > FILE_BYTES_MAX {
             return Err("FileTooLarge");
         }
@@ -271,7 +271,7 @@ impl Reference {
     }
 
     /// Clones a whole file into an empty one.
-    pub fn clone_file(&mut self, source: u64, target: u64) -> Expected<()> {
+    pub fn clone_file(&mut self, source: u64, target: u64) -> ExpectedResult<()> {
         if source == target {
             return Err("Invalid");
         }
@@ -407,7 +407,7 @@ impl Node {
     }
 
     /// Returns the next data or hole at or after `offset`.
-    pub fn seek(&self, offset: u64, data: bool) -> Expected<u64> {
+    pub fn seek(&self, offset: u64, data: bool) -> ExpectedResult<u64> {
         if offset >= self.size {
             return Err("NoSuchOffset");
         }
@@ -422,7 +422,7 @@ impl Node {
     }
 }
 
-fn check_name(name: &[u8]) -> Expected<()> {
+fn check_name(name: &[u8]) -> ExpectedResult<()> {
     if name == b"." || name == b".." {
         return Err("Invalid");
     }

@@ -7,11 +7,11 @@ use onefold_block::BlockDevice;
 use onefold_pool::{Durability, Ino, OpenOptions, Pool, PoolError};
 use onefold_testing::device::{CrashImage, CrashPlan, MemoryDevice, MemoryImage, Recording, RecordingDevice, Sample};
 
-use crate::common::bench::Recorded;
+use crate::common::bench::WorkloadRecord;
 use crate::common::history::{History, Steps, mark};
 use crate::common::observe::{Tree, seen};
 use crate::common::{Dice, letters, regular};
-use crate::recover::{Recovered, recover, settle};
+use crate::recover::{RecoveredPool, recover, settle};
 use crate::tally::Failure;
 
 /// Minimum number of successive power failures.
@@ -44,22 +44,25 @@ pub(crate) fn cut_again_and_again(
         let told = |problem: String| Failure { problem: format!("{story}: {problem}"), image: content.clone() };
         let as_device: Arc<dyn BlockDevice> = device.clone();
         let judge = |tree: &Tree| history.judge(&recording, cut, tree);
-        let Recovered { pool, tree, took: time } = recover(&as_device, options, judge).map_err(told)?;
+        let RecoveredPool { pool, tree, took: time } = recover(&as_device, options, judge).map_err(told)?;
         took.push(time);
         let states = go_on(&pool, &device, tree, level, &dice).map_err(told)?;
         drop(pool);
-        let recorded =
-            Recorded { recording: device.recording(), options: options.clone(), history: Box::new(Steps { states }) };
+        let recorded = WorkloadRecord {
+            recording: device.recording(),
+            options: options.clone(),
+            history: Box::new(Steps { states }),
+        };
         let image = one_image(&recorded.recording, &dice);
         story = format!("{story}, level {level}: {}", image.description());
         cut = image.cut;
         content = image.device.image();
-        Recorded { recording, history, .. } = recorded;
+        WorkloadRecord { recording, history, .. } = recorded;
     }
     let told = |problem: String| Failure { problem: format!("{story}: {problem}"), image: content.clone() };
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(content.clone()));
     let judge = |tree: &Tree| history.judge(&recording, cut, tree);
-    let Recovered { pool, tree, took: time } = recover(&device, options, judge).map_err(told)?;
+    let RecoveredPool { pool, tree, took: time } = recover(&device, options, judge).map_err(told)?;
     took.push(time);
     settle(&pool, options, &tree).map_err(told)?;
     Ok(took)

@@ -11,7 +11,7 @@ use crate::common::observe::{Tree, check_clean, check_sums, difference, seen};
 use crate::common::{environment, letters, regular};
 
 /// A recovered pool.
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredPool {
     pub(crate) pool: Pool,
     /// Its visible tree.
     pub(crate) tree: Tree,
@@ -31,7 +31,7 @@ pub(crate) fn recover(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,
     judge: impl FnOnce(&Tree) -> Result<(), String>,
-) -> Result<Recovered, String> {
+) -> Result<RecoveredPool, String> {
     check_clean(&**device).map_err(|problem| format!("not clean before recovery: {problem}"))?;
     let began = Instant::now();
     let pool = try_open(device, options)?;
@@ -39,7 +39,7 @@ pub(crate) fn recover(
     let tree = seen(&pool)?;
     judge(&tree)?;
     check_sums(&pool)?;
-    Ok(Recovered { pool, tree, took })
+    Ok(RecoveredPool { pool, tree, took })
 }
 
 /// Completes reclaim and compares the pool's numbers with naive counts: nothing may have leaked.

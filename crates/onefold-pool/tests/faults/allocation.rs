@@ -18,7 +18,7 @@ use crate::trial::{BLOCK, Step, Trial, WORKLOAD, new_pool, reopens_to};
 
 /// How often an allocation is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refuse {
+enum RefusalPattern {
     /// Once: a retry succeeds.
     Once,
     /// With all later ones of its kind, until the operation has failed.
@@ -29,7 +29,7 @@ enum Refuse {
 #[derive(Debug, Default)]
 struct Refusals {
     counts: Mutex<HashMap<Allocation, u64>>,
-    chosen: Mutex<Option<(Allocation, u64, Refuse)>>,
+    chosen: Mutex<Option<(Allocation, u64, RefusalPattern)>>,
 }
 
 impl AllocationSeam for Refusals {
@@ -38,8 +38,8 @@ impl AllocationSeam for Refusals {
         let number = counts.entry(what).or_insert(0);
         *number += 1;
         match *self.chosen.lock() {
-            Some((kind, nth, Refuse::Once)) => kind != what || nth != *number,
-            Some((kind, nth, Refuse::FromThenOn)) => kind != what || nth > *number,
+            Some((kind, nth, RefusalPattern::Once)) => kind != what || nth != *number,
+            Some((kind, nth, RefusalPattern::FromThenOn)) => kind != what || nth > *number,
             None => true,
         }
     }
@@ -86,7 +86,7 @@ fn empty(trial: &Trial) -> PoolStat {
     stat
 }
 
-fn each_refused_allocation(scene: &Scene, kind: Allocation, refuse: Refuse) -> (u64, u64) {
+fn each_refused_allocation(scene: &Scene, kind: Allocation, refuse: RefusalPattern) -> (u64, u64) {
     let counting = Arc::new(Refusals::default());
     let (_, mut trial) = scene.trial(&counting).expect("opens");
     assert!(trial.run(scene.workload, |_| false, || ()).is_none(), "nothing fails");
@@ -133,11 +133,11 @@ fn each_refused_allocation_fails_one_operation_as_a_whole_and_leaks_nothing() {
     let kinds =
         [Allocation::Data, Allocation::MapNode, Allocation::TreePage, Allocation::Reservation, Allocation::JournalRoom];
     for kind in kinds {
-        let (total, failed) = each_refused_allocation(&scene, kind, Refuse::FromThenOn);
+        let (total, failed) = each_refused_allocation(&scene, kind, RefusalPattern::FromThenOn);
         assert!(total > 1 && failed > 1, "{kind:?}: {failed} of {total}");
     }
     // A pool without such a run takes blocks one by one, or fails.
-    let (total, _) = each_refused_allocation(&scene, Allocation::MetadataRun, Refuse::FromThenOn);
+    let (total, _) = each_refused_allocation(&scene, Allocation::MetadataRun, RefusalPattern::FromThenOn);
     assert!(total > 0);
 }
 
@@ -145,7 +145,7 @@ fn each_refused_allocation_fails_one_operation_as_a_whole_and_leaks_nothing() {
 fn an_allocation_that_is_refused_once_leaks_nothing() {
     let scene = usual();
     for kind in [Allocation::Data, Allocation::MapNode, Allocation::JournalRoom] {
-        let (total, _) = each_refused_allocation(&scene, kind, Refuse::Once);
+        let (total, _) = each_refused_allocation(&scene, kind, RefusalPattern::Once);
         assert!(total > 0, "{kind:?}");
     }
 }
@@ -195,7 +195,7 @@ const SPILL: &[Step] = &[
 fn a_block_group_that_cannot_be_initialised_fails_one_write_as_a_whole_and_leaks_nothing() {
     let (image, reference) = nearly_full_group().clone();
     let scene = Scene { image, reference, workload: SPILL };
-    for refuse in [Refuse::Once, Refuse::FromThenOn] {
+    for refuse in [RefusalPattern::Once, RefusalPattern::FromThenOn] {
         let (total, failed) = each_refused_allocation(&scene, Allocation::BlockGroup, refuse);
         assert!(total > 0 && failed > 0, "{failed} of {total}");
     }

@@ -15,9 +15,9 @@ use crate::common::reference::Reference;
 use crate::common::{behind, quiet, regular};
 use crate::trial::{Step, Trial, WORKLOAD, new_pool, reopens_to};
 
-type Faulty = Arc<FaultyDevice<MemoryDevice>>;
+type FaultyMemory = Arc<FaultyDevice<MemoryDevice>>;
 
-fn faulty(image: &MemoryImage, seed: u64) -> Faulty {
+fn faulty(image: &MemoryImage, seed: u64) -> FaultyMemory {
     Arc::new(FaultyDevice::new(MemoryDevice::from(image.clone()), seed))
 }
 
@@ -41,7 +41,7 @@ impl Course {
         Course { options: OpenOptions { test_limits, ..behind() }, workload }
     }
 
-    fn trial_on(&self, device: &Faulty) -> Result<Trial> {
+    fn trial_on(&self, device: &FaultyMemory) -> Result<Trial> {
         Trial::open(device.clone(), self.options.clone())
     }
 
@@ -55,7 +55,7 @@ impl Course {
     }
 }
 
-fn trial_on(device: &Faulty) -> Result<Trial> {
+fn trial_on(device: &FaultyMemory) -> Result<Trial> {
     Course::usual().trial_on(device)
 }
 

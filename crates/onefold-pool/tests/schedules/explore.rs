@@ -12,7 +12,7 @@ use shuttle::{Config, Runner};
 
 use crate::common::{number_from, seed_or};
 use crate::script::{Beliefs, Files, Script};
-use crate::stage::{Prepared, Stage};
+use crate::stage::{InitialState, Stage};
 
 /// Number of schedules of each scenario, unless `ONEFOLD_SCHEDULES` sets it.
 const SCHEDULES: u64 = 400;
@@ -66,17 +66,17 @@ pub fn replays(scenario: &Arc<Scenario>, schedules: usize) {
 }
 
 /// Makes the scenario's pool. This takes the explorer's locks, so it must happen under the explorer.
-fn prepare(scenario: &Arc<Scenario>) -> Arc<Prepared> {
+fn prepare(scenario: &Arc<Scenario>) -> Arc<InitialState> {
     let prepared = Arc::new(OnceLock::new());
     let (scenario, out) = (Arc::clone(scenario), Arc::clone(&prepared));
     Runner::new(RandomScheduler::new_from_seed(0, 1), config()).run(move || {
-        out.set(Prepared::new(&scenario.options, &scenario.files)).ok().expect("there is one schedule");
+        out.set(InitialState::new(&scenario.options, &scenario.files)).ok().expect("there is one schedule");
     });
     let prepared = Arc::into_inner(prepared).expect("the schedule has ended");
     Arc::new(prepared.into_inner().expect("set by the schedule"))
 }
 
-fn run(scheduler: impl Scheduler + 'static, scenario: &Arc<Scenario>, prepared: &Arc<Prepared>) -> usize {
+fn run(scheduler: impl Scheduler + 'static, scenario: &Arc<Scenario>, prepared: &Arc<InitialState>) -> usize {
     let (scenario, prepared) = (Arc::clone(scenario), Arc::clone(prepared));
     Runner::new(scheduler, config()).run(move || play(&scenario, &prepared))
 }
@@ -85,7 +85,7 @@ fn run(scheduler: impl Scheduler + 'static, scenario: &Arc<Scenario>, prepared: 
 const WORKERS: usize = 2;
 
 /// Plays a scenario once.
-fn play(scenario: &Arc<Scenario>, prepared: &Prepared) {
+fn play(scenario: &Arc<Scenario>, prepared: &InitialState) {
     let scripts = Arc::new((scenario.scripts)());
     let beliefs = Arc::new(Beliefs::new(&scenario.files, &scripts));
     let stage = Arc::new(Stage::open(prepared));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onefold_pool::{OpenOptions, TestLimits, Verify};
+use onefold_pool::{OpenOptions, TestLimits, Verification};
 use shuttle::rand::Rng;
 
 use crate::common::behind;
@@ -21,13 +21,13 @@ fn plain() -> OpenOptions {
 /// Returns options with which all contents have one of two fingerprints, and bytes are compared.
 fn colliding() -> OpenOptions {
     let test_limits = TestLimits { fingerprint_bits: 1, lowest_first: true, late_after: 0, ..TestLimits::default() };
-    OpenOptions { verify: Verify::Value, test_limits, ..behind() }
+    OpenOptions { verify: Verification::Value, test_limits, ..behind() }
 }
 
 /// Returns options with which all contents have one fingerprint, and bytes are compared.
 fn alike() -> OpenOptions {
     let test_limits = TestLimits { fingerprint_bits: 0, lowest_first: true, late_after: 0, ..TestLimits::default() };
-    OpenOptions { verify: Verify::Value, test_limits, ..behind() }
+    OpenOptions { verify: Verification::Value, test_limits, ..behind() }
 }
 
 /// Returns options with which a block has at most two references; the third needs a copy.

@@ -8,7 +8,7 @@ use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, ScrubOptions, check};
 use onefold_pool::{
     AllocateMode, CreateOptions, Durability, Ino, NoProgress, OpenOptions, Pool, RangePair, Result, SetAttr,
-    TestLimits, Verify,
+    TestLimits, Verification,
 };
 use onefold_testing::device::{MemoryDevice, MemoryImage};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +24,12 @@ const LETTERS: Letter = 10;
 const DEVICE_BLOCKS: u64 = 4096;
 
 /// A device at the begin and end of whose calls the explorer may switch threads.
-struct Stepping {
+struct SteppedDevice {
     inner: MemoryDevice,
     calls: AtomicU64,
 }
 
-impl Stepping {
+impl SteppedDevice {
     fn step<T>(&self, call: impl FnOnce(&MemoryDevice) -> io::Result<T>) -> io::Result<T> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         let result = call(&self.inner);
@@ -38,7 +38,7 @@ impl Stepping {
     }
 }
 
-impl BlockDevice for Stepping {
+impl BlockDevice for SteppedDevice {
     fn block_count(&self) -> io::Result<u64> {
         self.inner.block_count()
     }
@@ -65,15 +65,15 @@ impl BlockDevice for Stepping {
 }
 
 /// The initial state of all schedules of a scenario.
-pub struct Prepared {
+pub struct InitialState {
     image: MemoryImage,
     inodes: BTreeMap<Name, Ino>,
     options: OpenOptions,
 }
 
-impl Prepared {
+impl InitialState {
     /// Makes a pool with files.
-    pub fn new(options: &OpenOptions, files: &Files) -> Prepared {
+    pub fn new(options: &OpenOptions, files: &Files) -> InitialState {
         let memory = Arc::new(MemoryDevice::new(DEVICE_BLOCKS));
         let device: Arc<dyn BlockDevice> = memory.clone();
         let create = CreateOptions { journal_bytes: Some(1 << 20), ..CreateOptions::default() };
@@ -89,7 +89,7 @@ impl Prepared {
         }
         pool.close().expect("closes");
         drop(pool);
-        Prepared { image: memory.image(), inodes, options: options.clone() }
+        InitialState { image: memory.image(), inodes, options: options.clone() }
     }
 }
 
@@ -101,19 +101,19 @@ fn new_file(pool: &Pool, name: Name) -> Ino {
 
 /// An open pool with files.
 pub struct Stage {
-    device: Arc<Stepping>,
+    device: Arc<SteppedDevice>,
     pool: Pool,
     limits: TestLimits,
-    verify: Verify,
+    verify: Verification,
     inodes: BTreeMap<Name, Ino>,
     alphabet: Vec<[u8; BLOCK_BYTES]>,
 }
 
 impl Stage {
     /// Opens a prepared pool.
-    pub fn open(prepared: &Prepared) -> Stage {
+    pub fn open(prepared: &InitialState) -> Stage {
         let inner = MemoryDevice::from(prepared.image.clone());
-        let device = Arc::new(Stepping { inner, calls: AtomicU64::new(0) });
+        let device = Arc::new(SteppedDevice { inner, calls: AtomicU64::new(0) });
         let seam: Arc<dyn BlockDevice> = device.clone();
         Stage {
             device,
@@ -255,7 +255,7 @@ impl Stage {
             assert_eq!(stored, distinct, "distinct letters are seen: {stat:?}");
         }
         pool.close().expect("closes");
-        let whole = self.limits.fingerprint_bits == 128 || self.verify == Verify::Fingerprint;
+        let whole = self.limits.fingerprint_bits == 128 || self.verify == Verification::Fingerprint;
         let options = CheckOptions { memory_bytes: onefold_pool::MEMORY_BYTES_MIN, verify_data: whole, host: None };
         let report = check(&*self.device, &options, &NoProgress).expect("can be checked");
         assert!(report.is_clean(), "the check found {:?}", report.problems);

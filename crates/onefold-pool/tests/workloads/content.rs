@@ -1,14 +1,14 @@
 //! Data: copied in, overwritten, cloned.
 
-use onefold_pool::{Dedup, Durability, Verify};
+use onefold_pool::{Dedup, Durability, Verification};
 
 use super::{BLOCK, LEAF, SMALL};
 use crate::common::behind;
-use crate::common::bench::{Bench, Recorded, new_pool};
+use crate::common::bench::{Bench, WorkloadRecord, new_pool};
 use crate::common::reference::Reference;
 
 /// Images are copied in: new and duplicate data in sequence, with one fsync at the end of each.
-pub(super) fn import(seed: u64) -> Recorded {
+pub(super) fn import(seed: u64) -> WorkloadRecord {
     let mut bench = Bench::new(SMALL, seed);
     bench.letters = 400;
     for number in 0..3 {
@@ -23,7 +23,7 @@ pub(super) fn import(seed: u64) -> Recorded {
 }
 
 /// A VM's disk is overwritten in places without requests for durability; the pool commits now and then.
-pub(super) fn overwrite(seed: u64) -> Recorded {
+pub(super) fn overwrite(seed: u64) -> WorkloadRecord {
     let mut bench = Bench::new(SMALL, seed);
     let file = bench.create("disk");
     bench.write(file, 0, 200 * 4096, Durability::Now);
@@ -41,7 +41,7 @@ pub(super) fn overwrite(seed: u64) -> Recorded {
 }
 
 /// A VM's disk is overwritten in places, with an fsync after most writes: the journal wraps.
-pub(super) fn overwrite_with_fsync(seed: u64) -> Recorded {
+pub(super) fn overwrite_with_fsync(seed: u64) -> WorkloadRecord {
     let mut bench = Bench::new(SMALL, seed);
     let file = bench.create("disk");
     bench.write(file, 0, 200 * 4096, Durability::Now);
@@ -64,10 +64,10 @@ pub(super) fn overwrite_with_fsync(seed: u64) -> Recorded {
 }
 
 /// Clones of one file are overwritten, and so is the source. With every second seed, shares are verified by value.
-pub(super) fn clones(seed: u64) -> Recorded {
+pub(super) fn clones(seed: u64) -> WorkloadRecord {
     let mut options = behind();
     if seed.is_multiple_of(2) {
-        options.verify = Verify::Value;
+        options.verify = Verification::Value;
     }
     let mut bench = Bench::on(new_pool(SMALL, 1 << 20), Reference::new(Dedup::On), options, seed);
     let source = bench.create("source");

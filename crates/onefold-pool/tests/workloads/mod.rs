@@ -6,7 +6,7 @@ mod names;
 mod space;
 mod threads;
 
-use crate::common::bench::Recorded;
+use crate::common::bench::WorkloadRecord;
 
 /// A workload.
 pub(crate) struct Workload {
@@ -15,7 +15,7 @@ pub(crate) struct Workload {
     /// Its share of the images, relative to the others: images of a larger pool take longer.
     pub(crate) part: u64,
     /// Runs it; reproducible from the seed, except for `threads`, whose schedule is not controlled.
-    pub(crate) run: fn(u64) -> Recorded,
+    pub(crate) run: fn(u64) -> WorkloadRecord,
 }
 
 /// All workloads.

@@ -5,13 +5,13 @@ use onefold_pool::{Durability, FileKind, RenameMode};
 use super::SMALL;
 use super::anything::anything_goes;
 use crate::common::actions::Habits;
-use crate::common::bench::{Bench, Recorded};
+use crate::common::bench::{Bench, WorkloadRecord};
 use crate::common::reference::ROOT;
 use crate::common::{new_file, regular};
 
 /// New files are renamed over old ones, as by programs that replace a file; directories, too; with other actions on
 /// names in between.
-pub(super) fn renames(seed: u64) -> Recorded {
+pub(super) fn renames(seed: u64) -> WorkloadRecord {
     let mut bench = Bench::new(SMALL, seed);
     let habits = Habits { write_blocks: 2, ..anything_goes() };
     let directories: Vec<u64> = ["left", "right"].iter().map(|name| directory(&mut bench, ROOT, name)).collect();
@@ -83,7 +83,7 @@ fn replace_directory(bench: &mut Bench, parent: u64) {
 }
 
 /// Attributes of all sizes are added, changed and removed, on a file and on a directory.
-pub(super) fn xattrs(seed: u64) -> Recorded {
+pub(super) fn xattrs(seed: u64) -> WorkloadRecord {
     let mut bench = Bench::new(SMALL, seed);
     let inodes = [bench.create("file"), directory(&mut bench, ROOT, "directory")];
     for round in 0..80 {
@@ -126,7 +126,7 @@ fn acl(permissions: [u16; 5], user: u32) -> Vec<u8> {
 }
 
 /// ACLs are set, inherited by new inodes, changed by a new mode and removed.
-pub(super) fn acls(seed: u64) -> Recorded {
+pub(super) fn acls(seed: u64) -> WorkloadRecord {
     let mut bench = Bench::new(SMALL, seed);
     let mut directories = vec![directory(&mut bench, ROOT, "top")];
     let mut files = Vec::new();

@@ -7,12 +7,12 @@ use onefold_pool::{Dedup, Durability, Ino, PoolError, XattrMode};
 use onefold_testing::device::{MemoryDevice, MemoryImage};
 
 use super::{BLOCK, LEAF, SMALL};
-use crate::common::bench::{Bench, Recorded, new_pool};
+use crate::common::bench::{Bench, WorkloadRecord, new_pool};
 use crate::common::reference::{ROOT, Reference};
 use crate::common::{behind, letters, open, quiet, regular};
 
 /// Huge files are removed, and reclaim is interrupted half way, repeatedly.
-pub(super) fn delete(seed: u64) -> Recorded {
+pub(super) fn delete(seed: u64) -> WorkloadRecord {
     let mut bench = Bench::new(SMALL, seed);
     bench.letters = 300;
     for number in 0..4 {
@@ -40,7 +40,7 @@ pub(super) fn delete(seed: u64) -> Recorded {
 }
 
 /// A file is truncated within blocks and at their ends, and written again.
-pub(super) fn truncate(seed: u64) -> Recorded {
+pub(super) fn truncate(seed: u64) -> WorkloadRecord {
     let mut bench = Bench::new(SMALL, seed);
     let file = bench.create("disk");
     for round in 0..18 {
@@ -61,7 +61,7 @@ pub(super) fn truncate(seed: u64) -> Recorded {
 
 /// Equal blocks that writes did not find, because the filter has no room, are shared one after another, while freed
 /// blocks are reused.
-pub(super) fn share(seed: u64) -> Recorded {
+pub(super) fn share(seed: u64) -> WorkloadRecord {
     let mut options = behind();
     options.test_limits.filter_bytes_max = 0;
     let mut bench = Bench::on(new_pool(SMALL, 1 << 20), Reference::new(Dedup::On), options, seed);
@@ -91,7 +91,7 @@ pub(super) fn share(seed: u64) -> Recorded {
 }
 
 /// Holes are punched into a file and a clone of it, and filled again.
-pub(super) fn punch(seed: u64) -> Recorded {
+pub(super) fn punch(seed: u64) -> WorkloadRecord {
     let mut bench = Bench::new(SMALL, seed);
     let file = bench.create("disk");
     bench.write(file, 0, 200 * 4096, Durability::Later);
@@ -138,7 +138,7 @@ fn fill(image: MemoryImage, blocks_left: u64) -> (MemoryImage, Reference) {
 
 /// A pool with little room is written until it is full: operations that free space work, and those that do not fit
 /// change nothing.
-pub(super) fn full(seed: u64) -> Recorded {
+pub(super) fn full(seed: u64) -> WorkloadRecord {
     static PREPARED: OnceLock<(MemoryImage, Reference)> = OnceLock::new();
     let (image, reference) = PREPARED.get_or_init(|| fill(new_pool(SMALL, 1 << 20), 100)).clone();
     let mut bench = Bench::on(image, reference, behind(), seed);
@@ -173,7 +173,7 @@ pub(super) fn full(seed: u64) -> Recorded {
 }
 
 /// A pool grows step by step while it is written, and is cut or closed in between.
-pub(super) fn grow(seed: u64) -> Recorded {
+pub(super) fn grow(seed: u64) -> WorkloadRecord {
     const STEP: u64 = 150;
     static PREPARED: OnceLock<(MemoryImage, Reference)> = OnceLock::new();
     let (mut image, reference) = PREPARED.get_or_init(|| fill(new_pool(SMALL, 1 << 20), 60)).clone();
@@ -200,7 +200,7 @@ pub(super) fn grow(seed: u64) -> Recorded {
 }
 
 /// A pool whose only block group is full grows by a second one, which is initialised when it is needed.
-pub(super) fn second_group(seed: u64) -> Recorded {
+pub(super) fn second_group(seed: u64) -> WorkloadRecord {
     static PREPARED: OnceLock<(MemoryImage, Reference)> = OnceLock::new();
     let (mut image, reference) = PREPARED.get_or_init(|| fill(new_pool(32_768, 2 << 20), 250)).clone();
     image.resize(36_000);

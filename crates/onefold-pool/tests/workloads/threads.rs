@@ -13,7 +13,7 @@ use onefold_testing::device::{MemoryDevice, RecordingDevice};
 use parking_lot::Mutex;
 
 use super::{BLOCK, LEAF, SMALL};
-use crate::common::bench::{Recorded, new_pool};
+use crate::common::bench::{WorkloadRecord, new_pool};
 use crate::common::history::{Note, Threads};
 use crate::common::observe::{Tree, expected};
 use crate::common::reference::{ROOT, Reference};
@@ -201,7 +201,7 @@ fn prepared(seed: u64) -> (MemoryDevice, Reference, u64, Vec<u64>) {
 }
 
 /// Threads write, clone, cut, rename and remove their own files, beside commits, checkpoints and reclaim.
-pub(super) fn threads(seed: u64) -> Recorded {
+pub(super) fn threads(seed: u64) -> WorkloadRecord {
     let (memory, reference, base, directories) = prepared(seed);
     let device = Arc::new(RecordingDevice::new(memory.image()));
     let as_device: Arc<dyn BlockDevice> = device.clone();
@@ -244,7 +244,7 @@ pub(super) fn threads(seed: u64) -> Recorded {
     let Stage { pool, device, notes, .. } = stage;
     drop(pool);
     let history = Box::new(Threads { states, notes: notes.into_inner(), owner });
-    Recorded { recording: device.recording(), options, history }
+    WorkloadRecord { recording: device.recording(), options, history }
 }
 
 /// Reclaims, commits and checkpoints while other threads work.

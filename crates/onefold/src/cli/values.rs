@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use onefold_disk::ImageFormat;
 use onefold_export::{KernelOption, StBlocks};
-use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verify};
+use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verification};
 
 /// What `st_blocks` of a file counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -100,11 +100,11 @@ pub(crate) enum VerifyBy {
     Value,
 }
 
-impl From<VerifyBy> for Verify {
-    fn from(by: VerifyBy) -> Verify {
+impl From<VerifyBy> for Verification {
+    fn from(by: VerifyBy) -> Verification {
         match by {
-            VerifyBy::Fingerprint => Verify::Fingerprint,
-            VerifyBy::Value => Verify::Value,
+            VerifyBy::Fingerprint => Verification::Fingerprint,
+            VerifyBy::Value => Verification::Value,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Requests about content: reading, writing, holes, clones.
 
-use onefold_pool::{Begins, Durability, Ino, OwnedWrite, PoolError, RangePair, ReadRequest, SetAttr, SetTime};
+use onefold_pool::{Durability, Ino, OwnedWrite, PoolError, RangePair, ReadRequest, SetAttr, TimeChange, WriteStart};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -73,7 +73,7 @@ impl PoolFilesystem {
         &self,
         write: OwnedWrite,
         (handle, flags): (u64, OpenFlags),
-        begins: Begins,
+        begins: WriteStart,
     ) -> Result<()> {
         let ino = write.ino;
         if flags.durability() == Durability::Now {
@@ -136,7 +136,7 @@ impl PoolFilesystem {
     /// Updates the access time if `relatime` requires it. If the pool cannot store the change (full, stopped), the read
     /// still succeeds.
     fn touch(&self, ino: Ino) {
-        let change = SetAttr { accessed: Some(SetTime::Now), ..SetAttr::default() };
+        let change = SetAttr { accessed: Some(TimeChange::Now), ..SetAttr::default() };
         let touched = self.pool.attr(ino).and_then(|attr| {
             if relatime_wants_update(&attr, self.clock.now()) {
                 self.pool.set_attr(ino, &change).map(drop)

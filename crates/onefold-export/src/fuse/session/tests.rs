@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use onefold_block::{AlignedBuffer, BlockDevice};
 use onefold_pool::{
-    Begins, CreateOptions, Environment, FileKind, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool, TestLimits,
+    CreateOptions, Environment, FileKind, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool, TestLimits, WriteStart,
 };
 use onefold_testing::device::MemoryDevice;
 
@@ -73,7 +73,7 @@ impl FakeKernel {
         let mut buffer = AlignedBuffer::zeroed(2);
         buffer[REQUEST_START..REQUEST_START + request.len()].copy_from_slice(&request);
         let received = self.server.look_at(&buffer, request.len()).unwrap();
-        self.server.answer(&received, Begins::ByWorker, &mut buffer, &self.device);
+        self.server.answer(&received, WriteStart::ByWorker, &mut buffer, &self.device);
         let mut reply = [0; REPLY_HEADER_BYTES + 16];
         assert_eq!(self.socket.recv(&mut reply).unwrap(), reply.len());
         assert_eq!(reply[4..8], [0; 4], "no error");
@@ -138,7 +138,7 @@ fn a_write_is_handed_over_where_another_request_is_there_already() {
         assert_eq!(bytes, sent.len());
         let received = kernel.server.look_at(&buffer, bytes).unwrap();
         assert_eq!(kernel.server.begins(&received, &leader, false), begins);
-        if begins == Begins::ByCaller {
+        if begins == WriteStart::ByCaller {
             kernel.server.answer(&received, begins, &mut buffer, device);
         }
     };
@@ -147,12 +147,12 @@ fn a_write_is_handed_over_where_another_request_is_there_already() {
     write[16..20].copy_from_slice(&4096_u32.to_ne_bytes());
     // A newly started worker may find the write before it sleeps.
     let is_left = (0..100).any(|number| {
-        receive(&request(WRITE, file.0, &[&write[..], &[number; 4096]].concat()), Begins::ByCaller);
+        receive(&request(WRITE, file.0, &[&write[..], &[number; 4096]].concat()), WriteStart::ByCaller);
         thread::sleep(Duration::from_millis(10));
         kernel.pool.blocks_behind() > 0
     });
     assert!(is_left, "the workers sleep");
-    receive(&request(OPEN, file.0, &[0; 8]), Begins::ByWorker);
+    receive(&request(OPEN, file.0, &[0; 8]), WriteStart::ByWorker);
     let patience = Instant::now() + Duration::from_secs(20);
     while kernel.pool.blocks_behind() > 0 {
         assert!(Instant::now() < patience, "nobody begins");

@@ -2,7 +2,7 @@
 //! who must know of it does.
 //!
 //! A loss is reported once to each opening of a file or folder. Each opening remembers the count that it has seen
-//! ([`LossesSeen`]), like open files in Linux (`errseq_t`). The initial count of an opening decides what it reports:
+//! ([`SeenLosses`]), like open files in Linux (`errseq_t`). The initial count of an opening decides what it reports:
 //! - *A file that lost data* reports to each later opening, even if an earlier one has reported the loss: the victim
 //!   may come last.
 //! - *A loss that no opening has reported* is reported to the next opening of any file or folder.
@@ -24,7 +24,7 @@ const FILES_MAX: usize = 65_536;
 
 /// The losses of the pool that an open file or folder has seen.
 #[derive(Debug, Default)]
-pub struct LossesSeen(AtomicU64);
+pub struct SeenLosses(AtomicU64);
 
 /// The losses of a pool since it was opened.
 #[derive(Debug, Default)]
@@ -78,21 +78,21 @@ impl Losses {
     }
 
     /// Returns the losses that a new opening of a file or folder has seen.
-    pub(crate) fn seen_by_opening(&self, ino: Ino) -> LossesSeen {
+    pub(crate) fn seen_by_opening(&self, ino: Ino) -> SeenLosses {
         if self.is_empty() {
-            return LossesSeen::default();
+            return SeenLosses::default();
         }
         let state = self.state.lock();
         let own = state.of_files.get(&ino).copied().unwrap_or(state.of_other_files);
         let before_own = if own == 0 { u64::MAX } else { own - 1 };
-        LossesSeen(AtomicU64::new(state.reported.min(before_own)))
+        SeenLosses(AtomicU64::new(state.reported.min(before_own)))
     }
 
     /// Returns the losses that are not in `seen` as an error, and adds them to `seen`.
     ///
     /// # Errors
     /// [`PoolError::WritesLost`] if there are any.
-    pub(crate) fn report(&self, seen: &LossesSeen) -> Result<()> {
+    pub(crate) fn report(&self, seen: &SeenLosses) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl Losses {
     /// # Errors
     /// [`PoolError::WritesLost`] if there were any.
     pub(crate) fn report_all(&self) -> Result<()> {
-        self.report(&LossesSeen::default())
+        self.report(&SeenLosses::default())
     }
 
     /// Notes that a file was emptied, so that no content is left that a loss could have changed.
@@ -129,7 +129,7 @@ impl Losses {
 mod tests {
     use super::*;
 
-    fn reported(losses: &Losses, seen: &LossesSeen) -> u64 {
+    fn reported(losses: &Losses, seen: &SeenLosses) -> u64 {
         match losses.report(seen) {
             Ok(()) => 0,
             Err(PoolError::WritesLost { count, .. }) => count,
@@ -141,7 +141,7 @@ mod tests {
     fn each_opening_reports_each_loss_once() {
         let losses = Losses::default();
         let (file, folder, other) = (Ino(2), Ino(1), Ino(3));
-        let opened: Vec<LossesSeen> = [file, folder, other].map(|ino| losses.seen_by_opening(ino)).into();
+        let opened: Vec<SeenLosses> = [file, folder, other].map(|ino| losses.seen_by_opening(ino)).into();
         assert!(opened.iter().all(|seen| reported(&losses, seen) == 0));
         losses.note(file, PoolError::NoSpace);
         losses.note(file, PoolError::NoSpace);

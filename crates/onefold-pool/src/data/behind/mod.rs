@@ -53,13 +53,13 @@ use crate::meta::{Op, OpResult, Privilege};
 use crate::readers::range_lock::LockMode;
 use crate::waits::about_to_wait;
 pub(crate) use losses::Losses;
-pub use losses::LossesSeen;
+pub use losses::SeenLosses;
 pub(crate) use queue::WriteQueue;
 use queue::{AcceptedWrite, Admission, BATCH_BLOCKS};
 
 /// Which thread begins an accepted write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begins {
+pub enum WriteStart {
     /// A worker, which is woken for it.
     ByWorker,
     /// The caller, by [`crate::Pool::begin_accepted`], or a worker after [`crate::Pool::hand_over_accepted`]. The
@@ -197,7 +197,7 @@ impl Data {
     ///
     /// # Errors
     /// See [`Data::write_file`].
-    pub(crate) fn write_behind(&self, write: OwnedWrite, begins: Begins) -> Result<()> {
+    pub(crate) fn write_behind(&self, write: OwnedWrite, begins: WriteStart) -> Result<()> {
         let (ino, offset, is_fit) = (write.ino, write.offset, write.is_fit());
         let count = write.range.len() / BLOCK_BYTES;
         let place = loop {
@@ -225,7 +225,7 @@ impl Data {
         let lock = guard.suspend();
         // A caller that goes on receiving requests should not wait for the device.
         let is_late = count <= LATE_BLOCKS_MAX && self.engine.keeps_late_writes();
-        let is_left = begins == Begins::ByCaller && is_late;
+        let is_left = begins == WriteStart::ByCaller && is_late;
         let OwnedWrite { buffer, range, .. } = write;
         place.push(|number| AcceptedWrite { number, ino, first, buffer, range, now, lock, moves_end, is_left });
         Ok(())

@@ -264,9 +264,9 @@ fn use_pool(host: &Arc<TestHost>, run: u64) -> Option<TestOpening> {
 }
 
 /// Ends a host when dropped, whatever happened to it.
-struct Ends<'h>(&'h TestHost);
+struct HostGuard<'h>(&'h TestHost);
 
-impl Drop for Ends<'_> {
+impl Drop for HostGuard<'_> {
     fn drop(&mut self) {
         self.0.world.end(self.0.number);
     }
@@ -283,7 +283,7 @@ fn simulate(hosts: usize, seed: u64) -> Vec<TestOpening> {
                 scope.spawn(move || {
                     host.world.wait_to_begin(number);
                     // A panicking host must not make the others wait for ever.
-                    let _ends = Ends(&host);
+                    let _ends = HostGuard(&host);
                     let mut sessions = Vec::new();
                     for run in 0..3 {
                         // Usually within the duration of one call.
@@ -336,7 +336,7 @@ fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 first.world.wait_to_begin(0);
-                let _ends = Ends(&first);
+                let _ends = HostGuard(&first);
                 let device: Arc<dyn BlockDevice> = first.clone();
                 let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &first.environment(0), true).unwrap();
                 for _ in 0..10 {
@@ -348,7 +348,7 @@ fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
             });
             scope.spawn(|| {
                 second.world.wait_to_begin(1);
-                let _ends = Ends(&second);
+                let _ends = HostGuard(&second);
                 second.pass(Duration::from_secs(20));
                 let device: Arc<dyn BlockDevice> = second.clone();
                 match Pulse::acquire(&device, &superblock(), [2; 16], &second.environment(0), true) {
@@ -402,13 +402,13 @@ fn opening_waits_for_nobody_and_the_first_write_for_half_a_second() {
 }
 
 /// Storage that stalls one write of a mark for some seconds, while other things happen.
-struct Stalling<F> {
+struct StallingStorage<F> {
     storage: Arc<MemoryDevice>,
     clock: Arc<ManualClock>,
     meanwhile: Mutex<Option<F>>,
 }
 
-impl<F: FnOnce() + Send> BlockDevice for Stalling<F> {
+impl<F: FnOnce() + Send> BlockDevice for StallingStorage<F> {
     fn block_count(&self) -> std::io::Result<u64> {
         self.storage.block_count()
     }
@@ -443,7 +443,7 @@ fn beat_late(
     let (storage, clock) = (new_storage(), Arc::<ManualClock>::default());
     let (seam, others): (Arc<dyn BlockDevice>, _) = (storage.clone(), environment(&clock, 2));
     let meanwhile = Mutex::new(Some(move || meanwhile(&seam, &others)));
-    let device: Arc<dyn BlockDevice> = Arc::new(Stalling { storage, clock: Arc::clone(&clock), meanwhile });
+    let device: Arc<dyn BlockDevice> = Arc::new(StallingStorage { storage, clock: Arc::clone(&clock), meanwhile });
     let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1), true).unwrap();
     pulse.ensure_held().unwrap();
     clock.sleep(Duration::from_secs(100));

@@ -12,7 +12,7 @@ use crate::format::store_page::{BlockUse, StoreEntry};
 use crate::meta::allocate::GroupRun;
 use crate::meta::busy::BusyBlocks;
 use crate::meta::free_runs::GroupSummary;
-use crate::meta::free_words::{FreeFor, FreeWords, bitmaps_of};
+use crate::meta::free_words::{FreeWords, SearchPurpose, bitmaps_of};
 use crate::meta::{Op, OpError, OpResult, Privilege};
 
 const BATCH: u64 = 256;
@@ -149,7 +149,7 @@ fn compare(engine: &Engine, groups: u64) {
             }
             op.settle()?;
             let (cache, of_groups) = (&op.meta.cache, &op.meta.groups);
-            let words = FreeWords::cached(cache, of_groups, &geometry, group, FreeFor::Data).expect("wanted");
+            let words = FreeWords::cached(cache, of_groups, &geometry, group, SearchPurpose::Data).expect("wanted");
             Ok(words.survey().0)
         });
         let truth = looked.unwrap();

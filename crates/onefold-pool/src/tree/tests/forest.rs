@@ -15,7 +15,7 @@ pub(super) struct Forest {
 
 /// A problem that a check found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
+pub(super) enum ForestProblem {
     Damage(TreeError),
     Unreadable(BlockNo),
 }
@@ -55,14 +55,14 @@ impl Forest {
     }
 
     /// Returns all findings of a check: damage and content.
-    pub(super) fn examine(&mut self) -> (TreeTotals, Vec<Wrong>, BTreeMap<Key, Vec<u8>>, Vec<BlockNo>) {
+    pub(super) fn examine(&mut self) -> (TreeTotals, Vec<ForestProblem>, BTreeMap<Key, Vec<u8>>, Vec<BlockNo>) {
         let (mut wrong, mut items, mut found) = (Vec::new(), BTreeMap::new(), Vec::new());
         let totals = check(&mut self.pages, self.root, &mut |finding: TreeFinding<'_, MemoryError>| {
             match finding {
                 TreeFinding::Page { at } => found.push(at),
                 TreeFinding::Item { key, value } => assert_eq!(items.insert(key, value.to_vec()), None),
-                TreeFinding::Damage(damage) => wrong.push(Wrong::Damage(damage)),
-                TreeFinding::Unreadable { page, .. } => wrong.push(Wrong::Unreadable(page)),
+                TreeFinding::Damage(damage) => wrong.push(ForestProblem::Damage(damage)),
+                TreeFinding::Unreadable { page, .. } => wrong.push(ForestProblem::Unreadable(page)),
             }
             Ok(())
         });

@@ -9,7 +9,7 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 use super::super::cells::{truncate, write_all};
 use super::super::node::interior_cell;
 use super::super::{Defect, Key, Pages, TreeError, delete, first_at_or_after, get, insert, last_before, scan};
-use super::forest::{Forest, Wrong, inode, value};
+use super::forest::{Forest, ForestProblem, inode, value};
 use super::memory::{MemoryError, MemoryPages};
 
 /// Runs operations of all kinds. They may fail, but must end.
@@ -39,12 +39,12 @@ fn exercise(forest: &mut Forest, random: &SeededRandom) {
 
 impl Forest {
     /// Like `examine`, but items may appear twice.
-    fn examine_any(&mut self) -> Vec<Wrong> {
+    fn examine_any(&mut self) -> Vec<ForestProblem> {
         let mut wrong = Vec::new();
         super::super::check(&mut self.pages, self.root, &mut |finding| {
             match finding {
-                super::super::TreeFinding::Damage(damage) => wrong.push(Wrong::Damage(damage)),
-                super::super::TreeFinding::Unreadable { page, .. } => wrong.push(Wrong::Unreadable(page)),
+                super::super::TreeFinding::Damage(damage) => wrong.push(ForestProblem::Damage(damage)),
+                super::super::TreeFinding::Unreadable { page, .. } => wrong.push(ForestProblem::Unreadable(page)),
                 _ => {}
             }
             Ok(())
@@ -157,8 +157,8 @@ fn page_that_is_its_own_child_is_an_error() {
 #[test]
 fn check_names_the_defect() {
     type Change = fn(&mut [u8; BLOCK_BYTES]);
-    type Expected = fn(&Defect) -> bool;
-    let cases: [(Change, Expected); 8] = [
+    type DefectPredicate = fn(&Defect) -> bool;
+    let cases: [(Change, DefectPredicate); 8] = [
         (|page| page[17] = 1, |what| matches!(what, Defect::Padding)),
         (|page| page[16] = 12, |what| matches!(what, Defect::LevelTooHigh { found: 12 })),
         (|page| page[16] = 1, |what| matches!(what, Defect::Level { found: 1, expected: 0 })),
@@ -173,7 +173,7 @@ fn check_names_the_defect() {
         let leaf = first_leaf(&mut forest);
         change(forest.pages.raw(leaf));
         let wrong = forest.examine_any();
-        let is_expected = |wrong: &Wrong| matches!(wrong, Wrong::Damage(TreeError::Corrupt { page, what }) if *page == leaf && expected(what));
+        let is_expected = |wrong: &ForestProblem| matches!(wrong, ForestProblem::Damage(TreeError::Corrupt { page, what }) if *page == leaf && expected(what));
         assert!(wrong.iter().any(is_expected), "{wrong:?}");
     }
 }
@@ -186,7 +186,7 @@ fn check_names_a_page_that_is_too_empty() {
     let wrong = forest.examine_any();
     let is_underfull = |what: &Defect| matches!(what, Defect::Underfull { used_bytes } if *used_bytes < 350);
     assert!(
-        matches!(&wrong[..], [Wrong::Damage(TreeError::Corrupt { page, what })] if *page == leaf && is_underfull(what))
+        matches!(&wrong[..], [ForestProblem::Damage(TreeError::Corrupt { page, what })] if *page == leaf && is_underfull(what))
     );
 }
 
@@ -198,7 +198,7 @@ fn check_names_a_child_with_an_impossible_number() {
     let first_cell = usize::from(u16::from_le_bytes([page[24], page[25]]));
     page[first_cell + 17 + 6] = 1;
     let what = Defect::ChildNo { index: 0, found: leaf.0 + (1 << 48) };
-    assert_eq!(forest.examine_any(), [Wrong::Damage(TreeError::Corrupt { page: root, what })]);
+    assert_eq!(forest.examine_any(), [ForestProblem::Damage(TreeError::Corrupt { page: root, what })]);
     assert_eq!(get(&mut forest.pages, root, &inode(0)), Err(MemoryError::Tree(what.of(root))));
 }
 
@@ -223,7 +223,7 @@ fn cell_in_the_gap_is_out_of_bounds() {
     // The page has only zeros, which would pass for an item without a value.
     forest.pages.raw(root)[24..26].copy_from_slice(&2000u16.to_le_bytes());
     let error = Defect::CellBounds { index: 0 }.of(root);
-    assert!(forest.examine_any().contains(&Wrong::Damage(error)));
+    assert!(forest.examine_any().contains(&ForestProblem::Damage(error)));
     assert_eq!(get(&mut forest.pages, root, &inode(0)), Err(MemoryError::Tree(error)));
 }
 
@@ -234,7 +234,7 @@ fn check_names_a_first_separator_which_is_not_the_pages_own() {
     let page = forest.pages.raw(root);
     let first_cell = usize::from(u16::from_le_bytes([page[24], page[25]]));
     page[first_cell + 8] = 1;
-    assert_eq!(forest.examine_any(), [Wrong::Damage(Defect::KeyRange { index: 0 }.of(root))]);
+    assert_eq!(forest.examine_any(), [ForestProblem::Damage(Defect::KeyRange { index: 0 }.of(root))]);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn check_names_keys_out_of_order_and_out_of_range() {
     let page = forest.pages.raw(leaf);
     let slots = [page[24], page[25], page[26], page[27]];
     page[24..28].copy_from_slice(&[slots[2], slots[3], slots[0], slots[1]]);
-    let damage = |what| Wrong::Damage(TreeError::Corrupt { page: leaf, what });
+    let damage = |what| ForestProblem::Damage(TreeError::Corrupt { page: leaf, what });
     assert_eq!(forest.examine_any(), [damage(Defect::KeyOrder { index: 1 })]);
 
     let cell = usize::from(u16::from_le_bytes([slots[0], slots[1]]));
@@ -261,7 +261,7 @@ fn check_goes_on_beside_a_page_that_cannot_be_read() {
     let leaf = first_leaf(&mut forest);
     forest.pages.free(leaf).unwrap();
     let (totals, wrong, ..) = forest.examine();
-    assert_eq!(wrong, [Wrong::Unreadable(leaf)]);
+    assert_eq!(wrong, [ForestProblem::Unreadable(leaf)]);
     assert!(totals.items > 500 && totals.items < items as u64, "{totals:?} of {items}");
 }
 

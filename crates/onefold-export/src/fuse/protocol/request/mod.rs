@@ -3,7 +3,7 @@
 mod header;
 
 use onefold_block::Timestamp;
-use onefold_pool::{SetAttr, SetTime};
+use onefold_pool::{SetAttr, TimeChange};
 
 pub(in crate::fuse) use header::RequestHeader;
 
@@ -298,8 +298,8 @@ fn set_attr<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, MalformedRequest> {
     let (uid, gid) = (f.u32()?, f.u32()?);
     let has = |bit: u32| given & bit != 0;
     let time = |bit: u32, now_bit: u32, seconds: i64, nanoseconds: u32| match (has(bit), has(now_bit)) {
-        (_, true) => Some(SetTime::Now),
-        (true, false) => Some(SetTime::At(Timestamp { seconds, nanoseconds })),
+        (_, true) => Some(TimeChange::Now),
+        (true, false) => Some(TimeChange::At(Timestamp { seconds, nanoseconds })),
         (false, false) => None,
     };
     let change = SetAttr {

@@ -56,7 +56,7 @@ fn the_least_and_the_greatest_times_are_read_as_they_are() {
     // Seen with another decoder: a `utimensat` with a second of -2^63, which any user may request, ended the daemon.
     for seconds in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX] {
         let body = set_attr_body(valid::ACCESSED | valid::MODIFIED, seconds, 999_999_999);
-        let time = Some(SetTime::At(Timestamp { seconds, nanoseconds: 999_999_999 }));
+        let time = Some(TimeChange::At(Timestamp { seconds, nanoseconds: 999_999_999 }));
         let change = SetAttr { accessed: time, modified: time, ..SetAttr::default() };
         let expected = Operation::SetAttr { change, privileges: Privileges::Kept };
         assert_eq!(Operation::decode(&header(4), &body, true), Ok(expected));
@@ -76,7 +76,7 @@ fn only_the_attributes_that_count_are_taken() {
     assert_eq!(decode(valid::MODE), (mode, Privileges::Kept));
     let size = SetAttr { size_bytes: Some(4096), ..SetAttr::default() };
     assert_eq!(decode(valid::SIZE), (size, Privileges::Kept));
-    let now = SetAttr { accessed: Some(SetTime::Now), modified: Some(SetTime::Now), ..SetAttr::default() };
+    let now = SetAttr { accessed: Some(TimeChange::Now), modified: Some(TimeChange::Now), ..SetAttr::default() };
     let given = valid::ACCESSED | valid::ACCESSED_NOW | valid::MODIFIED | valid::MODIFIED_NOW;
     assert_eq!(decode(given), (now, Privileges::Kept));
 }
