@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Default)]
 pub(crate) struct RepeatedWork(AtomicBool);
 
-pub(crate) struct StopWhenDropped<'a>(&'a RepeatedWork);
+pub(crate) struct StopGuard<'a>(&'a RepeatedWork);
 
 impl RepeatedWork {
     pub(crate) fn run(&self, mut work: impl FnMut()) {
@@ -15,12 +15,12 @@ impl RepeatedWork {
         }
     }
 
-    pub(crate) fn stop_when_dropped(&self) -> StopWhenDropped<'_> {
-        StopWhenDropped(self)
+    pub(crate) fn stop_when_dropped(&self) -> StopGuard<'_> {
+        StopGuard(self)
     }
 }
 
-impl Drop for StopWhenDropped<'_> {
+impl Drop for StopGuard<'_> {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::Relaxed);
     }

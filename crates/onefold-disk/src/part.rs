@@ -61,11 +61,11 @@ mod tests {
     use super::*;
 
     /// A disk of 1000 bytes with two ranges of data, whose bytes are their place.
-    struct Numbered;
+    struct NumberedBytes;
 
     const DATA: [Range<u64>; 2] = [100..300, 400..700];
 
-    impl Disk for Numbered {
+    impl Disk for NumberedBytes {
         fn size_bytes(&self) -> u64 {
             1000
         }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_part_begins_and_ends_where_it_does() {
-        let part = DiskPart::new(Numbered, 200..500);
+        let part = DiskPart::new(NumberedBytes, 200..500);
         assert_eq!(part.size_bytes(), 300);
         assert_eq!(part.next_data(0).unwrap(), Some(0..100));
         assert_eq!(part.next_data(150).unwrap(), Some(200..300));
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_part_has_no_more_than_its_disk() {
-        assert_eq!(DiskPart::new(Numbered, 900..2000).size_bytes(), 100);
-        assert_eq!(DiskPart::new(Numbered, 1500..2000).size_bytes(), 0);
-        let gap = DiskPart::new(Numbered, 300..400);
+        assert_eq!(DiskPart::new(NumberedBytes, 900..2000).size_bytes(), 100);
+        assert_eq!(DiskPart::new(NumberedBytes, 1500..2000).size_bytes(), 0);
+        let gap = DiskPart::new(NumberedBytes, 300..400);
         assert_eq!(gap.next_data(0).unwrap(), None);
         assert_eq!(gap.in_file(40).unwrap(), FilePlacement { offset: None, length_bytes: 60 });
         assert_eq!(gap.in_file(100).unwrap(), FilePlacement { offset: None, length_bytes: 0 });

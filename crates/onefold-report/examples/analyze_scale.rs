@@ -20,12 +20,12 @@ const IMAGES: u64 = 8;
 const STRETCH: u64 = 64;
 
 /// A disk in which block `index` is filled with a number: even stretches are the same in all images.
-struct MadeUp {
+struct GeneratedDisk {
     image: u64,
     size_bytes: u64,
 }
 
-impl MadeUp {
+impl GeneratedDisk {
     fn number(&self, index: u64) -> u64 {
         let owner = if (index / STRETCH).is_multiple_of(2) { 0 } else { self.image + 1 };
         // Never zero.
@@ -33,7 +33,7 @@ impl MadeUp {
     }
 }
 
-impl Disk for MadeUp {
+impl Disk for GeneratedDisk {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -54,9 +54,9 @@ impl Disk for MadeUp {
 }
 
 /// Tells from time to time how far it is.
-struct Said(Instant);
+struct ProgressPrinter(Instant);
 
-impl Progress for Said {
+impl Progress for ProgressPrinter {
     fn update(&self, stage: Stage, done: u64, total: u64) -> ControlFlow<()> {
         if done % (64 << 30) < 1 << 16 {
             eprintln!("{:6.1} s: {stage:?} {done} of {total}", self.0.elapsed().as_secs_f64());
@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         is_copied: false,
         open: Box::new(move || {
             Ok(WatchedDisk {
-                disk: Box::new(MadeUp { image: at, size_bytes }),
+                disk: Box::new(GeneratedDisk { image: at, size_bytes }),
                 has_changed: Box::new(|| false),
                 has_writer: false,
             })
@@ -97,7 +97,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         explain: ToString::to_string,
     };
     let started = Instant::now();
-    let found = analyze(&images, &options, &Said(started))?;
+    let found = analyze(&images, &options, &ProgressPrinter(started))?;
     let seconds = started.elapsed().as_secs_f64();
     let expected = size_bytes / 2 * (IMAGES + 1);
     if found.total.distinct_bytes != expected {
@@ -112,7 +112,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         found.effort.spilled_bytes as f64 / f64::from(1 << 30),
     );
     let started = Instant::now();
-    let found = analyze_sample(&images, &options, Share::USUAL, &Said(started))?;
+    let found = analyze_sample(&images, &options, Share::USUAL, &ProgressPrinter(started))?;
     let sampled_seconds = started.elapsed().as_secs_f64();
     let range = found.total.distinct_bytes;
     println!(

@@ -13,7 +13,7 @@ pub struct Analysis {
     /// Each image, in the given order.
     pub images: Vec<ImageReport>,
     /// Images that could not be read. No figure includes them.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedImage>,
     /// The same images with blocks of 4 KiB to 1 MiB.
     pub block_sizes: Vec<BlockSize>,
     /// The same with zeros put before every image; empty unless requested.
@@ -90,7 +90,7 @@ pub struct ImageReport {
 
 /// An image that no figure includes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
+pub struct SkippedImage {
     /// Its name.
     pub name: String,
     /// The reason.
@@ -115,12 +115,12 @@ pub struct BlockSize {
     /// Number of places of the most repeated block.
     pub repeats_max: u64,
     /// Numbers of distinct blocks by their number of places, cumulative.
-    pub repeats: Vec<RepeatsAtMost>,
+    pub repeats: Vec<RepeatsPoint>,
 }
 
 /// A point of a cumulative distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct RepeatsAtMost {
+pub struct RepeatsPoint {
     /// A number of places.
     pub times: u64,
     /// Distinct blocks that are in at most this many places.
@@ -140,7 +140,7 @@ pub struct Shift {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Realignment {
     /// Partitions that begin inside a block. If there are none, nothing would change.
-    pub misaligned: Vec<Misaligned>,
+    pub misaligned: Vec<MisalignedPartition>,
     /// Blocks that are not zero, after all partitions are moved.
     pub nonzero_bytes: u64,
     /// Distinct ones among them.
@@ -151,7 +151,7 @@ pub struct Realignment {
 
 /// A partition that begins inside a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Misaligned {
+pub struct MisalignedPartition {
     /// The image.
     pub image: String,
     /// Start of the partition.
@@ -160,9 +160,13 @@ pub struct Misaligned {
     pub length_bytes: u64,
 }
 
-impl Misaligned {
-    pub(crate) fn new(image: &str, partition: &Partition) -> Misaligned {
-        Misaligned { image: image.to_owned(), start_bytes: partition.start_bytes, length_bytes: partition.length_bytes }
+impl MisalignedPartition {
+    pub(crate) fn new(image: &str, partition: &Partition) -> MisalignedPartition {
+        MisalignedPartition {
+            image: image.to_owned(),
+            start_bytes: partition.start_bytes,
+            length_bytes: partition.length_bytes,
+        }
     }
 }
 

@@ -9,17 +9,19 @@ use std::thread;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::{ROW_BYTES, Row, SortBatch, Sorter};
 
-use crate::analysis::{Analysis, LeftOut, Misaligned};
+use crate::analysis::{Analysis, MisalignedPartition, SkippedImage};
 use crate::assemble::{Findings, assemble};
-use crate::count::{Counted, Counts, Further, OnTop, add_group_references, count, count_filed_offsets};
-use crate::files::{FilesAnalysis, GroupName, MisalignedCause, OwnerCounts, Places, Survey, SurveyedImage, TopPlaces};
+use crate::count::{Counts, ImageProperties, OnTop, RowOutputs, add_group_references, count, count_filed_offsets};
+use crate::files::{
+    FilesAnalysis, GroupName, MisalignedCause, OwnedPlaces, OwnerCounts, Survey, SurveyedImage, TopPlaces,
+};
 use crate::histogram::Histogram;
 use crate::image::Image;
 use crate::options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
-use crate::reading::{Read, Reading, Told};
+use crate::reading::{ReadResult, ReadingStage, ReportedProgress};
 use crate::record::IMAGES_MAX;
 use crate::runs::{RunCount, count_runs};
-use crate::sample::{Sample, SampledFindings, SampledWhole, Share, assemble as assemble_sample};
+use crate::sample::{CompleteSample, Sample, SampledFindings, Share, assemble as assemble_sample};
 use crate::sampled_analysis::SampledAnalysis;
 use crate::scan::Hasher;
 use crate::top::TopBlock;
@@ -66,7 +68,7 @@ pub fn analyze_sample(
 }
 
 /// Returns what the blocks belong to.
-fn files(images: &[Image], found: &Walked, analysis: &Analysis, survey: &Survey<'_>) -> FilesAnalysis {
+fn files(images: &[Image], found: &PassResult, analysis: &Analysis, survey: &Survey<'_>) -> FilesAnalysis {
     let whole = images.iter().zip(&found.read).enumerate().filter_map(|(at, (image, read))| {
         let whole = read.as_ref().ok()?;
         Some((at, image, whole, whole.survey.as_ref()?))
@@ -98,7 +100,7 @@ fn files(images: &[Image], found: &Walked, analysis: &Analysis, survey: &Survey<
 }
 
 /// Adds the savings from moving volumes and data areas to whole blocks.
-fn add_gains(found: &Walked, analysis: &Analysis, files: &mut FilesAnalysis) {
+fn add_gains(found: &PassResult, analysis: &Analysis, files: &mut FilesAnalysis) {
     let has_moved = !analysis.realignment.misaligned.is_empty();
     let surveys = found.read.iter().filter_map(|read| read.as_ref().ok()?.survey.as_ref());
     let has_areas = surveys.into_iter().any(|survey| !survey.data_areas().is_empty());
@@ -113,8 +115,8 @@ fn add_gains(found: &Walked, analysis: &Analysis, files: &mut FilesAnalysis) {
 }
 
 /// Result of one pass over all images.
-struct Walked {
-    read: Vec<Read>,
+struct PassResult {
+    read: Vec<ReadResult>,
     counts: Counts,
     runs: RunCount,
     /// Filled only for a sample.
@@ -126,12 +128,12 @@ struct Walked {
     spilled_bytes: u64,
 }
 
-impl Walked {
+impl PassResult {
     fn of_sample<'a>(&'a self, images: &'a [Image], sample: &'a Sample) -> SampledFindings<'a> {
         let both = || images.iter().zip(&self.read);
-        let sampled = |(image, read): (&'a Image, &'a Read)| {
+        let sampled = |(image, read): (&'a Image, &'a ReadResult)| {
             let whole = read.as_ref().ok()?;
-            Some(SampledWhole {
+            Some(CompleteSample {
                 name: &image.name,
                 is_plain: image.is_plain,
                 allocated_bytes: image.allocated_bytes,
@@ -141,12 +143,12 @@ impl Walked {
                 extent: whole.extent.as_ref()?,
             })
         };
-        let misaligned = |(image, read): (&Image, &Read)| -> Vec<Misaligned> {
+        let misaligned = |(image, read): (&Image, &ReadResult)| -> Vec<MisalignedPartition> {
             let partitions = read.iter().flat_map(|whole| &whole.misaligned);
-            partitions.map(|partition| Misaligned::new(&image.name, partition)).collect()
+            partitions.map(|partition| MisalignedPartition::new(&image.name, partition)).collect()
         };
-        let left_out = |(image, read): (&Image, &Read)| {
-            Some(LeftOut { name: image.name.clone(), why: read.as_ref().err()?.clone() })
+        let left_out = |(image, read): (&Image, &ReadResult)| {
+            Some(SkippedImage { name: image.name.clone(), why: read.as_ref().err()?.clone() })
         };
         SampledFindings {
             sample,
@@ -167,7 +169,7 @@ fn walk(
     sample: Option<&Sample>,
     mut survey: Option<&mut Survey<'_>>,
     progress: &dyn Progress,
-) -> Result<Walked, AnalyzeError> {
+) -> Result<PassResult, AnalyzeError> {
     if images.len() > IMAGES_MAX {
         return Err(AnalyzeError::TooManyImages(images.len()));
     }
@@ -180,8 +182,9 @@ fn walk(
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
     let mut batches: Vec<SortBatch<'_>> = (0..threads).map(|_| records.batch(memory.records / threads)).collect();
 
-    let told = Told::new(images, progress);
-    let read = Reading { images, options, sample, hasher: Hasher::new(options.key), told, held_bytes: memory.held };
+    let told = ReportedProgress::new(images, progress);
+    let read =
+        ReadingStage { images, options, sample, hasher: Hasher::new(options.key), told, held_bytes: memory.held };
     let read = read.all(&mut batches, survey.as_deref_mut())?;
     let survey = survey.as_deref();
     // Batches are sorted in parallel, as they were filled.
@@ -190,8 +193,8 @@ fn walk(
         sorting.into_iter().map(|thread| thread.join().expect("sorting does not panic")).collect()
     });
 
-    let counted: Vec<Counted> = images.iter().zip(&read).map(|(image, read)| counted(image, read)).collect();
-    let counting = Counting { options, counted: &counted, memory: &memory, progress };
+    let counted: Vec<ImageProperties> = images.iter().zip(&read).map(|(image, read)| counted(image, read)).collect();
+    let counting = CountingStage { options, counted: &counted, memory: &memory, progress };
     let mut histogram = if sample.is_some() { Histogram::new() } else { Histogram::default() };
     let surveys = read.iter().map(|read| read.as_ref().ok().and_then(|whole| whole.survey.as_ref()));
     let mut owners = if survey.is_some() { OwnerCounts::new(surveys) } else { OwnerCounts::default() };
@@ -205,7 +208,7 @@ fn walk(
             reading = Some(scope.spawn(move || paths.read()));
         };
         let owners = survey.map(|_| &mut owners);
-        let besides = Besides { histogram: sample.map(|_| &mut histogram), owners, on_top };
+        let besides = ExtraCounts { histogram: sample.map(|_| &mut histogram), owners, on_top };
         let counted = counting.all(&records, sorted, besides);
         is_over.store(!matches!(counted, Ok(Some(_))), Ordering::Relaxed);
         let paths = reading.map(|thread| thread.join().expect("reading paths does not panic"));
@@ -213,11 +216,16 @@ fn walk(
     });
     let (counts, runs, further_bytes) = counted.map_err(spill)?.ok_or(AnalyzeError::Interrupted)?;
     let spilled_bytes = records.spilled_bytes() + further_bytes;
-    Ok(Walked { read, counts, runs, histogram, owners, paths, spilled_bytes })
+    Ok(PassResult { read, counts, runs, histogram, owners, paths, spilled_bytes })
 }
 
 /// Returns whether the first place of a block belongs to a file.
-fn has_path(survey: &Survey<'_>, read: &[Read], block: &TopBlock, places: &BTreeMap<(usize, u64), Places>) -> bool {
+fn has_path(
+    survey: &Survey<'_>,
+    read: &[ReadResult],
+    block: &TopBlock,
+    places: &BTreeMap<(usize, u64), OwnedPlaces>,
+) -> bool {
     let first = places.get(&(block.image, block.index)).and_then(|places| places.list().first());
     let group = first.and_then(|&(image, _, owner)| {
         let whole = read.get(image)?.as_ref().ok()?;
@@ -246,34 +254,34 @@ impl Memory {
     }
 }
 
-fn counted(image: &Image, read: &Read) -> Counted {
-    Counted { is_whole: read.is_ok(), group: image.group, is_plain: image.is_plain }
+fn counted(image: &Image, read: &ReadResult) -> ImageProperties {
+    ImageProperties { is_whole: read.is_ok(), group: image.group, is_plain: image.is_plain }
 }
 
 /// Counts that are only made on request.
-struct Besides<'a> {
+struct ExtraCounts<'a> {
     histogram: Option<&'a mut Histogram>,
     owners: Option<&'a mut OwnerCounts>,
     on_top: OnTop<'a>,
 }
 
 /// The second stage.
-struct Counting<'a> {
+struct CountingStage<'a> {
     options: &'a Options,
-    counted: &'a [Counted],
+    counted: &'a [ImageProperties],
     memory: &'a Memory,
     progress: &'a dyn Progress,
 }
 
-impl Counting<'_> {
+impl CountingStage<'_> {
     /// Returns all counts and the number of spilled bytes, or nothing if the user wants to stop.
     fn all(
         &self,
         records: &Sorter,
         sorted: Vec<Vec<Row>>,
-        besides: Besides<'_>,
+        besides: ExtraCounts<'_>,
     ) -> io::Result<Option<(Counts, RunCount, u64)>> {
-        let Besides { mut histogram, owners, on_top } = besides;
+        let ExtraCounts { mut histogram, owners, on_top } = besides;
         let in_memory: u64 = sorted.iter().map(|rows| rows.len() as u64).sum();
         let total = in_memory + records.spilled_bytes() / ROW_BYTES as u64;
         let run_sorter = Sorter::new(&self.options.folder);
@@ -286,7 +294,7 @@ impl Counting<'_> {
             self.counted,
             self.options.groups.len(),
             shifts,
-            Further {
+            RowOutputs {
                 runs: &mut runs,
                 offsets: &mut offsets,
                 offsets_max: self.memory.offsets / 64,

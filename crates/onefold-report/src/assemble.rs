@@ -5,13 +5,13 @@ use onefold_guest::Partition;
 
 use crate::advice::advise;
 use crate::analysis::{
-    Analysis, BlockSize, Effort, GroupReport, Growth, ImageReport, LeftOut, Misaligned, Realignment, RepeatsAtMost,
-    Runs, RunsOfLength, Shift, Similarity, TopBlockReport, Total, Ways,
+    Analysis, BlockSize, Effort, GroupReport, Growth, ImageReport, MisalignedPartition, Realignment, RepeatsPoint,
+    Runs, RunsOfLength, Shift, Similarity, SkippedImage, TopBlockReport, Total, Ways,
 };
 use crate::cost;
 use crate::count::{Counts, ImageCount, VariantCount};
 use crate::image::Image;
-use crate::reading::{Read, Whole};
+use crate::reading::{CompleteImage, ReadResult};
 use crate::runs::RunCount;
 use crate::scan::SHIFT_VARIANTS;
 use crate::sizes::{SIZES, block_bytes};
@@ -20,7 +20,7 @@ use crate::sizes::{SIZES, block_bytes};
 pub(crate) struct Findings<'a> {
     pub(crate) images: &'a [Image],
     /// Result of reading each image.
-    pub(crate) read: &'a [Read],
+    pub(crate) read: &'a [ReadResult],
     pub(crate) groups: &'a [String],
     pub(crate) counts: &'a Counts,
     pub(crate) runs: &'a RunCount,
@@ -67,11 +67,11 @@ fn bytes(blocks: u64) -> u64 {
 
 impl Findings<'_> {
     /// Returns the images that count, each with its index among all images.
-    fn whole(&self) -> impl Iterator<Item = (usize, &Whole)> {
+    fn whole(&self) -> impl Iterator<Item = (usize, &CompleteImage)> {
         self.read.iter().enumerate().filter_map(|(at, read)| Some((at, read.as_ref().ok()?)))
     }
 
-    fn image(&self, at: usize, whole: &Whole) -> ImageReport {
+    fn image(&self, at: usize, whole: &CompleteImage) -> ImageReport {
         let image = &self.images[at];
         let count: &ImageCount = &self.counts.images[at];
         let apparent_bytes = bytes(whole.scanned.size_bytes.div_ceil(BLOCK_BYTES_U64));
@@ -96,9 +96,9 @@ impl Findings<'_> {
         }
     }
 
-    fn left_out(&self) -> Vec<LeftOut> {
+    fn left_out(&self) -> Vec<SkippedImage> {
         let failed = self.images.iter().zip(self.read).filter_map(|(image, read)| Some((image, read.as_ref().err()?)));
-        failed.map(|(image, why)| LeftOut { name: image.name.clone(), why: why.clone() }).collect()
+        failed.map(|(image, why)| SkippedImage { name: image.name.clone(), why: why.clone() }).collect()
     }
 
     fn top_blocks(&self) -> Vec<TopBlockReport> {
@@ -153,8 +153,8 @@ impl Findings<'_> {
         }
     }
 
-    fn misaligned(&self, at: usize, whole: &Whole) -> Vec<Misaligned> {
-        let report = |partition: &Partition| Misaligned::new(&self.images[at].name, partition);
+    fn misaligned(&self, at: usize, whole: &CompleteImage) -> Vec<MisalignedPartition> {
+        let report = |partition: &Partition| MisalignedPartition::new(&self.images[at].name, partition);
         whole.misaligned.iter().map(report).collect()
     }
 
@@ -209,7 +209,7 @@ fn sizes_of(variants: &[VariantCount], map_nodes: u64) -> Vec<BlockSize> {
                 .repeats
                 .at_most()
                 .into_iter()
-                .map(|(times, blocks)| RepeatsAtMost { times, blocks })
+                .map(|(times, blocks)| RepeatsPoint { times, blocks })
                 .collect(),
         }
     };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::files::{BlockOwners, PieceOwners};
-use crate::record::{Content, Lists};
+use crate::record::{Content, ListSet};
 use crate::scan_error::ScanError;
 use crate::sizes::PIECE_BLOCKS;
 
@@ -17,7 +17,7 @@ const HELD_PIECE_BYTES: usize = PIECE_BLOCKS * size_of::<Option<Content>>() + si
 /// Lists and owners for the records of a piece.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    pub(crate) lists: Lists,
+    pub(crate) lists: ListSet,
     owners: Option<PieceOwners>,
 }
 
@@ -30,13 +30,13 @@ impl Claim {
 
 /// The claims of all pieces of an image.
 pub(crate) struct Claims {
-    lists: Lists,
+    lists: ListSet,
     owners: Option<BlockOwners>,
 }
 
 impl Claims {
     /// Returns claims of these lists and owners. Without owners, all blocks belong to owner 0.
-    pub(crate) fn new(lists: Lists, owners: Option<BlockOwners>) -> Claims {
+    pub(crate) fn new(lists: ListSet, owners: Option<BlockOwners>) -> Claims {
         Claims { lists, owners }
     }
 
@@ -58,19 +58,19 @@ pub(crate) enum Wait {
 
 /// Returns the claims of an image once its survey is over. Returns `None` only if the survey is still running and the
 /// caller must not wait.
-pub(crate) type Ask<'a> = &'a mut (dyn FnMut(Wait) -> Result<Option<Claims>, ScanError> + Send);
+pub(crate) type ClaimsQuery<'a> = &'a mut (dyn FnMut(Wait) -> Result<Option<Claims>, ScanError> + Send);
 
 /// Origin of the claims.
 pub(crate) enum Source<'a> {
     /// The claims are known.
     Known(Claims),
     /// A running survey will provide them. Until then, contents may take about `held_bytes`.
-    Awaited { ask: Ask<'a>, held_bytes: usize },
+    Awaited { ask: ClaimsQuery<'a>, held_bytes: usize },
 }
 
 /// The contents of the blocks of a piece; `None` for zeros.
 #[derive(Debug)]
-pub(crate) struct Hashed {
+pub(crate) struct HashedPiece {
     /// The first block.
     pub(crate) first: u64,
     pub(crate) contents: Vec<Option<Content>>,
@@ -83,7 +83,7 @@ pub(crate) struct ClaimQueue<'a> {
     unclaimed: Vec<u64>,
     /// The claims of these pieces, once they are known.
     claims: BTreeMap<u64, Claim>,
-    held: Vec<Hashed>,
+    held: Vec<HashedPiece>,
 }
 
 impl<'a> ClaimQueue<'a> {
@@ -134,7 +134,7 @@ impl<'a> ClaimQueue<'a> {
 
     /// Returns the contents of a piece that came before there were claims, with its claim. If there are still no
     /// claims, the queue keeps the contents.
-    pub(crate) fn claimed(&mut self, hashed: Hashed) -> Option<(Hashed, Claim)> {
+    pub(crate) fn claimed(&mut self, hashed: HashedPiece) -> Option<(HashedPiece, Claim)> {
         match self.claims.remove(&hashed.first) {
             Some(claim) => Some((hashed, claim)),
             None => {
@@ -145,7 +145,7 @@ impl<'a> ClaimQueue<'a> {
     }
 
     /// Returns contents that waited for their claim, once the claim is known.
-    pub(crate) fn next_held(&mut self) -> Option<(Hashed, Claim)> {
+    pub(crate) fn next_held(&mut self) -> Option<(HashedPiece, Claim)> {
         if self.is_waiting() {
             return None;
         }
@@ -166,7 +166,7 @@ mod tests {
     fn claims() -> Claims {
         let mut runs = OrderedWriter::new(std::path::Path::new("/nowhere"), 1 << 20);
         (0..40).for_each(|run| runs.push([run * 33, (run + 1) * 33, run % 7]).unwrap());
-        Claims::new(Lists::AS_IT_IS, Some(BlockOwners::new(runs.finish().unwrap(), vec![0, 11, 12, 13, 14, 15, 16])))
+        Claims::new(ListSet::AS_IT_IS, Some(BlockOwners::new(runs.finish().unwrap(), vec![0, 11, 12, 13, 14, 15, 16])))
     }
 
     fn owners(claim: &Claim) -> Vec<u16> {
@@ -192,11 +192,11 @@ mod tests {
                 };
                 let mut queue = ClaimQueue::new(Source::Awaited { ask: &mut ask, held_bytes: 1 << 20 });
                 let mut found: Vec<Option<Vec<u16>>> = vec![None; usize::try_from(PIECES).unwrap()];
-                let mut take = |(hashed, claim): (Hashed, Claim)| {
+                let mut take = |(hashed, claim): (HashedPiece, Claim)| {
                     let at = usize::try_from(hashed.first).unwrap() / PIECE_BLOCKS;
                     assert_eq!(found[at].replace(owners(&claim)), None, "each piece once");
                 };
-                let hashed = |piece: u64| Hashed { first: first_of(piece), contents: Vec::new() };
+                let hashed = |piece: u64| HashedPiece { first: first_of(piece), contents: Vec::new() };
                 (0..before).for_each(|piece| assert!(queue.piece(first_of(piece)).unwrap().is_none()));
                 queue.arrive(Wait::No).unwrap();
                 // Contents come in any order, some after the survey.

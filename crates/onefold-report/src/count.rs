@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 
-use crate::files::{OwnerCounts, Places as OwnedPlaces};
-use crate::histogram::{Histogram, Places};
-use crate::record::{Content, Lists, Record, place};
+use crate::files::{OwnedPlaces, OwnerCounts};
+use crate::histogram::{Histogram, RegionPlaces};
+use crate::record::{Content, ListSet, Record, place};
 use crate::repeats::Repeats;
 use crate::scan::SHIFT_VARIANTS;
 use crate::similarity::Overlaps;
@@ -49,7 +49,7 @@ pub(crate) struct GroupCount {
 
 /// Properties of an image that are known before counting.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct ImageProperties {
     /// Whether the image was read completely, so that its records count.
     pub(crate) is_whole: bool,
     pub(crate) group: Option<usize>,
@@ -78,7 +78,7 @@ pub(crate) struct Counts {
 }
 
 /// Outputs for rows that must be sorted again.
-pub(crate) struct Further<'a, 'b> {
+pub(crate) struct RowOutputs<'a, 'b> {
     /// Shared blocks: the block's place, and the place of the first block with this content.
     pub(crate) runs: &'a mut SortBatch<'b>,
     /// Contents with very many places: variant and number of the content, offset.
@@ -99,10 +99,10 @@ pub(crate) type OnTop<'a> = &'a mut dyn FnMut(&[TopBlock], &BTreeMap<(usize, u64
 /// Counts all of `records`. Reports the number of rows to `progress`, and stops if it says so.
 pub(crate) fn count<'a>(
     records: Merge,
-    images: &'a [Counted],
+    images: &'a [ImageProperties],
     group_count: usize,
     shifts: u8,
-    further: Further<'a, '_>,
+    further: RowOutputs<'a, '_>,
     progress: &dyn Fn(u64) -> ControlFlow<()>,
 ) -> io::Result<ControlFlow<(), Counts>> {
     let mut counter = Counter::new(images, group_count, shifts, further);
@@ -124,8 +124,8 @@ pub(crate) fn count<'a>(
 
 /// The current content, and all counts.
 struct Counter<'a, 'b> {
-    images: &'a [Counted],
-    further: Further<'a, 'b>,
+    images: &'a [ImageProperties],
+    further: RowOutputs<'a, 'b>,
     counts: Counts,
     /// `Some` until all blocks of 4 KiB at their original places are counted.
     top: Option<Top>,
@@ -149,7 +149,7 @@ struct Group {
     /// Images with this content, each once and in order. Only for 4 KiB blocks at their original places.
     holders: Vec<usize>,
     /// Regions with this content. Only for a sample.
-    places: Places,
+    places: RegionPlaces,
     realigned_references: u64,
     is_with_data_areas: bool,
     plain_references: u64,
@@ -168,7 +168,12 @@ impl Group {
 }
 
 impl<'a, 'b> Counter<'a, 'b> {
-    fn new(images: &'a [Counted], group_count: usize, shifts: u8, further: Further<'a, 'b>) -> Counter<'a, 'b> {
+    fn new(
+        images: &'a [ImageProperties],
+        group_count: usize,
+        shifts: u8,
+        further: RowOutputs<'a, 'b>,
+    ) -> Counter<'a, 'b> {
         let variants = usize::from(SHIFT_VARIANTS) * (usize::from(shifts) + 1);
         let counts = Counts {
             variants: vec![VariantCount::default(); variants],
@@ -199,11 +204,11 @@ impl<'a, 'b> Counter<'a, 'b> {
         }
         let group = &mut self.current;
         // Larger blocks are not counted for this purpose.
-        if record.variant == 0 && record.lists.has(Lists::REALIGNED) {
+        if record.variant == 0 && record.lists.has(ListSet::REALIGNED) {
             group.realigned_references += 1;
         }
-        group.is_with_data_areas |= record.variant == 0 && record.lists.has(Lists::WITH_DATA_AREAS);
-        if !record.lists.has(Lists::AS_IT_IS) {
+        group.is_with_data_areas |= record.variant == 0 && record.lists.has(ListSet::WITH_DATA_AREAS);
+        if !record.lists.has(ListSet::AS_IT_IS) {
             return Ok(());
         }
         group.references += 1;
@@ -313,7 +318,7 @@ impl<'a, 'b> Counter<'a, 'b> {
 
 /// Records an offset of a content. If there are too many, all of them are filed and sorted with those of other
 /// contents.
-fn note_offset(group: &mut Group, offset: u64, group_no: u64, further: &mut Further<'_, '_>) -> io::Result<()> {
+fn note_offset(group: &mut Group, offset: u64, group_no: u64, further: &mut RowOutputs<'_, '_>) -> io::Result<()> {
     let key = u64::from(group.variant) << 56 | group_no;
     if group.offsets_are_filed {
         return further.offsets.push([key, offset, 0]);
@@ -350,7 +355,7 @@ pub(crate) fn count_filed_offsets(
 }
 
 /// Adds up the references of each group.
-pub(crate) fn add_group_references(counts: &mut Counts, images: &[Counted]) {
+pub(crate) fn add_group_references(counts: &mut Counts, images: &[ImageProperties]) {
     for (image, count) in images.iter().zip(&counts.images) {
         if let Some(group) = image.group {
             counts.groups[group].references += count.references;

@@ -57,7 +57,7 @@ impl Histogram {
     }
 
     /// Counts a content, all of whose places in the sample are known.
-    pub(crate) fn add_content(&mut self, size: u8, places: &Places) {
+    pub(crate) fn add_content(&mut self, size: u8, places: &RegionPlaces) {
         let count = places.regions.len();
         if count <= TOLD_APART + 1 {
             for &region in &places.regions {
@@ -74,12 +74,12 @@ fn region_of(size: u8, index: u64) -> u64 {
 
 /// The regions that hold one content, as far as they matter.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct RegionPlaces {
     /// Each region once. If there are too many, one more than [`TOLD_APART`] is kept.
     regions: Vec<u64>,
 }
 
-impl Places {
+impl RegionPlaces {
     /// Removes all regions, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.regions.clear();
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_content_counts_in_each_of_its_regions_by_how_many_they_are() {
         let mut histogram = Histogram::new();
-        let mut places = Places::default();
+        let mut places = RegionPlaces::default();
         // Three blocks in two regions of 256 blocks.
         for index in [0, 255, 256] {
             places.note(0, index);
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn contents_in_very_many_regions_are_told_by_none() {
         let mut histogram = Histogram::new();
-        let mut places = Places::default();
+        let mut places = RegionPlaces::default();
         for region in 0..50 {
             places.note(8, region);
         }

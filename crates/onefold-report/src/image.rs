@@ -19,7 +19,7 @@ impl std::fmt::Debug for WatchedDisk {
 }
 
 /// Function that opens an image when its turn comes. It may be called several times.
-pub type Open = Box<dyn Fn() -> Result<WatchedDisk, DiskError> + Sync>;
+pub type ImageOpener = Box<dyn Fn() -> Result<WatchedDisk, DiskError> + Sync>;
 
 /// An image to analyse.
 pub struct Image {
@@ -36,7 +36,7 @@ pub struct Image {
     /// Whether opening it makes a copy, which takes space until it is closed. No two such images are open at once.
     pub is_copied: bool,
     /// Opens it.
-    pub open: Open,
+    pub open: ImageOpener,
 }
 
 impl std::fmt::Debug for Image {

@@ -5,18 +5,18 @@ use std::ops::Range;
 use onefold_disk::{Disk, DiskError};
 
 /// A disk with zeros put before it: all its content lies `pad_bytes` further on.
-pub(crate) struct Padded<'a> {
+pub(crate) struct PaddedDisk<'a> {
     disk: &'a dyn Disk,
     pad_bytes: u64,
 }
 
-impl<'a> Padded<'a> {
-    pub(crate) fn new(disk: &'a dyn Disk, pad_bytes: u64) -> Padded<'a> {
-        Padded { disk, pad_bytes }
+impl<'a> PaddedDisk<'a> {
+    pub(crate) fn new(disk: &'a dyn Disk, pad_bytes: u64) -> PaddedDisk<'a> {
+        PaddedDisk { disk, pad_bytes }
     }
 }
 
-impl Disk for Padded<'_> {
+impl Disk for PaddedDisk<'_> {
     fn size_bytes(&self) -> u64 {
         self.disk.size_bytes().saturating_add(self.pad_bytes)
     }

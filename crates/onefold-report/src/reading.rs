@@ -10,16 +10,16 @@ use onefold_disk::{CachedDisk, Disk};
 use onefold_guest::Partition;
 use onefold_sort::SortBatch;
 
-use crate::beside::{Beside, Surveyed};
 use crate::claims::{Claims, Source, Wait};
 use crate::files::{ImageSurvey, Survey, SurveyError};
 use crate::image::{Image, WatchedDisk};
 use crate::options::{AnalyzeError, Options, Progress, Stage};
-use crate::padded::Padded;
-use crate::realign::{Realigned, is_misaligned};
-use crate::record::{BLOCKS_MAX, Lists};
-use crate::sample::{Extent, Sample, Sampled};
-use crate::scan::{Grid, Hasher, Scanned, scan};
+use crate::padded::PaddedDisk;
+use crate::parallel_survey::{ParallelSurvey, SurveyResult};
+use crate::realign::{RealignedDisk, is_misaligned};
+use crate::record::{BLOCKS_MAX, ListSet};
+use crate::sample::{Sample, SampleExtent, SampledDisk};
+use crate::scan::{Grid, Hasher, ScanResult, scan};
 use crate::scan_error::ScanError;
 
 const SECTOR_BYTES: u64 = 512;
@@ -27,41 +27,41 @@ const SECTOR_BYTES: u64 = 512;
 const TABLES_CACHED_BYTES: usize = 64 << 10;
 
 /// Result of reading an image, or the reason why it does not count.
-pub(crate) type Read = Result<Whole, String>;
+pub(crate) type ReadResult = Result<CompleteImage, String>;
 
 /// An image that was read completely.
 #[derive(Debug)]
-pub(crate) struct Whole {
-    pub(crate) scanned: Scanned,
+pub(crate) struct CompleteImage {
+    pub(crate) scanned: ScanResult,
     /// Its partitions that begin inside a block.
     pub(crate) misaligned: Vec<Partition>,
     pub(crate) has_changed: bool,
     /// Only for a sample.
-    pub(crate) extent: Option<Extent>,
+    pub(crate) extent: Option<SampleExtent>,
     /// The owners of its blocks, if requested.
     pub(crate) survey: Option<ImageSurvey>,
 }
 
 /// The reading of all images.
-pub(crate) struct Reading<'a> {
+pub(crate) struct ReadingStage<'a> {
     pub(crate) images: &'a [Image],
     pub(crate) options: &'a Options,
     /// The sample to read of each image. Without a sample, images are read completely.
     pub(crate) sample: Option<&'a Sample>,
     pub(crate) hasher: Hasher,
-    pub(crate) told: Told<'a>,
+    pub(crate) told: ReportedProgress<'a>,
     /// Memory for contents of blocks that wait for a survey.
     pub(crate) held_bytes: usize,
 }
 
-impl Reading<'_> {
+impl ReadingStage<'_> {
     /// Reads one image after another. Each of `batches` has a thread and receives its records. If there is a `survey`,
     /// it finds the owners of blocks while they are read, and then starts with the next image.
     pub(crate) fn all(
         &self,
         batches: &mut [SortBatch<'_>],
         survey: Option<&mut Survey<'_>>,
-    ) -> Result<Vec<Read>, AnalyzeError> {
+    ) -> Result<Vec<ReadResult>, AnalyzeError> {
         let Some(survey) = survey else {
             let images = self.images.iter().map(|image| self.opened(image));
             return self.each(images, batches);
@@ -100,7 +100,7 @@ impl Reading<'_> {
         survey: &mut Survey<'_>,
         go_on: &dyn Fn() -> ControlFlow<()>,
         ended: &mpsc::Receiver<()>,
-        ahead: &mpsc::Sender<Result<Opened, ScanError>>,
+        ahead: &mpsc::Sender<Result<OpenedImage, ScanError>>,
     ) {
         let (mut is_before_copied, mut turns) = (false, 0);
         for (at, image) in self.images.iter().enumerate() {
@@ -113,7 +113,7 @@ impl Reading<'_> {
             }
             is_before_copied = image.is_copied;
             let (surveyed, survey_of) = mpsc::channel();
-            let opened = self.opened(image).map(|opened| Opened { survey: Some(survey_of), ..opened });
+            let opened = self.opened(image).map(|opened| OpenedImage { survey: Some(survey_of), ..opened });
             let disk = opened.as_ref().ok().map(|opened| (Arc::clone(&opened.disk), opened.has_writer));
             if ahead.send(opened).is_err() {
                 return;
@@ -130,9 +130,9 @@ impl Reading<'_> {
     /// Reads images, each of which is opened when its turn comes.
     fn each(
         &self,
-        mut opened: impl Iterator<Item = Result<Opened, ScanError>>,
+        mut opened: impl Iterator<Item = Result<OpenedImage, ScanError>>,
         batches: &mut [SortBatch<'_>],
-    ) -> Result<Vec<Read>, AnalyzeError> {
+    ) -> Result<Vec<ReadResult>, AnalyzeError> {
         let mut read = Vec::with_capacity(self.images.len());
         let mut before = 0_u64;
         for (at, image) in self.images.iter().enumerate() {
@@ -157,7 +157,7 @@ impl Reading<'_> {
     }
 
     /// Opens an image and reads its partition tables.
-    fn opened(&self, image: &Image) -> Result<Opened, ScanError> {
+    fn opened(&self, image: &Image) -> Result<OpenedImage, ScanError> {
         let watched = (image.open)().map_err(ScanError::Disk)?;
         let disk = watched.disk.as_ref();
         if disk.size_bytes() / BLOCK_BYTES_U64 >= BLOCKS_MAX {
@@ -166,25 +166,25 @@ impl Reading<'_> {
         let tables = CachedDisk::new(disk, TABLES_CACHED_BYTES);
         let partitions = onefold_guest::partitions(&tables).map_err(ScanError::Disk)?;
         let WatchedDisk { disk, has_changed, has_writer } = watched;
-        Ok(Opened { disk: Arc::from(disk), has_changed, has_writer, partitions, survey: None })
+        Ok(OpenedImage { disk: Arc::from(disk), has_changed, has_writer, partitions, survey: None })
     }
 
     fn one(
         &self,
         at: usize,
         image: &Image,
-        opened: Opened,
+        opened: OpenedImage,
         batches: &mut [SortBatch<'_>],
         tell: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
-    ) -> Result<Whole, ScanError> {
-        let Opened { disk, has_changed, partitions, survey, .. } = opened;
+    ) -> Result<CompleteImage, ScanError> {
+        let OpenedImage { disk, has_changed, partitions, survey, .. } = opened;
         let disk = disk.as_ref();
         let misaligned: Vec<Partition> = partitions.iter().copied().filter(is_misaligned).collect();
         if let Some(sample) = self.sample {
-            let sampled = Sampled::new(disk, sample);
-            let scanned = scan(&sampled, at, Grid::plain(), &self.hasher, of(Lists::AS_IT_IS), batches, tell)?;
+            let sampled = SampledDisk::new(disk, sample);
+            let scanned = scan(&sampled, at, Grid::plain(), &self.hasher, of(ListSet::AS_IT_IS), batches, tell)?;
             let extent = Some(sampled.into_extent());
-            return Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent, survey: None });
+            return Ok(CompleteImage { scanned, misaligned, has_changed: has_changed(), extent, survey: None });
         }
         let shifts = self.options.shifts.steps();
         // Each pass is an equal part of the work. Whether there is a pass for data areas may be known only after the
@@ -200,9 +200,9 @@ impl Reading<'_> {
         };
         let has_moved = !misaligned.is_empty();
         let (scanned, survey) = match survey {
-            None => (first(of(Lists::as_they_lie(has_moved, false)), batches)?, None),
+            None => (first(of(ListSet::as_they_lie(has_moved, false)), batches)?, None),
             Some(survey) => {
-                let mut beside = Beside::new(survey, has_moved);
+                let mut beside = ParallelSurvey::new(survey, has_moved);
                 let mut ask = |wait: Wait| beside.ask(wait);
                 let scanned = first(Source::Awaited { ask: &mut ask, held_bytes: self.held_bytes }, batches);
                 beside.end(scanned)?
@@ -211,37 +211,37 @@ impl Reading<'_> {
         let areas = survey.as_ref().map_or(&[][..], ImageSurvey::data_areas);
         let mut moved = Vec::new();
         if has_moved {
-            moved.push((Realigned::new(disk, &partitions, &[]), Lists::with_partitions_moved(!areas.is_empty())));
+            moved.push((RealignedDisk::new(disk, &partitions, &[]), ListSet::with_partitions_moved(!areas.is_empty())));
         }
         if !areas.is_empty() {
-            moved.push((Realigned::new(disk, &partitions, areas), Lists::WITH_DATA_AREAS));
+            moved.push((RealignedDisk::new(disk, &partitions, areas), ListSet::WITH_DATA_AREAS));
         }
         let passes = 1 + u64::from(shifts) + moved.len() as u64;
         for steps in 1..=shifts {
-            let shifted = Padded::new(disk, u64::from(steps) * SECTOR_BYTES);
+            let shifted = PaddedDisk::new(disk, u64::from(steps) * SECTOR_BYTES);
             let part = part(u64::from(steps), passes);
-            scan(&shifted, at, Grid::shifted(steps), &self.hasher, of(Lists::AS_IT_IS), batches, &part)?;
+            scan(&shifted, at, Grid::shifted(steps), &self.hasher, of(ListSet::AS_IT_IS), batches, &part)?;
         }
         for (pass, (moved, lists)) in (1 + u64::from(shifts)..).zip(moved) {
             scan(&moved, at, Grid::realigned(), &self.hasher, of(lists), batches, &part(pass, passes))?;
         }
-        Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent: None, survey })
+        Ok(CompleteImage { scanned, misaligned, has_changed: has_changed(), extent: None, survey })
     }
 }
 
 /// Returns claims of these lists, without owners.
-fn of(lists: Lists) -> Source<'static> {
+fn of(lists: ListSet) -> Source<'static> {
     Source::Known(Claims::new(lists, None))
 }
 
 /// An image whose turn has come or comes next.
-struct Opened {
+struct OpenedImage {
     disk: Arc<dyn Disk>,
     has_changed: Box<dyn Fn() -> bool + Send>,
     has_writer: bool,
     partitions: Vec<Partition>,
     /// Receives the owners of its blocks, if requested.
-    survey: Option<mpsc::Receiver<Surveyed>>,
+    survey: Option<mpsc::Receiver<SurveyResult>>,
 }
 
 fn scan_error(error: SurveyError) -> ScanError {
@@ -253,17 +253,17 @@ fn scan_error(error: SurveyError) -> ScanError {
 }
 
 /// Progress over all images that was reported to the user.
-pub(crate) struct Told<'a> {
+pub(crate) struct ReportedProgress<'a> {
     progress: &'a dyn Progress,
     bytes: AtomicU64,
     total: u64,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ReportedProgress<'a> {
     /// Returns the progress before anything is read. The user is not notified.
-    pub(crate) fn new(images: &[Image], progress: &'a dyn Progress) -> Told<'a> {
+    pub(crate) fn new(images: &[Image], progress: &'a dyn Progress) -> ReportedProgress<'a> {
         let total = images.iter().fold(0_u64, |sum, image| sum.saturating_add(image.about_bytes));
-        Told { progress, bytes: AtomicU64::new(0), total }
+        ReportedProgress { progress, bytes: AtomicU64::new(0), total }
     }
 
     /// Reports the progress.

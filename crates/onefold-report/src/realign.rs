@@ -13,30 +13,30 @@ pub(crate) fn is_misaligned(partition: &Partition) -> bool {
 }
 
 /// A disk with its parts moved to whole blocks, in their order.
-pub(crate) struct Realigned<'a> {
+pub(crate) struct RealignedDisk<'a> {
     disk: &'a dyn Disk,
-    parts: Vec<Part>,
+    parts: Vec<MovedPart>,
     size_bytes: u64,
 }
 
 /// A part of the disk that moves as a whole.
-struct Part {
+struct MovedPart {
     /// Its place in this view; a multiple of a block.
     start: u64,
     /// Its place on the disk.
     on_disk: Range<u64>,
 }
 
-impl Part {
+impl MovedPart {
     fn end(&self) -> u64 {
         self.start + (self.on_disk.end - self.on_disk.start)
     }
 }
 
-impl<'a> Realigned<'a> {
+impl<'a> RealignedDisk<'a> {
     /// Moves the parts of `disk`. These are its partitions, which lie within it and do not overlap, and the parts that
     /// begin at the bytes `areas` within partitions.
-    pub(crate) fn new(disk: &'a dyn Disk, partitions: &[Partition], areas: &[u64]) -> Realigned<'a> {
+    pub(crate) fn new(disk: &'a dyn Disk, partitions: &[Partition], areas: &[u64]) -> RealignedDisk<'a> {
         let mut ends: Vec<u64> =
             partitions.iter().flat_map(|partition| [partition.start_bytes, partition.end_bytes()]).collect();
         ends.extend(areas.iter().filter(|area| **area < disk.size_bytes()));
@@ -45,17 +45,17 @@ impl<'a> Realigned<'a> {
         let (mut parts, mut start, mut on_disk) = (Vec::new(), 0_u64, 0);
         for end in ends {
             if end > on_disk {
-                parts.push(Part { start, on_disk: on_disk..end });
+                parts.push(MovedPart { start, on_disk: on_disk..end });
                 start = (start + end - on_disk).next_multiple_of(BLOCK_BYTES_U64);
                 on_disk = end;
             }
         }
-        let size_bytes = parts.last().map_or(0, Part::end);
-        Realigned { disk, parts, size_bytes }
+        let size_bytes = parts.last().map_or(0, MovedPart::end);
+        RealignedDisk { disk, parts, size_bytes }
     }
 }
 
-impl Disk for Realigned<'_> {
+impl Disk for RealignedDisk<'_> {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }

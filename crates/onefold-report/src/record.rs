@@ -42,34 +42,38 @@ impl Content {
 
 /// The counts to which a block belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lists(u8);
+pub(crate) struct ListSet(u8);
 
-impl Lists {
+impl ListSet {
     /// Images without changes.
-    pub(crate) const AS_IT_IS: Lists = Lists(1);
+    pub(crate) const AS_IT_IS: ListSet = ListSet(1);
     /// As if every partition began at a whole block.
-    pub(crate) const REALIGNED: Lists = Lists(2);
+    pub(crate) const REALIGNED: ListSet = ListSet(2);
     /// As if the data area of every FAT did, too.
-    pub(crate) const WITH_DATA_AREAS: Lists = Lists(4);
+    pub(crate) const WITH_DATA_AREAS: ListSet = ListSet(4);
 
     /// Returns the union of both: the block lies the same way in all of them.
-    pub(crate) const fn and(self, other: Lists) -> Lists {
-        Lists(self.0 | other.0)
+    pub(crate) const fn and(self, other: ListSet) -> ListSet {
+        ListSet(self.0 | other.0)
     }
 
     /// Returns the lists for blocks of partitions that lie at whole blocks, whether moved or not. Blocks that nothing
     /// moves lie the same way in the lists that follow.
-    pub(crate) const fn with_partitions_moved(has_data_areas: bool) -> Lists {
-        if has_data_areas { Lists::REALIGNED } else { Lists::REALIGNED.and(Lists::WITH_DATA_AREAS) }
+    pub(crate) const fn with_partitions_moved(has_data_areas: bool) -> ListSet {
+        if has_data_areas { ListSet::REALIGNED } else { ListSet::REALIGNED.and(ListSet::WITH_DATA_AREAS) }
     }
 
     /// Returns the lists for the blocks of an image at their original places. `has_moved` says whether a partition
     /// begins inside a block, `has_data_areas` whether the data area of a FAT does.
-    pub(crate) const fn as_they_lie(has_moved: bool, has_data_areas: bool) -> Lists {
-        if has_moved { Lists::AS_IT_IS } else { Lists::AS_IT_IS.and(Lists::with_partitions_moved(has_data_areas)) }
+    pub(crate) const fn as_they_lie(has_moved: bool, has_data_areas: bool) -> ListSet {
+        if has_moved {
+            ListSet::AS_IT_IS
+        } else {
+            ListSet::AS_IT_IS.and(ListSet::with_partitions_moved(has_data_areas))
+        }
     }
 
-    pub(crate) fn has(self, one: Lists) -> bool {
+    pub(crate) fn has(self, one: ListSet) -> bool {
         self.0 & one.0 != 0
     }
 }
@@ -83,7 +87,7 @@ pub(crate) struct Record {
     pub(crate) image: usize,
     /// Below [`BLOCKS_MAX`].
     pub(crate) index: u64,
-    pub(crate) lists: Lists,
+    pub(crate) lists: ListSet,
     /// Only for blocks of 4 KiB at their original places, if owners of blocks are requested.
     pub(crate) owner: u16,
 }
@@ -107,7 +111,7 @@ impl Record {
             content: Content(u128::from(first & ((1 << 56) - 1)) << 40 | u128::from(second >> 24)),
             image: usize::try_from(second & 0xff_ffff).expect("24 bits fit"),
             index: third >> 24,
-            lists: Lists(lists),
+            lists: ListSet(lists),
             owner: u16::from_be_bytes([owner_high, owner_low]),
         }
     }
@@ -127,13 +131,13 @@ mod tests {
         let mut digest = [0; 16];
         let mut rows = Vec::new();
         for (variant, byte, image, index, lists, owner) in [
-            (0, 0, 0, 0, Lists::AS_IT_IS, 9),
-            (0, 1, 0, BLOCKS_MAX - 1, Lists::AS_IT_IS.and(Lists::REALIGNED), u16::MAX),
-            (0, 1, 1, 0, Lists::REALIGNED, 0),
-            (0, 1, IMAGES_MAX - 1, 3, Lists::AS_IT_IS, 300),
-            (0, 0xff, 0, 1, Lists::AS_IT_IS, 1),
-            (200, 0, 0, 0, Lists::AS_IT_IS.and(Lists::REALIGNED).and(Lists::WITH_DATA_AREAS), 0),
-            (200, 0, 0, 1, Lists::WITH_DATA_AREAS, 0),
+            (0, 0, 0, 0, ListSet::AS_IT_IS, 9),
+            (0, 1, 0, BLOCKS_MAX - 1, ListSet::AS_IT_IS.and(ListSet::REALIGNED), u16::MAX),
+            (0, 1, 1, 0, ListSet::REALIGNED, 0),
+            (0, 1, IMAGES_MAX - 1, 3, ListSet::AS_IT_IS, 300),
+            (0, 0xff, 0, 1, ListSet::AS_IT_IS, 1),
+            (200, 0, 0, 0, ListSet::AS_IT_IS.and(ListSet::REALIGNED).and(ListSet::WITH_DATA_AREAS), 0),
+            (200, 0, 0, 1, ListSet::WITH_DATA_AREAS, 0),
         ] {
             digest.fill(byte);
             let record = Record { variant, content: Content::of_digest(digest), image, index, lists, owner };

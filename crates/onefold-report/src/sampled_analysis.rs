@@ -7,7 +7,7 @@ use std::fmt;
 use onefold_block::size::human;
 use serde::Serialize;
 
-use crate::analysis::{Effort, LeftOut, Misaligned};
+use crate::analysis::{Effort, MisalignedPartition, SkippedImage};
 
 /// A figure that is estimated from a sample: its best guess and its bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -41,11 +41,11 @@ pub struct SampledAnalysis {
     /// Each image, in the given order.
     pub images: Vec<SampledImage>,
     /// Images that could not be read. No figure includes them.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedImage>,
     /// The same images with blocks of 4 KiB to 1 MiB.
     pub block_sizes: Vec<SampledBlockSize>,
     /// Partitions that begin inside a block of 4 KiB.
-    pub misaligned: Vec<Misaligned>,
+    pub misaligned: Vec<MisalignedPartition>,
     /// Space that each way of storing the images would take.
     pub ways: SampledWays,
     /// Effort of the analysis itself.

@@ -8,7 +8,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, Fingerprint, FingerprintKey};
 use onefold_disk::Disk;
 use parking_lot::Mutex;
 
-use crate::claims::{Claim, ClaimQueue, Hashed, Source, Wait};
+use crate::claims::{Claim, ClaimQueue, HashedPiece, Source, Wait};
 use crate::map_nodes::MapNodes;
 use crate::record::{Content, Record};
 use crate::scan_error::ScanError;
@@ -63,7 +63,7 @@ const JOIN_CONTEXT: &str = "onefold 2026-11-22 analysis, blocks of two blocks";
 
 /// Result of a pass over one image, besides records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scanned {
+pub(crate) struct ScanResult {
     pub(crate) size_bytes: u64,
     /// Bytes that were read: all that may hold data.
     pub(crate) read_bytes: u64,
@@ -81,7 +81,7 @@ pub(crate) fn scan(
     source: Source<'_>,
     batches: &mut [SortBatch<'_>],
     progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
-) -> Result<Scanned, ScanError> {
+) -> Result<ScanResult, ScanError> {
     let cursor = Mutex::new(Cursor {
         offset: 0,
         read_bytes: 0,
@@ -103,7 +103,7 @@ pub(crate) fn scan(
     let cursor = cursor.into_inner();
     match cursor.ended {
         Some(error) => Err(error),
-        None => Ok(Scanned {
+        None => Ok(ScanResult {
             size_bytes: disk.size_bytes(),
             read_bytes: cursor.read_bytes,
             map_nodes: cursor.nodes.count(),
@@ -126,7 +126,7 @@ enum Step {
     /// Read the piece at this byte. Its claim may not be known yet.
     Read(u64, Option<Claim>),
     /// Make records of contents that waited for their claim.
-    Record(Hashed, Claim),
+    Record(HashedPiece, Claim),
     /// All work is done.
     End,
 }
@@ -222,7 +222,7 @@ impl Scan<'_, '_> {
         // The image's last block may be short. The missing bytes count as zeros.
         buffer[length..].fill(0);
         self.disk.read(start, &mut buffer[..length]).map_err(ScanError::Disk)?;
-        let hashed = Hashed { first: start / BLOCK_BYTES as u64, contents: self.contents(buffer) };
+        let hashed = HashedPiece { first: start / BLOCK_BYTES as u64, contents: self.contents(buffer) };
         self.note_mapped(&hashed);
         let claimed = match claim {
             Some(claim) => Some((hashed, claim)),
@@ -232,8 +232,8 @@ impl Scan<'_, '_> {
     }
 
     /// Makes records of the blocks of a piece, in all sizes.
-    fn record(&self, hashed: Hashed, claim: &Claim, batch: &mut SortBatch<'_>) -> Result<(), ScanError> {
-        let Hashed { first, contents: mut level } = hashed;
+    fn record(&self, hashed: HashedPiece, claim: &Claim, batch: &mut SortBatch<'_>) -> Result<(), ScanError> {
+        let HashedPiece { first, contents: mut level } = hashed;
         for size in 0..self.grid.sizes {
             if size > 0 {
                 self.hasher.joiner.join(&mut level);
@@ -269,7 +269,7 @@ impl Scan<'_, '_> {
         contents
     }
 
-    fn note_mapped(&self, hashed: &Hashed) {
+    fn note_mapped(&self, hashed: &HashedPiece) {
         let mut cursor = self.cursor.lock();
         for (index, content) in (hashed.first..).zip(&hashed.contents) {
             if content.is_some() {

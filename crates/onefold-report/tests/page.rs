@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use common::browser::{browser, check_layout, figure, measured, number};
-use common::{Silent, analyzed, image, options, random_images};
+use common::{SilentProgress, analyzed, image, options, random_images};
 use onefold_report::{Analysis, Image, Options, Share, Shifts, analyze_sample, page, sampled_page};
 use serde_json::Value;
 
@@ -140,7 +140,7 @@ fn every_figure_shows_the_right_numbers_at_desktop_and_phone_width() {
 fn the_page_of_a_sample_shows_its_ranges() {
     let Some(browser) = browser() else { return };
     let images: Vec<Image> = random_images(5, 4, 9000).iter().map(|bytes| image("disk.raw", bytes)).collect();
-    let found = analyze_sample(&images, &options(), Share::MAX, &Silent).unwrap();
+    let found = analyze_sample(&images, &options(), Share::MAX, &SilentProgress).unwrap();
     let page = sampled_page(&found, "made by a test");
     fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("sampled.html"), &page).unwrap();
     for width in [DESKTOP, PHONE] {

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Memory, Silent, analyzed, image, image_of, options, random_images};
+use common::{Memory, SilentProgress, analyzed, image, image_of, options, random_images};
 use onefold_block::random::SeededRandom;
 use onefold_disk::{Disk, DiskError};
 use onefold_report::{Analysis, Image, Options, Range, SampledAnalysis, Share, WatchedDisk, analyze_sample};
@@ -22,15 +22,15 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// A disk of numbered blocks, 0 for zeros; it notes what is read of it.
 #[derive(Clone)]
-struct Numbered {
+struct NumberedDisk {
     blocks: Arc<Vec<u32>>,
     reads: Arc<Mutex<BTreeSet<u64>>>,
     read_bytes: Arc<AtomicU64>,
 }
 
-impl Numbered {
-    fn new(blocks: Vec<u32>) -> Numbered {
-        Numbered { blocks: Arc::new(blocks), reads: Arc::default(), read_bytes: Arc::default() }
+impl NumberedDisk {
+    fn new(blocks: Vec<u32>) -> NumberedDisk {
+        NumberedDisk { blocks: Arc::new(blocks), reads: Arc::default(), read_bytes: Arc::default() }
     }
 
     fn image(&self, name: &str) -> Image {
@@ -42,7 +42,7 @@ impl Numbered {
     }
 }
 
-impl Disk for Numbered {
+impl Disk for NumberedDisk {
     fn size_bytes(&self) -> u64 {
         self.blocks.len() as u64 * BLOCK_BYTES
     }
@@ -107,7 +107,7 @@ fn kinds() -> Vec<(&'static str, Vec<Vec<u32>>)> {
 }
 
 fn sampled(images: &[Image], options: &Options, share: f64) -> SampledAnalysis {
-    analyze_sample(images, options, Share::new(share).unwrap(), &Silent).unwrap()
+    analyze_sample(images, options, Share::new(share).unwrap(), &SilentProgress).unwrap()
 }
 
 fn holds(range: Range, truth: u64) -> bool {
@@ -140,7 +140,7 @@ fn hits(found: &SampledAnalysis, truth: &Analysis) -> Vec<bool> {
 fn ranges_hold_what_the_analysis_of_all_finds() {
     const SEEDS: u8 = 12;
     for (kind, disks) in kinds() {
-        let disks: Vec<Numbered> = disks.into_iter().map(Numbered::new).collect();
+        let disks: Vec<NumberedDisk> = disks.into_iter().map(NumberedDisk::new).collect();
         let images: Vec<Image> = disks.iter().map(|disk| disk.image("disk")).collect();
         let truth = analyzed(&images, &Options { memory_bytes: 256 << 20, ..options() });
         let mut missed = Vec::new();
@@ -163,7 +163,7 @@ fn ranges_hold_what_the_analysis_of_all_finds() {
 
 #[test]
 fn a_sample_reads_its_share_and_the_same_places_of_every_image() {
-    let disks: Vec<Numbered> = kinds().remove(1).1.into_iter().map(Numbered::new).collect();
+    let disks: Vec<NumberedDisk> = kinds().remove(1).1.into_iter().map(NumberedDisk::new).collect();
     let images: Vec<Image> = disks.iter().map(|disk| disk.image("disk")).collect();
     let found = sampled(&images, &options(), Share::USUAL.part());
     let read: u64 = disks.iter().map(|disk| disk.read_bytes.load(Ordering::Relaxed)).sum();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Memory, Silent, analyzed, image, image_of, options, random_images};
+use common::{Memory, SilentProgress, analyzed, image, image_of, options, random_images};
 use onefold_disk::{Disk, DiskError};
 use onefold_report::{AnalyzeError, GROUPS_MAX, Image, Options, Progress, Shifts, Stage, WatchedDisk, analyze};
 
@@ -50,12 +50,12 @@ fn nothing_of_an_image_that_fails_half_way_counts() {
 }
 
 /// An image some of whose reads take long.
-struct Slow {
+struct SlowDisk {
     memory: Memory,
     is_slow: fn(usize) -> bool,
 }
 
-impl Disk for Slow {
+impl Disk for SlowDisk {
     fn size_bytes(&self) -> u64 {
         self.memory.size_bytes()
     }
@@ -97,7 +97,7 @@ fn a_guest_that_takes_longer_than_the_blocks_changes_nothing() {
         let slow = |bytes: &Vec<u8>| {
             let bytes = bytes.clone();
             let open = move || {
-                let disk = Box::new(Slow { memory: memory(&bytes), is_slow });
+                let disk = Box::new(SlowDisk { memory: memory(&bytes), is_slow });
                 Ok(WatchedDisk { disk, has_changed: Box::new(|| false), has_writer: false })
             };
             Image { open: Box::new(open), ..image("slow", &[]) }
@@ -129,8 +129,8 @@ fn an_image_that_changed_is_counted_and_told() {
 
 #[test]
 fn an_image_of_absurd_length_is_left_out() {
-    struct Endless;
-    impl Disk for Endless {
+    struct EndlessDisk;
+    impl Disk for EndlessDisk {
         fn size_bytes(&self) -> u64 {
             u64::MAX
         }
@@ -143,8 +143,9 @@ fn an_image_of_absurd_length_is_left_out() {
         }
     }
     let mut endless = image("endless", &[]);
-    endless.open =
-        Box::new(|| Ok(WatchedDisk { disk: Box::new(Endless), has_changed: Box::new(|| false), has_writer: false }));
+    endless.open = Box::new(|| {
+        Ok(WatchedDisk { disk: Box::new(EndlessDisk), has_changed: Box::new(|| false), has_writer: false })
+    });
     let found = analyzed(&[endless], &options());
     assert!(found.images.is_empty() && found.left_out[0].why.contains("4 PiB"), "{found:?}");
 }
@@ -153,25 +154,25 @@ fn an_image_of_absurd_length_is_left_out() {
 fn a_temporary_folder_that_takes_nothing_is_named() {
     let images = [image("a", &random_images(3, 1, 900)[0])];
     let nowhere = Options { memory_bytes: 8 << 10, folder: PathBuf::from("/proc/nowhere"), ..options() };
-    let error = analyze(&images, &nowhere, &Silent).unwrap_err();
+    let error = analyze(&images, &nowhere, &SilentProgress).unwrap_err();
     assert!(matches!(error, AnalyzeError::Spill { .. }) && error.to_string().contains("/proc/nowhere"), "{error}");
 }
 
 #[test]
 fn too_many_groups_are_refused() {
     let groups = vec![String::new(); GROUPS_MAX + 1];
-    let error = analyze(&[], &Options { groups, ..options() }, &Silent).unwrap_err();
+    let error = analyze(&[], &Options { groups, ..options() }, &SilentProgress).unwrap_err();
     assert!(matches!(error, AnalyzeError::TooManyGroups(_)), "{error}");
 }
 
 /// Stops at the call with this number, and checks that progress only goes forward.
-struct Stopping {
+struct StoppingProgress {
     calls_left: AtomicU64,
     stage: Stage,
     reached: AtomicU64,
 }
 
-impl Progress for Stopping {
+impl Progress for StoppingProgress {
     fn update(&self, stage: Stage, done: u64, total: u64) -> ControlFlow<()> {
         assert!(done <= total, "{done} of {total}");
         if stage != self.stage {
@@ -190,25 +191,26 @@ fn it_stops_when_asked_to_in_either_stage() {
     let images: Vec<_> = images.iter().map(|bytes| image("a", bytes)).collect();
     for (stage, calls) in [(Stage::Reading, 0), (Stage::Reading, 5), (Stage::Reading, 60), (Stage::Counting, 0)] {
         for files in [false, true] {
-            let progress = Stopping { calls_left: AtomicU64::new(calls), stage, reached: AtomicU64::new(0) };
+            let progress = StoppingProgress { calls_left: AtomicU64::new(calls), stage, reached: AtomicU64::new(0) };
             let result = analyze(&images, &Options { shifts: Shifts::All, files, ..options() }, &progress);
             assert!(matches!(result, Err(AnalyzeError::Interrupted)), "{stage:?}, {calls}, {files}");
         }
     }
     // All that there is to read is told, once.
-    let progress = Stopping { calls_left: AtomicU64::new(u64::MAX), stage: Stage::Reading, reached: AtomicU64::new(0) };
+    let progress =
+        StoppingProgress { calls_left: AtomicU64::new(u64::MAX), stage: Stage::Reading, reached: AtomicU64::new(0) };
     analyze(&images, &Options { shifts: Shifts::All, ..options() }, &progress).unwrap();
     let reached = progress.reached.into_inner();
     assert!(reached > 11 << 20 && reached <= 12 << 20, "{reached}");
 }
 
 /// A disk that notes how many copies are open at once.
-struct Copy {
+struct CountedDisk {
     memory: Memory,
     open: Arc<AtomicU64>,
 }
 
-impl Disk for Copy {
+impl Disk for CountedDisk {
     fn size_bytes(&self) -> u64 {
         self.memory.size_bytes()
     }
@@ -224,7 +226,7 @@ impl Disk for Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for CountedDisk {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -243,7 +245,7 @@ fn no_two_copies_are_there_at_once() {
                     return Ok(memory(&bytes).watched());
                 }
                 most.fetch_max(open.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-                let disk = Box::new(Copy { memory: memory(&bytes), open: Arc::clone(&open) });
+                let disk = Box::new(CountedDisk { memory: memory(&bytes), open: Arc::clone(&open) });
                 Ok(WatchedDisk { disk, has_changed: Box::new(|| false), has_writer: false })
             };
             Image { is_copied, open: Box::new(opened), ..image(&format!("image {at}"), &[]) }

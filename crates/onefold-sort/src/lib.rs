@@ -10,7 +10,7 @@ mod spooling;
 pub use ordered::{OrderedRows, OrderedWriter};
 pub use sort_writer::SortWriter;
 pub use spool::{Spool, SpoolReader, SpoolWriter};
-pub use spooling::Spooling;
+pub use spooling::SpooledMerge;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

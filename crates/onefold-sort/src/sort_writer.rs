@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use crate::{Merge, ROW_BYTES, Row, RowBuffer, Sorter};
 
 /// Sorts rows and files them; returns their memory.
-type Filing = Box<dyn FnOnce() -> io::Result<Vec<Row>> + Send>;
+type FilingWork = Box<dyn FnOnce() -> io::Result<Vec<Row>> + Send>;
 type FilingThread = JoinHandle<io::Result<Vec<Row>>>;
 
 /// Takes rows down in any order and returns them sorted, once. For a sort that several threads feed, use a [`Sorter`].
@@ -21,7 +21,7 @@ pub struct SortWriter {
     rows: RowBuffer,
     /// Sorts the rows before those, files them, and gives their memory back.
     filing: Option<FilingThread>,
-    spawn: fn(Filing) -> io::Result<FilingThread>,
+    spawn: fn(FilingWork) -> io::Result<FilingThread>,
     /// Why rows were lost, if they were. The list is of no use any more.
     failed: Option<io::ErrorKind>,
 }
@@ -101,7 +101,7 @@ impl SortWriter {
     }
 }
 
-fn spawn(work: Filing) -> io::Result<FilingThread> {
+fn spawn(work: FilingWork) -> io::Result<FilingThread> {
     thread::Builder::new().name("sort".to_owned()).spawn(work)
 }
 

@@ -22,7 +22,7 @@ type Thread = JoinHandle<io::Result<Spool>>;
 ///
 /// After an error there are no more rows, and no spool.
 #[derive(Debug)]
-pub struct Spooling {
+pub struct SpooledMerge {
     /// Rows that were handed over.
     taken: vec::IntoIter<Row>,
     /// Where the next rows come from; none at the end and after an error.
@@ -46,12 +46,12 @@ struct Spooler {
     writer: SpoolWriter,
 }
 
-impl Spooling {
+impl SpooledMerge {
     /// Returns the rows of a merge. At most `memory_bytes` of what is kept are in memory, and the rest is in a file in
     /// `folder`.
     #[must_use]
-    pub fn new(rows: Merge, folder: &Path, memory_bytes: usize) -> Spooling {
-        Spooling::spawned_by(spawn, rows, folder, memory_bytes)
+    pub fn new(rows: Merge, folder: &Path, memory_bytes: usize) -> SpooledMerge {
+        SpooledMerge::spawned_by(spawn, rows, folder, memory_bytes)
     }
 
     fn spawned_by(
@@ -59,12 +59,12 @@ impl Spooling {
         rows: Merge,
         folder: &Path,
         memory_bytes: usize,
-    ) -> Spooling {
+    ) -> SpooledMerge {
         // A thread would cost more than it gains where the rows are few.
         let is_short = rows.is_in_memory();
         let spooler = Spooler { rows, writer: SpoolWriter::new(folder, memory_bytes) };
         let source = if is_short { RowSource::Caller(spooler) } else { RowSource::of_thread(spawn, spooler) };
-        Spooling { taken: Vec::new().into_iter(), source: Some(source), spool: None }
+        SpooledMerge { taken: Vec::new().into_iter(), source: Some(source), spool: None }
     }
 
     /// Returns all rows, whether the caller has taken them or not.
@@ -105,7 +105,7 @@ impl Spooling {
     }
 }
 
-impl Iterator for Spooling {
+impl Iterator for SpooledMerge {
     type Item = io::Result<Row>;
 
     fn next(&mut self) -> Option<io::Result<Row>> {
@@ -120,7 +120,7 @@ impl Iterator for Spooling {
     }
 }
 
-impl Drop for Spooling {
+impl Drop for SpooledMerge {
     fn drop(&mut self) {
         if let Some(RowSource::Thread { chunks, thread }) = self.source.take() {
             // Without a receiver the thread ends at its next chunk. The caller may go on to remove the folder. Nobody
@@ -218,7 +218,7 @@ mod tests {
             for (count, rows_max) in [(0, 10), (CHUNK_ROWS, 20_000), (20_000, 50_000), (20_000, 3_000)] {
                 for taken in [0, 1, CHUNK_ROWS, 20_000] {
                     let (expected, merge) = sorted(count, rows_max, folder.path());
-                    let mut spooling = Spooling::spawned_by(spawn, merge, folder.path(), 100 * ROW_BYTES);
+                    let mut spooling = SpooledMerge::spawned_by(spawn, merge, folder.path(), 100 * ROW_BYTES);
                     let rows = spooling.by_ref().take(taken).collect::<io::Result<Vec<Row>>>().unwrap();
                     assert!(rows == expected[..taken.min(count)], "{taken} of {count} rows");
                     let spool = spooling.finish().unwrap();
@@ -235,7 +235,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (rows_max, has_thread) in [(50_000, false), (3_000, true)] {
             let (_, merge) = sorted(20_000, rows_max, folder.path());
-            let spooling = Spooling::new(merge, folder.path(), 0);
+            let spooling = SpooledMerge::new(merge, folder.path(), 0);
             assert_eq!(matches!(spooling.source, Some(RowSource::Thread { .. })), has_thread);
         }
     }
@@ -244,15 +244,15 @@ mod tests {
     fn an_error_is_returned_once_and_there_is_no_spool() {
         let folder = tempfile::tempdir().unwrap();
         for spawn in [spawn, |_: SpoolingWork| Err(io::ErrorKind::WouldBlock.into())] {
-            let mut spooling = Spooling::spawned_by(spawn, damaged(folder.path()), folder.path(), 0);
+            let mut spooling = SpooledMerge::spawned_by(spawn, damaged(folder.path()), folder.path(), 0);
             assert_eq!(spooling.next().unwrap().unwrap_err().kind(), io::ErrorKind::IsADirectory);
             assert!(spooling.next().is_none());
             assert!(spooling.finish().is_err());
-            let unread = Spooling::spawned_by(spawn, damaged(folder.path()), folder.path(), 0);
+            let unread = SpooledMerge::spawned_by(spawn, damaged(folder.path()), folder.path(), 0);
             assert_eq!(unread.finish().unwrap_err().kind(), io::ErrorKind::IsADirectory);
             let nowhere = folder.path().join("nowhere");
             let (_, merge) = sorted(20_000, 3_000, folder.path());
-            let unkept = Spooling::spawned_by(spawn, merge, &nowhere, 0);
+            let unkept = SpooledMerge::spawned_by(spawn, merge, &nowhere, 0);
             assert_eq!(unkept.finish().unwrap_err().kind(), io::ErrorKind::NotFound);
         }
     }
@@ -271,7 +271,7 @@ mod tests {
         };
         let folder = tempfile::tempdir().unwrap();
         let (expected, merge) = sorted(50_000, 3_000, folder.path());
-        let mut spooling = Spooling::spawned_by(slowly, merge, folder.path(), 0);
+        let mut spooling = SpooledMerge::spawned_by(slowly, merge, folder.path(), 0);
         assert_eq!(spooling.next().unwrap().unwrap(), expected[0]);
         drop(spooling);
         assert!(HAS_ENDED.load(Ordering::SeqCst));

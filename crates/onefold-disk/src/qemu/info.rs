@@ -17,16 +17,16 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// The answer of `qemu-img info` about one layer alone.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct LayerInfo {
+pub(super) struct LayerDescription {
     /// Length of the disk in bytes.
     pub(super) virtual_size: u64,
     /// The layer below, if the layer names one.
     pub(super) backing_filename: Option<String>,
 }
 
-impl LayerInfo {
+impl LayerDescription {
     /// Asks about the layer that `node` describes. The program opens nothing but the layer's own `files`.
-    pub(super) fn of(node: &str, files: &[File]) -> Result<LayerInfo, ImageError> {
+    pub(super) fn of(node: &str, files: &[File]) -> Result<LayerDescription, ImageError> {
         let arguments = ["info".to_owned(), "--output=json".to_owned(), node.to_owned()];
         let files: Vec<&File> = files.iter().collect();
         let mut running = QemuProcess::start(&arguments, &files)?;

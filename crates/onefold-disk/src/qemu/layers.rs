@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
 use super::ImageLabel;
-use super::info::LayerInfo;
+use super::info::LayerDescription;
 use crate::chain::ImageChain;
 use crate::copy::copy;
 use crate::disk::Disk;
@@ -67,7 +67,7 @@ pub(super) fn open_layers(
             format => (open_single(file, format).map_err(|why| subject.cannot_read(why))?, None),
         };
         let node = format!("json:{}", layer.node(&Value::Null));
-        let info = LayerInfo::of(&node, &layer.files).map_err(|why| subject.cannot_read(why))?;
+        let info = LayerDescription::of(&node, &layer.files).map_err(|why| subject.cannot_read(why))?;
         layers.push(layer);
         size_bytes.get_or_insert(info.virtual_size);
         let Some(parent) = named.or(info.backing_filename) else { break };

@@ -9,7 +9,7 @@ use super::analysis::{
     BlockPlace, BytesUse, ClassBytes, FilesAnalysis, GroupName, GroupShare, ImageFiles, MisalignedBytes,
     MisalignedCause, OTHERS, PartShare, ShareBytes, TopBlockFiles,
 };
-use super::counts::{OwnerCount, OwnerCounts, Place, Places};
+use super::counts::{OwnedPlace, OwnedPlaces, OwnerCount, OwnerCounts};
 use super::survey::{ImageSurvey, Survey};
 
 /// An image that was read completely.
@@ -25,7 +25,7 @@ pub(crate) struct SurveyedImage<'s> {
 /// One of the most repeated blocks.
 pub(crate) struct TopPlaces<'s> {
     pub(crate) times: u64,
-    pub(crate) places: &'s Places,
+    pub(crate) places: &'s OwnedPlaces,
 }
 
 /// Shares of parts and of their parts, by name.
@@ -91,7 +91,7 @@ impl Survey<'_> {
         }
     }
 
-    fn place(&self, image: &SurveyedImage<'_>, &(_, index, owner): &Place) -> Option<BlockPlace> {
+    fn place(&self, image: &SurveyedImage<'_>, &(_, index, owner): &OwnedPlace) -> Option<BlockPlace> {
         let use_ = self.uses.get(image.survey.owners.get(usize::from(owner))?.use_)?;
         let parts = [&use_.part, &use_.sub].into_iter().filter(|part| !part.is_empty());
         Some(BlockPlace {

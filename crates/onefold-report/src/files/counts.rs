@@ -14,18 +14,18 @@ pub(super) struct OwnerCount {
 }
 
 /// A block with the current content: image, block and owner.
-pub(crate) type Place = (usize, u64, u16);
+pub(crate) type OwnedPlace = (usize, u64, u16);
 
 /// Places of a content: the first one, and some with other images or owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places {
-    places: [Place; 4],
+pub(crate) struct OwnedPlaces {
+    places: [OwnedPlace; 4],
     count: usize,
 }
 
-impl Places {
-    fn note(&mut self, place: Place) {
-        let is_like = |kept: &Place| (kept.0, kept.2) == (place.0, place.2);
+impl OwnedPlaces {
+    fn note(&mut self, place: OwnedPlace) {
+        let is_like = |kept: &OwnedPlace| (kept.0, kept.2) == (place.0, place.2);
         if !self.list().iter().any(is_like)
             && let Some(free) = self.places.get_mut(self.count)
         {
@@ -35,7 +35,7 @@ impl Places {
     }
 
     /// Returns the places.
-    pub(crate) fn list(&self) -> &[Place] {
+    pub(crate) fn list(&self) -> &[OwnedPlace] {
         self.places.get(..self.count).unwrap_or_default()
     }
 }
@@ -47,7 +47,7 @@ pub(crate) struct OwnerCounts {
     images: Vec<Vec<OwnerCount>>,
     /// The first block of the content in each image that has it.
     firsts: Vec<(usize, u16)>,
-    places: Places,
+    places: OwnedPlaces,
 }
 
 impl OwnerCounts {
@@ -59,7 +59,7 @@ impl OwnerCounts {
     }
 
     /// Takes a block of the current content. Blocks come in the order of their places.
-    pub(crate) fn take(&mut self, (image, index, owner): Place) {
+    pub(crate) fn take(&mut self, (image, index, owner): OwnedPlace) {
         if self.firsts.last().is_some_and(|first| first.0 == image) {
             if let Some(count) = self.count(image, owner) {
                 count.repeated += 1;
@@ -71,7 +71,7 @@ impl OwnerCounts {
     }
 
     /// Counts the current content, all of whose blocks were taken, and starts another one. Returns some of its places.
-    pub(crate) fn close(&mut self) -> Places {
+    pub(crate) fn close(&mut self) -> OwnedPlaces {
         let is_shared = self.firsts.len() > 1;
         let mut firsts = std::mem::take(&mut self.firsts);
         for (image, owner) in firsts.drain(..) {

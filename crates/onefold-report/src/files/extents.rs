@@ -8,7 +8,7 @@ use onefold_guest::filesystem::{ExtentKind, FileKind, FileNumber, FileStat, File
 use onefold_guest::volume::VolumeReader;
 
 use super::error::MapError;
-use super::named::Naming;
+use super::named::NameWriter;
 use super::rows::extent_row;
 
 /// Limit for the total length of all extents, as a multiple of the volume's length. It exceeds 1 because files may
@@ -21,15 +21,15 @@ const SECTOR_BYTES: u64 = 512;
 
 /// Remaining allowance for the extents of an image.
 #[derive(Debug)]
-pub(super) struct ExtentsLeft {
+pub(super) struct ExtentAllowance {
     bytes: u64,
     rows: u64,
 }
 
-impl ExtentsLeft {
+impl ExtentAllowance {
     /// Returns the allowance for all volumes on a disk of `disk_bytes`.
-    pub(super) fn new(disk_bytes: u64) -> ExtentsLeft {
-        ExtentsLeft { bytes: disk_bytes.saturating_mul(TIMES_MAX), rows: ROWS_MAX }
+    pub(super) fn new(disk_bytes: u64) -> ExtentAllowance {
+        ExtentAllowance { bytes: disk_bytes.saturating_mul(TIMES_MAX), rows: ROWS_MAX }
     }
 }
 
@@ -50,7 +50,7 @@ struct VolumeExtents<'e> {
 
 impl VolumeExtents<'_> {
     /// Subtracts an extent from the allowance. Returns whether it fitted.
-    fn take(&mut self, length_bytes: u64, left: &mut ExtentsLeft) -> bool {
+    fn take(&mut self, length_bytes: u64, left: &mut ExtentAllowance) -> bool {
         let bytes = length_bytes.max(self.extent_bytes_min);
         let after = self.bytes_left.checked_sub(bytes).zip(left.bytes.checked_sub(bytes));
         match after {
@@ -75,7 +75,7 @@ impl VolumeExtents<'_> {
     }
 }
 
-impl Naming<'_> {
+impl NameWriter<'_> {
     /// Writes the extents of the files of a volume; `at` is its index in the guest. If extents are missing, records a
     /// doubt with the volume's `name`.
     ///
@@ -217,12 +217,12 @@ mod tests {
     }
 
     /// Returns the number of rows for the extents of volumes, each of which is a disk of its own, and the doubts.
-    fn told(volumes: &[MemoryFileSystem], mut extents_left: ExtentsLeft) -> (usize, Vec<String>) {
+    fn told(volumes: &[MemoryFileSystem], mut extents_left: ExtentAllowance) -> (usize, Vec<String>) {
         let reader = VolumeReader::new(&Zeros, &Volume::whole_disk(DISK_BYTES).unwrap());
         let mut rows = SortWriter::new(&std::env::temp_dir(), 1 << 20);
         let mut doubts = Doubts::default();
         for (at, volume) in volumes.iter().enumerate() {
-            let mut naming = Naming {
+            let mut naming = NameWriter {
                 names: &mut Names::new(0),
                 causes: &[],
                 rows: &mut rows,
@@ -243,25 +243,25 @@ mod tests {
 
     #[test]
     fn files_that_all_point_at_the_same_blocks_have_no_more_extents_than_a_volume_has_room_for() {
-        let fits = told(&[written(4, 256)], ExtentsLeft::new(DISK_BYTES));
+        let fits = told(&[written(4, 256)], ExtentAllowance::new(DISK_BYTES));
         assert_eq!(fits, (1024, vec![]));
         let inline = extents(2000, 1, ExtentKind::Inline);
-        assert_eq!(told(&[inline], ExtentsLeft::new(DISK_BYTES)), (0, vec![]));
-        let (rows, doubts) = told(&[written(1000, 1000)], ExtentsLeft::new(DISK_BYTES));
+        assert_eq!(told(&[inline], ExtentAllowance::new(DISK_BYTES)), (0, vec![]));
+        let (rows, doubts) = told(&[written(1000, 1000)], ExtentAllowance::new(DISK_BYTES));
         assert_eq!((rows, doubts), (1024, vec![format!("volume 0: {MORE}")]));
     }
 
     #[test]
     fn volumes_in_the_same_place_have_no_more_extents_than_their_disk_has_room_for() {
         let volumes = [written(2, 256), written(3, 200), written(1, 1)];
-        let (rows, doubts) = told(&volumes, ExtentsLeft { bytes: 900 * 4096, rows: 1000 });
+        let (rows, doubts) = told(&volumes, ExtentAllowance { bytes: 900 * 4096, rows: 1000 });
         assert_eq!((rows, doubts), (900, vec![format!("volume 1: {MORE}"), format!("volume 2: {MORE}")]));
     }
 
     #[test]
     fn an_image_has_no_more_rows_than_it_may_however_long_it_is() {
         let volumes = [written(2, 40), written(1, 40)];
-        let (rows, doubts) = told(&volumes, ExtentsLeft { bytes: u64::MAX, rows: 100 });
+        let (rows, doubts) = told(&volumes, ExtentAllowance { bytes: u64::MAX, rows: 100 });
         assert_eq!((rows, doubts), (100, vec![format!("volume 1: {MORE}")]));
     }
 
@@ -270,7 +270,7 @@ mod tests {
         let mut gone = written(3, 2);
         gone.fail_extents(FileNumber(2), || GuestError::NotFound);
         gone.fail_table(|| GuestError::Unsupported("a table"));
-        let (rows, doubts) = told(&[gone, written(1, 1)], ExtentsLeft::new(DISK_BYTES));
+        let (rows, doubts) = told(&[gone, written(1, 1)], ExtentAllowance::new(DISK_BYTES));
         let expected = [
             "volume 0: not all of its files can be found: a table cannot be read",
             "volume 0: the blocks of 1 files cannot be told",

@@ -44,7 +44,7 @@ mod versions;
 pub use analysis::*;
 pub(crate) use assemble::{SurveyedImage, TopPlaces};
 pub(crate) use blocks::{BlockOwners, PieceOwners};
-pub(crate) use counts::{OwnerCounts, Places};
+pub(crate) use counts::{OwnedPlaces, OwnerCounts};
 pub(crate) use error::SurveyError;
 pub(crate) use paths::paths_of;
 pub(crate) use survey::{ImageSurvey, Survey};

@@ -14,7 +14,7 @@ use onefold_sort::SortWriter;
 use super::analysis::MisalignedCause;
 use super::doubts::Doubts;
 use super::error::{MapError, SurveyError};
-use super::extents::ExtentsLeft;
+use super::extents::ExtentAllowance;
 use super::names::{Names, PackageId, folder_of};
 use super::rows::name_row;
 use super::uses::volume_name;
@@ -23,7 +23,7 @@ use super::uses::volume_name;
 const FILES_PER_QUESTION: u64 = 1024;
 
 /// State for writing names and extents.
-pub(super) struct Naming<'n> {
+pub(super) struct NameWriter<'n> {
     pub(super) names: &'n mut Names,
     /// Why the bytes of each volume cross blocks, if they do.
     pub(super) causes: &'n [Option<MisalignedCause>],
@@ -37,10 +37,10 @@ pub(super) struct Naming<'n> {
     pub(super) walked: BTreeSet<usize>,
     /// Number of files and extents that were read.
     pub(super) files: u64,
-    pub(super) extents_left: ExtentsLeft,
+    pub(super) extents_left: ExtentAllowance,
 }
 
-impl Naming<'_> {
+impl NameWriter<'_> {
     /// Writes the owners of all files of a disk, and their extents.
     pub(super) fn all(&mut self, guest: &Guest<'_>) -> Result<(), MapError> {
         let (places, volumes) = readable(guest);
@@ -173,7 +173,7 @@ impl SystemPackages<'_> {
 
 /// Writes the owner of each file of a walk.
 struct NameVisitor<'v, 'n> {
-    naming: &'v mut Naming<'n>,
+    naming: &'v mut NameWriter<'n>,
     volumes: &'v [usize],
     /// The file systems that this walk of the tree is the first to enter.
     entered: BTreeSet<SystemIndex>,
@@ -280,7 +280,7 @@ mod tests {
             volumes.push(place);
         }
         let mut rows = SortWriter::new(&std::env::temp_dir(), 1 << 20);
-        let mut naming = Naming {
+        let mut naming = NameWriter {
             names: &mut Names::new(1 << 20),
             causes: &[],
             rows: &mut rows,
@@ -289,7 +289,7 @@ mod tests {
             go_on: &|| ControlFlow::Continue(()),
             walked: BTreeSet::from([3]),
             files: 0,
-            extents_left: ExtentsLeft::new(0),
+            extents_left: ExtentAllowance::new(0),
         };
         naming.walk(&tree, &volumes, None).unwrap();
         assert_eq!(naming.walked, BTreeSet::from([3, 5]));

@@ -189,7 +189,7 @@ fn first_name(folder: &str) -> &str {
 }
 
 /// The largest owners of an image with their new numbers, and the owners with which all others are counted.
-pub(super) struct Kept {
+pub(super) struct LargestOwners {
     /// By the new number.
     pub(super) names: Vec<OwnerName>,
     /// The new number of each original owner.
@@ -198,7 +198,11 @@ pub(super) struct Kept {
 
 /// Keeps all owners in `names` that are not owners of files. Of the others, keeps those with the most `blocks`, as long
 /// as `fits` accepts them. The rest is counted together. Number 0 is the owner about which nothing is known.
-pub(super) fn keep_largest(names: &[OwnerName], blocks: &[u64], mut fits: impl FnMut(&OwnerName) -> bool) -> Kept {
+pub(super) fn keep_largest(
+    names: &[OwnerName],
+    blocks: &[u64],
+    mut fits: impl FnMut(&OwnerName) -> bool,
+) -> LargestOwners {
     let size_of = |at: usize| blocks.get(at).copied().unwrap_or(0);
     let is_small =
         |name: &OwnerName| matches!(name.group, GroupName::Packages | GroupName::Files) && !name.sub.is_empty();
@@ -223,7 +227,7 @@ pub(super) fn keep_largest(names: &[OwnerName], blocks: &[u64], mut fits: impl F
         });
         numbers[at] = number;
     }
-    Kept { names: list, numbers }
+    LargestOwners { names: list, numbers }
 }
 
 #[cfg(test)]

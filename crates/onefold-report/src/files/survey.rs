@@ -15,10 +15,10 @@ use super::analysis::{GroupName, MisalignedCause};
 use super::blocks::{BlockOwners, BlockWriter};
 use super::doubts::Doubts;
 use super::error::{MapError, SurveyError};
-use super::extents::ExtentsLeft;
+use super::extents::ExtentAllowance;
 use super::map::DiskMap;
-use super::named::{Naming, note_doubts};
-use super::names::{Kept, Names, OwnerName, keep_largest};
+use super::named::{NameWriter, note_doubts};
+use super::names::{LargestOwners, Names, OwnerName, keep_largest};
 use super::rows::join;
 use super::sweep::{RunOwner, sweep};
 use super::uses::{data_area, misaligned_cause, nameless, owner_of};
@@ -35,7 +35,7 @@ const USE_BYTES: usize = 160;
 
 /// Owner of blocks in any image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Use {
+pub(super) struct OwnerLabel {
     pub(super) group: GroupName,
     pub(super) part: String,
     pub(super) sub: String,
@@ -79,8 +79,8 @@ pub(crate) struct Survey<'a> {
     /// The cache of the previous image, for reuse by the next one.
     cache: CacheMemory,
     images_left: usize,
-    pub(super) uses: Vec<Arc<Use>>,
-    numbers: HashMap<Arc<Use>, usize>,
+    pub(super) uses: Vec<Arc<OwnerLabel>>,
+    numbers: HashMap<Arc<OwnerLabel>, usize>,
     pub(super) versions: Versions,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Survey<'a> {
         disk: &dyn Disk,
         doubts: &mut Doubts,
         go_on: &dyn Fn() -> ControlFlow<()>,
-    ) -> Result<(Kept, OrderedRows, Vec<u64>), MapError> {
+    ) -> Result<(LargestOwners, OrderedRows, Vec<u64>), MapError> {
         let memory = std::mem::replace(&mut self.cache, CacheMemory::of_pages(PAGE_BYTES));
         let cached = CachedDisk::with_memory(disk, self.memory.cache, memory);
         let guest = Guest::open(&cached)?.with_budget(Budget::new(self.memory.maps));
@@ -184,7 +184,7 @@ impl<'a> Survey<'a> {
         let mut names = Names::new(self.memory.names);
         let mut by_file = SortWriter::new(self.folder, self.memory.sort);
         let versions = &mut self.versions;
-        let mut naming = Naming {
+        let mut naming = NameWriter {
             names: &mut names,
             causes: &causes,
             rows: &mut by_file,
@@ -193,7 +193,7 @@ impl<'a> Survey<'a> {
             go_on,
             walked: BTreeSet::new(),
             files: 0,
-            extents_left: ExtentsLeft::new(disk.size_bytes()),
+            extents_left: ExtentAllowance::new(disk.size_bytes()),
         };
         naming.all(&guest)?;
         let map = DiskMap::read(&guest, self.folder, self.memory.runs)?;
@@ -248,12 +248,12 @@ impl<'a> Survey<'a> {
 
     /// Returns the memory of a name if no earlier image has it.
     fn new_use_bytes(&self, name: &OwnerName) -> usize {
-        let use_ = Use { group: name.group, part: name.part.clone(), sub: name.sub.clone() };
+        let use_ = OwnerLabel { group: name.group, part: name.part.clone(), sub: name.sub.clone() };
         if self.numbers.contains_key(&use_) { 0 } else { USE_BYTES + name.text_bytes() }
     }
 
     fn owner(&mut self, name: OwnerName) -> OwnerRef {
-        let use_ = Use { group: name.group, part: name.part, sub: name.sub };
+        let use_ = OwnerLabel { group: name.group, part: name.part, sub: name.sub };
         let at = match self.numbers.get(&use_) {
             Some(at) => *at,
             None => {

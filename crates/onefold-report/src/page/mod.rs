@@ -261,7 +261,7 @@ fn top_table(found: &Analysis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{GroupReport, LeftOut, Similarity, Total};
+    use crate::analysis::{GroupReport, Similarity, SkippedImage, Total};
     use onefold_block::shown::is_hidden;
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
         let found = Analysis {
             total: Total { apparent_bytes: 1 << 40, ..Total::default() },
             images: vec![image.clone(), image],
-            left_out: vec![LeftOut { name: evil.into(), why: evil.into() }],
+            left_out: vec![SkippedImage { name: evil.into(), why: evil.into() }],
             ..Analysis::default()
         };
         let page = page(&found, evil);
@@ -296,7 +296,7 @@ mod tests {
         let found = Analysis {
             total: Total { apparent_bytes: 1 << 40, ..Total::default() },
             images: vec![image.clone(), image],
-            left_out: vec![LeftOut { name: evil.into(), why: evil.into() }],
+            left_out: vec![SkippedImage { name: evil.into(), why: evil.into() }],
             groups: vec![group],
             similarity: Similarity {
                 order: vec![0, 1],

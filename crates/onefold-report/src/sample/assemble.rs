@@ -6,11 +6,11 @@ use onefold_block::BLOCK_BYTES_U64;
 
 use super::certificate::{Certificates, Side};
 use super::cover::Ground;
-use super::evidence::{AT_OFFSET, CAUTION, Evidence, Known, PARTS, REFERENCES, UNSEEN, doubt};
+use super::evidence::{AT_OFFSET, CAUTION, Evidence, PARTS, REFERENCES, RegionFacts, UNSEEN, doubt};
 use super::sampled::Blocks;
-use super::{Cover, Extent, REGION_BYTES, Sample};
+use super::{Cover, REGION_BYTES, Sample, SampleExtent};
 use crate::advice::advise_by_sample;
-use crate::analysis::{Effort, LeftOut, Misaligned};
+use crate::analysis::{Effort, MisalignedPartition, SkippedImage};
 use crate::cost;
 use crate::count::VariantCount;
 use crate::histogram::Histogram;
@@ -30,22 +30,22 @@ const LEAF_BLOCKS: u64 = 508;
 const INLINE_BLOCKS: u64 = 12;
 
 /// An image whose sample was read completely.
-pub(crate) struct SampledWhole<'a> {
+pub(crate) struct CompleteSample<'a> {
     pub(crate) name: &'a str,
     pub(crate) is_plain: bool,
     pub(crate) allocated_bytes: u64,
     pub(crate) changed_meanwhile: bool,
     pub(crate) size_bytes: u64,
     pub(crate) read_bytes: u64,
-    pub(crate) extent: &'a Extent,
+    pub(crate) extent: &'a SampleExtent,
 }
 
 /// All results of a sample, as counts.
 pub(crate) struct SampledFindings<'a> {
     pub(crate) sample: &'a Sample,
-    pub(crate) images: Vec<SampledWhole<'a>>,
-    pub(crate) left_out: Vec<LeftOut>,
-    pub(crate) misaligned: Vec<Misaligned>,
+    pub(crate) images: Vec<CompleteSample<'a>>,
+    pub(crate) left_out: Vec<SkippedImage>,
+    pub(crate) misaligned: Vec<MisalignedPartition>,
     pub(crate) variants: &'a [VariantCount],
     pub(crate) histogram: &'a Histogram,
     pub(crate) spilled_bytes: u64,
@@ -59,7 +59,7 @@ pub(crate) fn assemble(findings: SampledFindings<'_>) -> SampledAnalysis {
     let whole = Ground { regions: cover.region_count() as f64, data_bytes: cover.data_bytes as f64 };
     let part = findings.sample.share().part();
     let estimates = Estimates {
-        known: Known { part, grounds: &grounds, whole },
+        known: RegionFacts { part, grounds: &grounds, whole },
         certificates: Certificates::new(part),
         histogram: findings.histogram,
         tails: findings.images.len() as u64,
@@ -136,7 +136,7 @@ impl Range {
 
 /// Basis of the estimates.
 pub(super) struct Estimates<'a> {
-    pub(super) known: Known<'a>,
+    pub(super) known: RegionFacts<'a>,
     pub(super) certificates: Certificates,
     pub(super) histogram: &'a Histogram,
     /// Blocks that are incomplete: the last one of each image.
@@ -257,7 +257,7 @@ fn turned(whole: u64, part: Range) -> Range {
     Range { low: left.high, best: left.best, high: left.low }
 }
 
-fn sampled_image(image: &SampledWhole<'_>, part: f64) -> SampledImage {
+fn sampled_image(image: &CompleteSample<'_>, part: f64) -> SampledImage {
     let apparent_bytes = image.size_bytes.div_ceil(BLOCK_BYTES_U64) * BLOCK_BYTES_U64;
     let data_bytes = image.extent.cover.data_bytes;
     let data = data_bytes.div_ceil(BLOCK_BYTES_U64);

@@ -11,10 +11,10 @@ use onefold_block::random::SeededRandom;
 use super::assemble::Estimates;
 use super::certificate::Certificates;
 use super::cover::Ground;
-use super::evidence::Known;
+use super::evidence::RegionFacts;
 use super::{Cover, REGION_BYTES, Sample, Share};
 use crate::count::VariantCount;
-use crate::histogram::{Histogram, Places};
+use crate::histogram::{Histogram, RegionPlaces};
 use crate::sampled_analysis::{Range, SampledBlockSize};
 use crate::sizes::block_bytes;
 
@@ -36,9 +36,9 @@ impl Random {
 
 /// New numbers, no two of them equal.
 #[derive(Default)]
-struct Fresh(u32);
+struct FreshNumbers(u32);
 
-impl Fresh {
+impl FreshNumbers {
     fn run(&mut self, length: usize) -> Vec<u32> {
         (0..length)
             .map(|_| {
@@ -49,7 +49,7 @@ impl Fresh {
     }
 }
 
-fn files(fresh: &mut Fresh, random: &Random, count: usize, longest: usize) -> Vec<Vec<u32>> {
+fn files(fresh: &mut FreshNumbers, random: &Random, count: usize, longest: usize) -> Vec<Vec<u32>> {
     (0..count).map(|_| fresh.run(1 + random.below(longest))).collect()
 }
 
@@ -70,7 +70,7 @@ fn shuffled<T>(random: &Random, list: &mut [T]) {
 }
 
 /// Returns an image of new contents, each of which is in it this many times, with at least `blocks` blocks.
-fn repeated(fresh: &mut Fresh, random: &Random, times: usize, blocks: usize) -> Vec<u32> {
+fn repeated(fresh: &mut FreshNumbers, random: &Random, times: usize, blocks: usize) -> Vec<u32> {
     let mut image = Vec::new();
     while image.len() < blocks {
         let block = fresh.run(1);
@@ -83,7 +83,7 @@ fn repeated(fresh: &mut Fresh, random: &Random, times: usize, blocks: usize) -> 
 /// Returns sets of all kinds, of images with `regions` regions.
 fn kinds(regions: usize) -> Vec<(&'static str, Images)> {
     let random = Random(SeededRandom::new(11));
-    let mut fresh = Fresh::default();
+    let mut fresh = FreshNumbers::default();
     let blocks = regions * REGION_BLOCKS;
     let mut kinds: Vec<(&'static str, Images)> = Vec::new();
 
@@ -172,7 +172,7 @@ fn counted(images: &Images) -> (u64, u64, u64) {
 /// Returns the estimates of one sample of `images`.
 fn sampled(images: &Images, sample: &Sample) -> SampledBlockSize {
     let (mut cover, mut histogram) = (Cover::default(), Histogram::new());
-    let mut contents: HashMap<u32, (Places, HashSet<usize>)> = HashMap::new();
+    let mut contents: HashMap<u32, (RegionPlaces, HashSet<usize>)> = HashMap::new();
     let mut seen = VariantCount::default();
     for image in images {
         for (region, blocks) in image.chunks(REGION_BLOCKS).enumerate() {
@@ -203,7 +203,7 @@ fn sampled(images: &Images, sample: &Sample) -> SampledBlockSize {
     let grounds: BTreeMap<usize, Ground> = cover.grounds(sample);
     let whole = Ground { regions: cover.region_count() as f64, data_bytes: cover.data_bytes as f64 };
     let part = sample.share().part();
-    let known = Known { part, grounds: &grounds, whole };
+    let known = RegionFacts { part, grounds: &grounds, whole };
     Estimates { known, certificates: Certificates::new(part), histogram: &histogram, tails: 0 }.size(SIZE, &seen)
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Evidence {
 
 /// Known facts about all regions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct RegionFacts<'a> {
     /// The part of regions that is in the sample.
     pub(super) part: f64,
     /// Regions in the sample, by bucket.
@@ -60,7 +60,7 @@ pub(super) struct Known<'a> {
 
 impl Evidence {
     /// Returns the evidence of `buckets`. A region has `region_blocks`, and `distinct` contents were seen in total.
-    pub(super) fn new(known: Known<'_>, buckets: &[Bucket], distinct: u64, region_blocks: f64) -> Evidence {
+    pub(super) fn new(known: RegionFacts<'_>, buckets: &[Bucket], distinct: u64, region_blocks: f64) -> Evidence {
         let rows: Vec<([f64; 2], [f64; PARTS], &Bucket)> = known
             .grounds
             .iter()

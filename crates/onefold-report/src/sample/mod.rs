@@ -13,9 +13,9 @@ mod evidence;
 mod least_squares;
 mod sampled;
 
-pub(crate) use assemble::{SampledFindings, SampledWhole, assemble};
+pub(crate) use assemble::{CompleteSample, SampledFindings, assemble};
 pub(crate) use cover::Cover;
-pub(crate) use sampled::{Extent, Sampled};
+pub(crate) use sampled::{SampleExtent, SampledDisk};
 
 use crate::sizes::PIECE_BYTES;
 

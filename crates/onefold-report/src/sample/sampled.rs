@@ -15,16 +15,16 @@ use crate::map_nodes::MapNodes;
 /// A disk that appears empty outside of a sample's regions.
 ///
 /// It supports one forward pass that reads each region as a whole, like `scan`.
-pub(crate) struct Sampled<'a> {
+pub(crate) struct SampledDisk<'a> {
     disk: &'a dyn Disk,
     sample: &'a Sample,
     walk: Mutex<Walk>,
-    blocks: Mutex<Counting>,
+    blocks: Mutex<RegionCounter>,
 }
 
 /// Blocks of the regions read so far.
 #[derive(Default)]
-struct Counting {
+struct RegionCounter {
     blocks: Blocks,
     /// Regions that are about to be read, and how many of their blocks may hold data.
     pending: HashMap<u64, f64>,
@@ -41,7 +41,7 @@ struct Walk {
 
 /// The data that an image may hold, and approximately how much of it is not zero.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Extent {
+pub(crate) struct SampleExtent {
     pub(crate) cover: Cover,
     /// Maximum number of nodes of its map, which it has if none of its data is zero.
     pub(crate) map_nodes_max: u64,
@@ -60,15 +60,15 @@ pub(crate) struct Blocks {
     pub(crate) full_full: f64,
 }
 
-impl<'a> Sampled<'a> {
-    pub(crate) fn new(disk: &'a dyn Disk, sample: &'a Sample) -> Sampled<'a> {
-        Sampled { disk, sample, walk: Mutex::default(), blocks: Mutex::default() }
+impl<'a> SampledDisk<'a> {
+    pub(crate) fn new(disk: &'a dyn Disk, sample: &'a Sample) -> SampledDisk<'a> {
+        SampledDisk { disk, sample, walk: Mutex::default(), blocks: Mutex::default() }
     }
 
     /// Returns the result of the pass after its end.
-    pub(crate) fn into_extent(self) -> Extent {
+    pub(crate) fn into_extent(self) -> SampleExtent {
         let walk = self.walk.into_inner();
-        Extent { cover: walk.cover, map_nodes_max: walk.nodes.count(), blocks: self.blocks.into_inner().blocks }
+        SampleExtent { cover: walk.cover, map_nodes_max: walk.nodes.count(), blocks: self.blocks.into_inner().blocks }
     }
 }
 
@@ -92,7 +92,7 @@ impl Walk {
     }
 }
 
-impl Disk for Sampled<'_> {
+impl Disk for SampledDisk<'_> {
     fn size_bytes(&self) -> u64 {
         self.disk.size_bytes()
     }
@@ -125,7 +125,7 @@ impl Disk for Sampled<'_> {
     }
 }
 
-impl Counting {
+impl RegionCounter {
     fn add(&mut self, region: u64, full: f64) {
         // A file that changes during the read may have filled a former hole.
         let data = self.pending.remove(&region).unwrap_or_default().max(full);

@@ -92,16 +92,16 @@ pub(crate) fn options() -> Options {
 }
 
 /// Shows nothing, and never stops.
-pub(crate) struct Silent;
+pub(crate) struct SilentProgress;
 
-impl Progress for Silent {
+impl Progress for SilentProgress {
     fn update(&self, _: Stage, _: u64, _: u64) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }
 
 pub(crate) fn analyzed(images: &[Image], options: &Options) -> Analysis {
-    let analysis: Result<Analysis, AnalyzeError> = analyze(images, options, &Silent);
+    let analysis: Result<Analysis, AnalyzeError> = analyze(images, options, &SilentProgress);
     analysis.unwrap()
 }
 

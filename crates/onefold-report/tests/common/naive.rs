@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Places of each content that is not zero, for one block size.
-pub(crate) type Places = BTreeMap<Vec<u8>, Vec<(usize, u64)>>;
+pub(crate) type ContentPlaces = BTreeMap<Vec<u8>, Vec<(usize, u64)>>;
 
 /// Returns the block at `index`, filled up with zeros behind the end.
 pub(crate) fn block(image: &[u8], index: usize, size: usize) -> Vec<u8> {
@@ -13,8 +13,8 @@ pub(crate) fn block(image: &[u8], index: usize, size: usize) -> Vec<u8> {
     block
 }
 
-pub(crate) fn places(images: &[Vec<u8>], size: usize) -> Places {
-    let mut places = Places::new();
+pub(crate) fn places(images: &[Vec<u8>], size: usize) -> ContentPlaces {
+    let mut places = ContentPlaces::new();
     for (at, image) in images.iter().enumerate() {
         for index in 0..image.len().div_ceil(size) {
             let block = block(image, index, size);
@@ -57,22 +57,22 @@ pub(crate) fn image_numbers(images: &[Vec<u8>], at: usize) -> ImageNumbers {
     }
 }
 
-pub(crate) fn nonzero(places: &Places) -> u64 {
+pub(crate) fn nonzero(places: &ContentPlaces) -> u64 {
     places.values().map(|places| places.len() as u64).sum()
 }
 
 /// Different pairs of content and offset.
-pub(crate) fn at_offsets(places: &Places) -> u64 {
+pub(crate) fn at_offsets(places: &ContentPlaces) -> u64 {
     places.values().map(|places| places.iter().map(|place| place.1).collect::<BTreeSet<_>>().len() as u64).sum()
 }
 
 /// Contents that are in at most `times` places.
-pub(crate) fn at_most(places: &Places, times: u64) -> u64 {
+pub(crate) fn at_most(places: &ContentPlaces, times: u64) -> u64 {
     places.values().filter(|places| places.len() as u64 <= times).count() as u64
 }
 
 /// Contents that two images have in common, and those that one of them has.
-pub(crate) fn common_and_any(places: &Places, one: usize, other: usize) -> (u64, u64) {
+pub(crate) fn common_and_any(places: &ContentPlaces, one: usize, other: usize) -> (u64, u64) {
     let has = |places: &[(usize, u64)], image| places.iter().any(|place| place.0 == image);
     let count = |test: &dyn Fn(bool, bool) -> bool| {
         places.values().filter(|places| test(has(places, one), has(places, other))).count() as u64
@@ -81,7 +81,7 @@ pub(crate) fn common_and_any(places: &Places, one: usize, other: usize) -> (u64,
 }
 
 /// Lengths of the runs of shared blocks, in blocks: each block that is not the first of its content, with its next.
-pub(crate) fn runs(places: &Places) -> Vec<u64> {
+pub(crate) fn runs(places: &ContentPlaces) -> Vec<u64> {
     let mut first_of: HashMap<(usize, u64), (usize, u64)> = HashMap::new();
     for places in places.values() {
         let first = places.iter().min().unwrap();

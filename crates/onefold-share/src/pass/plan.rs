@@ -8,7 +8,7 @@
 use std::io;
 use std::vec;
 
-use onefold_sort::{Spool, SpoolWriter, Spooling};
+use onefold_sort::{Spool, SpoolWriter, SpooledMerge};
 use onefold_substrate::Substrate;
 
 use super::arenas::Arenas;
@@ -31,7 +31,7 @@ pub(super) struct Sources<'b, S: Substrate> {
     /// All of the index, in order, with the entries of batches. The plan consumes them.
     pub(super) shards: Vec<Shard<'b, S>>,
     /// Places in order of the digests. They are stored as the plan reads them.
-    pub(super) seen: Spooling,
+    pub(super) seen: SpooledMerge,
     pub(super) written: WrittenRanges,
     /// The arena files after the shards were opened.
     pub(super) arenas: Arenas,
@@ -171,7 +171,7 @@ impl<S: Substrate> Entries<'_, '_, S> {
 
 /// The places that were seen, one place ahead.
 struct SeenStream<'a> {
-    rows: &'a mut Spooling,
+    rows: &'a mut SpooledMerge,
     next: Option<Seen>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use onefold_block::{BLOCK_BYTES_U64, Timestamp};
-use onefold_sort::{Merge, SortWriter, Spooling};
+use onefold_sort::{Merge, SortWriter, SpooledMerge};
 use onefold_substrate::Substrate;
 
 use super::arenas::Arenas;
@@ -135,7 +135,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     fn open_index(&mut self, told: Told) -> Result<Sources<'b, S>, PassError> {
         let (folder, memory_bytes) = (self.engine.options.temporary_folder, part_bytes(self.engine.options) / 8);
         // They are merged while the plan reads them.
-        let seen = Spooling::new(told.seen.finish()?, folder, memory_bytes);
+        let seen = SpooledMerge::new(told.seen.finish()?, folder, memory_bytes);
         let state = self.engine.state;
         self.indexing.index.generations = state.newest_generations()?;
         let (shards, batches) = state.open_index(Prefix::WHOLE, &mut None)?;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
-use onefold_report::{Analysis, BlockSize, Effort, LeftOut};
+use onefold_report::{Analysis, BlockSize, Effort, SkippedImage};
 use serde_json::{Value, json};
 
 use super::TextTable;
@@ -208,7 +208,7 @@ fn runs(found: &Analysis) -> Option<String> {
     ))
 }
 
-pub(super) fn left_out(left: &[LeftOut]) -> Option<String> {
+pub(super) fn left_out(left: &[SkippedImage]) -> Option<String> {
     if left.is_empty() {
         return None;
     }
@@ -259,7 +259,7 @@ fn ways(found: &Analysis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onefold_report::{ImageReport, LeftOut, Similarity, Total, Ways};
+    use onefold_report::{ImageReport, Similarity, SkippedImage, Total, Ways};
 
     fn found() -> Analysis {
         let image = |name: &str, changed_meanwhile| ImageReport {
@@ -276,7 +276,7 @@ mod tests {
                 ..Total::default()
             },
             images: vec![image("a.raw", false), image("b.raw", true)],
-            left_out: vec![LeftOut { name: "c.raw".into(), why: "it is gone".into() }],
+            left_out: vec![SkippedImage { name: "c.raw".into(), why: "it is gone".into() }],
             block_sizes: vec![BlockSize {
                 block_bytes: 4096,
                 nonzero_bytes: 40 << 20,

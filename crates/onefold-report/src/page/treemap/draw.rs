@@ -32,13 +32,13 @@ pub(super) struct Shape {
 }
 
 /// A node and its place. The places of its parts fill its own place.
-struct Placed<'a> {
+struct PlacedNode<'a> {
     node: &'a Node,
     frame: Frame,
-    parts: Vec<Placed<'a>>,
+    parts: Vec<PlacedNode<'a>>,
 }
 
-fn place(nodes: &[Node], frame: Frame) -> Vec<Placed<'_>> {
+fn place(nodes: &[Node], frame: Frame) -> Vec<PlacedNode<'_>> {
     let sizes: Vec<u64> = nodes.iter().map(|node| node.share.bytes).collect();
     let frames = squarify(frame, &sizes);
     let visible = |frame: &Frame| frame.width >= SIDE_MIN && frame.height >= SIDE_MIN;
@@ -46,7 +46,7 @@ fn place(nodes: &[Node], frame: Frame) -> Vec<Placed<'_>> {
         .iter()
         .zip(frames)
         .filter(|(_, frame)| visible(frame))
-        .map(|(node, frame)| Placed { node, frame, parts: place(&node.parts, frame) })
+        .map(|(node, frame)| PlacedNode { node, frame, parts: place(&node.parts, frame) })
         .collect()
 }
 
@@ -81,7 +81,7 @@ pub(super) fn treemap(groups: &[Node], shape: Shape, title: &str) -> String {
 }
 
 /// Fills the rectangles that have no parts.
-fn draw_tiles(drawing: &mut Drawing, placed: &Placed<'_>, path: &str) {
+fn draw_tiles(drawing: &mut Drawing, placed: &PlacedNode<'_>, path: &str) {
     let node = placed.node;
     let path = if path.is_empty() { node.name.clone() } else { format!("{path} › {}", node.name) };
     if placed.parts.is_empty() {
@@ -94,7 +94,7 @@ fn draw_tiles(drawing: &mut Drawing, placed: &Placed<'_>, path: &str) {
 }
 
 /// Writes the name of a group on a tab in its corner, if it fits. Returns the place of the tab.
-fn draw_tab(drawing: &mut Drawing, group: &Placed<'_>) -> Option<Frame> {
+fn draw_tab(drawing: &mut Drawing, group: &PlacedNode<'_>) -> Option<Frame> {
     let (node, frame) = (group.node, group.frame);
     let tab_height = GROUP.line + 2.0;
     if frame.height < 2.0 * tab_height {
@@ -110,7 +110,7 @@ fn draw_tab(drawing: &mut Drawing, group: &Placed<'_>) -> Option<Frame> {
 }
 
 /// Writes the name of a part into its first rectangle, and the names of its folders, as far as they fit.
-fn label_part(drawing: &mut Drawing, part: &Placed<'_>, tab: Option<Frame>) {
+fn label_part(drawing: &mut Drawing, part: &PlacedNode<'_>, tab: Option<Frame>) {
     let share = part.node.share;
     let mut lines = Lines::new(part.parts.first().unwrap_or(part), tab);
     // A folder's name is useless without the name of its package.
@@ -135,7 +135,7 @@ struct Lines {
 
 impl Lines {
     /// Starts below the tab, if the tab overlaps.
-    fn new(placed: &Placed<'_>, tab: Option<Frame>) -> Lines {
+    fn new(placed: &PlacedNode<'_>, tab: Option<Frame>) -> Lines {
         let frame = placed.frame;
         let below = tab.filter(|tab| frame.overlaps(tab)).map_or(frame.y, |tab| tab.bottom());
         Lines { frame, y: below.max(frame.y) + 4.0, tone: tone(placed.node.share) }

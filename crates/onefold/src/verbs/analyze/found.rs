@@ -1,6 +1,6 @@
 //! What an analysis found, whether all was read or a sample.
 
-use onefold_report::{Analysis, LeftOut, SampledAnalysis};
+use onefold_report::{Analysis, SampledAnalysis, SkippedImage};
 use serde_json::Value;
 
 use crate::output::analysis::{self, Cost};
@@ -14,14 +14,14 @@ pub(super) enum AnalysisResult {
 
 impl AnalysisResult {
     /// Returns what is in no number.
-    pub(super) fn left_out(&self) -> &[LeftOut] {
+    pub(super) fn left_out(&self) -> &[SkippedImage] {
         match self {
             AnalysisResult::Whole(found) => &found.left_out,
             AnalysisResult::Sampled(found) => &found.left_out,
         }
     }
 
-    pub(super) fn leave_out(&mut self, more: impl Iterator<Item = LeftOut>) {
+    pub(super) fn leave_out(&mut self, more: impl Iterator<Item = SkippedImage>) {
         match self {
             AnalysisResult::Whole(found) => found.left_out.extend(more),
             AnalysisResult::Sampled(found) => found.left_out.extend(more),

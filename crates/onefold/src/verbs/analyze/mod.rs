@@ -11,7 +11,7 @@ use std::time::Instant;
 use onefold_block::Random;
 use onefold_block::Show;
 use onefold_block::random::SystemRandom;
-use onefold_report::{AnalyzeError, LeftOut, Options, Progress, Shifts, Stage, analyze, analyze_sample};
+use onefold_report::{AnalyzeError, Options, Progress, Shifts, SkippedImage, Stage, analyze, analyze_sample};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     let mut found = result.map_err(|error| failure(&error))?;
     let unfit_exit = finding.unfit.iter().fold(Exit::Done, |exit, unfit| exit.worse(unfit.why.exit));
     let left_out =
-        |unfit: UnfitFile| LeftOut { name: machine_name(&unfit.path), why: open::explain_failure(&unfit.why) };
+        |unfit: UnfitFile| SkippedImage { name: machine_name(&unfit.path), why: open::explain_failure(&unfit.why) };
     found.leave_out(finding.unfit.into_iter().map(left_out));
     let exit = if found.left_out().is_empty() { Exit::Done } else { unfit_exit.worse(Exit::Failed) };
     found.leave_out(finding.repeated.into_iter().map(left_out));
@@ -134,12 +134,13 @@ fn failure(error: &AnalyzeError) -> Failure {
 }
 
 /// Returns the failure where no image could be read.
-fn nothing(left_out: &[LeftOut]) -> Failure {
+fn nothing(left_out: &[SkippedImage]) -> Failure {
     let failure = Failure::new("cannot analyse anything");
     if left_out.is_empty() {
         return failure.because_of("the folders hold no file of 1 MiB or more");
     }
-    let tell = |failure: Failure, left: &LeftOut| failure.because_of(format!("`{}`: {}", left.name.shown(), left.why));
+    let tell =
+        |failure: Failure, left: &SkippedImage| failure.because_of(format!("`{}`: {}", left.name.shown(), left.why));
     left_out.iter().fold(failure, tell)
 }
 

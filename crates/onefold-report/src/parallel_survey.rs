@@ -5,26 +5,26 @@ use std::sync::mpsc;
 
 use crate::claims::{Claims, Wait};
 use crate::files::{BlockOwners, ImageSurvey};
-use crate::record::Lists;
-use crate::scan::Scanned;
+use crate::record::ListSet;
+use crate::scan::ScanResult;
 use crate::scan_error::ScanError;
 
 /// Survey of an image, and the owner of each of its blocks.
-pub(crate) type Surveyed = Result<(ImageSurvey, Option<BlockOwners>), ScanError>;
+pub(crate) type SurveyResult = Result<(ImageSurvey, Option<BlockOwners>), ScanError>;
 
 /// A survey that runs while the blocks of the image are read.
-pub(crate) struct Beside {
-    surveyed: mpsc::Receiver<Surveyed>,
+pub(crate) struct ParallelSurvey {
+    surveyed: mpsc::Receiver<SurveyResult>,
     has_moved: bool,
     survey: Option<ImageSurvey>,
     failed: Option<ScanError>,
 }
 
-impl Beside {
+impl ParallelSurvey {
     /// Wraps the survey whose result comes through `surveyed`. `has_moved` says whether the image has partitions that
     /// begin inside a block.
-    pub(crate) fn new(surveyed: mpsc::Receiver<Surveyed>, has_moved: bool) -> Beside {
-        Beside { surveyed, has_moved, survey: None, failed: None }
+    pub(crate) fn new(surveyed: mpsc::Receiver<SurveyResult>, has_moved: bool) -> ParallelSurvey {
+        ParallelSurvey { surveyed, has_moved, survey: None, failed: None }
     }
 
     /// Returns the claims of all blocks, if the survey is over.
@@ -38,7 +38,7 @@ impl Beside {
         };
         match surveyed {
             Ok(Ok((survey, owners))) => {
-                let lists = Lists::as_they_lie(self.has_moved, !survey.data_areas().is_empty());
+                let lists = ListSet::as_they_lie(self.has_moved, !survey.data_areas().is_empty());
                 self.survey = Some(survey);
                 Ok(Some(Claims::new(lists, owners)))
             }
@@ -55,8 +55,8 @@ impl Beside {
     /// reason why the image is left out, whichever failed first.
     pub(crate) fn end(
         mut self,
-        scanned: Result<Scanned, ScanError>,
-    ) -> Result<(Scanned, Option<ImageSurvey>), ScanError> {
+        scanned: Result<ScanResult, ScanError>,
+    ) -> Result<(ScanResult, Option<ImageSurvey>), ScanError> {
         if matches!(scanned, Err(ScanError::Disk(_))) && self.survey.is_none() && self.failed.is_none() {
             // An error of the survey is stored.
             let _ = self.ask(Wait::Yes);
@@ -78,7 +78,7 @@ mod tests {
         ScanError::Disk(DiskError::Other(why.into()))
     }
 
-    fn told(outcome: Result<(Scanned, Option<ImageSurvey>), ScanError>) -> String {
+    fn told(outcome: Result<(ScanResult, Option<ImageSurvey>), ScanError>) -> String {
         match outcome {
             Ok((_, survey)) => format!("survey: {}", survey.is_some()),
             Err(ScanError::Disk(error)) => error.to_string(),
@@ -91,7 +91,7 @@ mod tests {
     fn where_both_fail_the_reason_is_that_of_the_survey() {
         for is_asked in [false, true] {
             let (surveyed, receiver) = mpsc::channel();
-            let mut beside = Beside::new(receiver, false);
+            let mut beside = ParallelSurvey::new(receiver, false);
             assert!(matches!(beside.ask(Wait::No), Ok(None)));
             surveyed.send(Err(disk("no guest"))).unwrap();
             drop(surveyed);
@@ -104,21 +104,21 @@ mod tests {
 
     #[test]
     fn where_one_fails_the_reason_is_its_own() {
-        let of = |survey: Option<Surveyed>, scanned: Result<Scanned, ScanError>| {
+        let of = |survey: Option<SurveyResult>, scanned: Result<ScanResult, ScanError>| {
             let (surveyed, receiver) = mpsc::channel();
             if let Some(survey) = survey {
                 surveyed.send(survey).unwrap();
             }
             drop(surveyed);
-            let mut beside = Beside::new(receiver, false);
+            let mut beside = ParallelSurvey::new(receiver, false);
             let asked = if scanned.is_ok() { beside.ask(Wait::Yes).map(drop) } else { Ok(()) };
             told(beside.end(asked.and(scanned)))
         };
         let found = || Some(Ok((ImageSurvey::default(), None)));
-        assert_eq!(of(found(), Ok(Scanned::default())), "survey: true");
+        assert_eq!(of(found(), Ok(ScanResult::default())), "survey: true");
         assert_eq!(of(found(), Err(disk("no blocks"))), "no blocks");
-        assert_eq!(of(Some(Err(disk("no guest"))), Ok(Scanned::default())), "no guest");
-        assert_eq!(of(None, Ok(Scanned::default())), "Interrupted", "a survey that was given up");
+        assert_eq!(of(Some(Err(disk("no guest"))), Ok(ScanResult::default())), "no guest");
+        assert_eq!(of(None, Ok(ScanResult::default())), "Interrupted", "a survey that was given up");
         assert_eq!(of(None, Err(disk("no blocks"))), "no blocks");
     }
 }
