@@ -11,7 +11,7 @@ from dataclasses import replace
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from image_rows import rows  # noqa: E402
+from image_rows import charts, records, rows  # noqa: E402
 from image_rows.collection import collects  # noqa: E402
 from image_rows.line import COLUMNS  # noqa: E402
 from image_rows.row import ImagesBench  # noqa: E402
@@ -22,15 +22,26 @@ from lib.measure import NotMeasured  # noqa: E402
 from lib.runner import Run, say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 
-PAGE = "images.md"
+PAGE, RECORD = "images.md", "images.json"
+CHARTS = {
+    "archive-stages.svg": "Processor time of captures by stage",
+    "archive-savings.svg": "Savings with the paper's unit and with ours",
+    "archive-stored.svg": "Bytes that each program stores",
+}
 FORM = report.Form("bench/images.py", COLUMNS)
 
 
 def parse():
     parser = launch.rows_parser(__doc__, rows(settings.IMAGES.full))
-    launch.add_arguments(parser, minutes=4, record="images.json", page=PAGE)
+    launch.add_arguments(parser, minutes=4, record=RECORD, page=PAGE)
+    launch.add_charts(parser)
+    parser.add_argument(
+        "--keep", action="store_true", help=f"rows that --only leaves out are those of the last record ({RECORD})"
+    )
+    parser.add_argument("--defaults", action="store_true", help="other programs with their defaults only")
     arguments = parser.parse_args()
-    launch.check_arguments(parser, arguments, parts=["only"])
+    # With what is kept, a few rows make a whole table.
+    launch.check_arguments(parser, arguments, parts=[] if arguments.keep else ["only", "defaults"])
     return arguments
 
 
@@ -38,17 +49,24 @@ def measure(arguments):
     tested = programs.find()
     chosen = launch.choose(arguments, settings.IMAGES)
     able = {"archived_sources": takes_archived_images(tested.onefold), "collects": collects(tested.onefold)}
-    chosen = replace(chosen, rounds=arguments.rounds or chosen.rounds, **able)
+    defaults_only = arguments.defaults or chosen.defaults_only
+    chosen = replace(chosen, rounds=arguments.rounds or chosen.rounds, defaults_only=defaults_only, **able)
     launch.ensure_able()
     folder = arguments.dir.absolute()
-    with workplace.taken(folder, chosen.disk_bytes + launch.SPARE_BYTES) as work:
+    record = arguments.json or folder / RECORD
+    needed = chosen.part_disk_bytes if arguments.only or chosen.defaults_only else chosen.disk_bytes
+    with workplace.taken(folder, needed + launch.SPARE_BYTES) as work:
         place = launch.place(arguments, work, tested.onefold)
         facts = launch.facts("bench/images.py", chosen.mode, place, tested.onefold)
         # Stores are folders: no side serves clients.
         facts |= {"clients": "root"} | settings_of(sides(tested, chosen), chosen)
         run = Run(facts, chosen)
-        wanted = launch.wanted(rows(chosen), arguments)
-        launch.measure_rows(ImagesBench(place, tested, chosen), wanted, run, arguments.json or folder / "images.json")
+        every = rows(chosen)
+        wanted = launch.wanted(every, arguments)
+        if arguments.keep and record.exists():
+            records.keep(record, every, wanted, run)
+        launch.measure_rows(ImagesBench(place, tested, chosen), wanted, run, record)
+    records.in_order(run, every)
     return show(run, arguments)
 
 
@@ -64,13 +82,18 @@ def settings_of(known, chosen):
 def show(run, arguments):
     """Prints the tables, and writes them where that is asked for. Raises BenchError where rows have failed."""
     say(report.timetable(run))
-    text = f"{report.markdown(run, FORM)}\n\n{all_sides(run)}"
-    print(text)
-    if arguments.update:
-        report.update(arguments.update, text, FORM.begin)
+    launch.show_charted(
+        arguments, lambda folder: charts.write(run, folder), lambda linked, at: markdown(run, linked, at), FORM.begin
+    )
     if run.failed():
         raise BenchError(f"these rows failed: {', '.join(run.failed())}")
     return launch.DONE
+
+
+def markdown(run, linked, folder):
+    """Returns the tables with the charts that were written."""
+    pictures = [f"![{CHARTS[name]}]({folder}/{name})" for name in linked]
+    return "\n\n".join([report.markdown(run, FORM), *pictures, all_sides(run)])
 
 
 def all_sides(run):

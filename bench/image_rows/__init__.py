@@ -9,6 +9,7 @@ from .line import ImageLine
 from .paper import PaperRow
 from .row import LaterRow
 from .speed import InstallRow, StoreRow, VersionsRow
+from .stages import StagesRow
 from .stored import MetadataRow, SavingsRow, SetRow, smaller
 from .whole import CatRow, CheckRow
 
@@ -28,10 +29,12 @@ def rows(settings):
         BucketRow(settings),
         SetRow(settings, "distros", "distros", f"`distros` without Btrfs, {equal}", (0.85, 0.7), is_equal=True),
         SavingsRow(settings, "distros", "`distros` without Btrfs", 0.85, 0.95),
+        SetRow(settings, "btrfs", "btrfs", "its Btrfs image, which is captured raw", (None, None), is_equal=False),
         SetRow(settings, "builds", "builds", f"two independent builds, {equal}", (0.75, 0.6), is_equal=True),
         SavingsRow(settings, "aligned", "aligned and misaligned pair", 0.9, 0.97),
         CollectionRow(settings),
         *later(),
+        StagesRow(settings),
         PaperRow(settings, "fbs"),
         PaperRow(settings, "distros"),
     ]

@@ -1,4 +1,4 @@
-"""An archive in a bucket beside one in a folder. The store is one node of Ceph on loopback, with its objects in memory."""
+"""An archive in a bucket beside one in a folder. The bucket is that of a node of Ceph on loopback."""
 
 import json
 
@@ -20,7 +20,9 @@ from .stored import smaller
 GIB = 1 << 30
 FOLDER = "folder"
 # What would have a program sign otherwise, or look elsewhere.
-FOREIGN = ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3")
+FOREIGN = (
+    "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3",
+)  # fmt: skip
 
 
 class BucketRow(ImageRow):
@@ -32,7 +34,8 @@ class BucketRow(ImageRow):
 
     def make_lines(self, settings):
         beside = "the folder store"
-        yield ImageLine("s3-capture", "capture to S3 (RGW, loopback), warm", "MiB/s", bound=0.6, aim=0.85, beside=beside)
+        title = "capture to S3 (RGW, loopback), warm"
+        yield ImageLine("s3-capture", title, "MiB/s", bound=0.6, aim=0.85, beside=beside)
         yield ImageLine("s3-install", "install from it", "MiB/s", bound=0.6, aim=0.9, beside=beside)
         yield smaller("s3-puts", "PUTs of a first capture, for each GiB stored", "requests", 80, 40)
         yield smaller("s3-gets", "GETs to install a first image, for each GiB stored", "requests", 300, 140)

@@ -31,7 +31,7 @@ class ResticSmallest(Restic):
     name = "restic-max"
     settings = "`--compression max`"
     options = "--compression max"
-    in_quick = False
+    is_default = False
 
 
 class Borg(Side):
@@ -63,7 +63,7 @@ class BorgSmallest(Borg):
     name = "borg-zstd"
     settings = "`--chunker-params buzhash,15,19,17,4095 --compression zstd,6`"
     options = "--chunker-params buzhash,15,19,17,4095 --compression zstd,6"
-    in_quick = False
+    is_default = False
 
 
 class BorgFixed(Borg):
@@ -80,7 +80,7 @@ class BorgFixedSmallest(Borg):
     name = "borg-fixed-zstd"
     settings = "`--chunker-params fixed,4194304 --sparse --compression zstd,6`"
     options = "--chunker-params fixed,4194304 --sparse --compression zstd,6"
-    in_quick = False
+    is_default = False
 
 
 class Casync(Side):
@@ -104,7 +104,7 @@ class CasyncSmallest(Casync):
     name = "casync-256k"
     settings = "`--chunk-size=256K`"
     options = "--chunk-size=256K"
-    in_quick = False
+    is_default = False
 
 
 class Desync(Side):

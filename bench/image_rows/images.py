@@ -21,8 +21,8 @@ MIB = 1 << 20
 LEFT_OUT = {"distros": ("debian-13-btrfs",)}
 # A server and clones of it.
 DERIVED = "fbs"
-# Sets that are no set of the corpus.
-PAIRS = {"aligned": ("debian-12-base", "debian-12-misaligned")}
+# Sets that are no set of the corpus: names of images. The last has its row because `distros` leaves it out.
+OTHERS = {"aligned": ("debian-12-base", "debian-12-misaligned"), "btrfs": LEFT_OUT["distros"]}
 # What a made-up derived image has more than the one before.
 MADE_FILE_BYTES = 1 << 20
 
@@ -178,9 +178,9 @@ class Images:
 
 def paths_of(name):
     """Returns where the images of a set lie, or would."""
-    if name in PAIRS:
-        first, *_ = corpus.images_of(PAIRS[name][0])
-        paths = [first.with_name(f"{stem}.raw") for stem in PAIRS[name]]
+    if name in OTHERS:
+        first, *_ = corpus.images_of(OTHERS[name][0])
+        paths = [first.with_name(f"{stem}.raw") for stem in OTHERS[name]]
     else:
         paths = [path for path in corpus.images_of(name) if path.stem not in LEFT_OUT.get(name, ())]
     folder = os.environ.get("ONEFOLD_IMAGES")

@@ -42,7 +42,7 @@ class ZstdSmallest(Zstd):
     name = "zstd-9-long"
     settings = "`-9 --long=27 -T0`"
     options = "-9 --long=27 -T0"
-    in_quick = False
+    is_default = False
     restore_script = "zstd -d --long=27 --quiet {folder}/store/{name}.zst -o {target} && sync {target}"
 
 
@@ -53,7 +53,7 @@ class Qcow2(Side):
     settings = "`convert -c -O qcow2` (zlib)"
     needed = ("qemu-img",)
     # As slow as all others together.
-    in_quick = False
+    is_default = False
     deduplicates = False
     options = ""
     restore_script = "qemu-img convert -f qcow2 -O raw {folder}/store/{name}.qcow2 {target} && sync {target}"
@@ -70,7 +70,7 @@ class Qcow2Smallest(Qcow2):
     name = "qemu-img-c-zstd"
     settings = "`convert -c -O qcow2 -o compression_type=zstd`"
     options = "-o compression_type=zstd"
-    in_quick = False
+    is_default = False
 
 
 @dataclass(frozen=True)

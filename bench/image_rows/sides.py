@@ -29,8 +29,8 @@ class Side:
     needed = ()
     # Whether it stores equal parts of several images once.
     deduplicates = True
-    # Whether it belongs to quick runs.
-    in_quick = True
+    # Whether a run that measures defaults only has it. One that is much slower than all others is left out there.
+    is_default = True
     # What it sets in the environment, as words of the shell; {folder} is its own folder.
     environment = ""
 
@@ -92,11 +92,11 @@ class Onefold(Side):
 
 
 def sides(programs, settings, is_wanted=lambda side: True):
-    """Returns Onefold and those peers that are installed and belong to a run of this size."""
+    """Returns Onefold and those peers that are installed and belong to a run with these settings."""
     from .dedup import DEDUPLICATING
     from .plain import PLAIN
 
     known = [kind(programs) for kind in (*DEDUPLICATING, *PLAIN)]
-    is_quick = settings.mode != "full"
-    peers = [side for side in known if side.is_there() and (side.in_quick or not is_quick) and is_wanted(side)]
+    every = not settings.defaults_only
+    peers = [side for side in known if side.is_there() and (side.is_default or every) and is_wanted(side)]
     return [Onefold(programs), *peers]

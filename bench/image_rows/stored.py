@@ -28,7 +28,7 @@ class SetRow(ImageRow):
     def __init__(self, settings, name, corpus_set, title, goals, is_equal, has_cpu=False):
         self.name, self.corpus_set, self.is_equal = name, corpus_set, is_equal
         # A quick run has time for one set.
-        self.in_quick = not is_equal
+        self.in_quick = corpus_set == DERIVED and not is_equal
         self._title, self._goals, self._has_cpu = title, goals, has_cpu
         super().__init__(settings)
 

@@ -206,8 +206,11 @@ TABLE = {
         # would not be taken for images.
         "many_images": (1000, 100, 20),
         "many_units": (10_000, 10_000, 1000),
-        # What a run takes of the disk.
+        # Whether other programs are measured with their defaults only.
+        "defaults_only": (False, True, True),
+        # What a run takes of the disk; with some of the rows, or beside other programs' defaults only.
         "disk_bytes": (24 * GIB, 9 * GIB, GIB),
+        "part_disk_bytes": (12 * GIB, 9 * GIB, GIB),
         # Of images that are made up.
         "made_bytes": (64 * MIB, 64 * MIB, 64 * MIB),
         "made_packages": (4, 4, 4),

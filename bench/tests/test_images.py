@@ -4,6 +4,7 @@ import os
 import random
 import struct
 import unittest
+import xml.etree.ElementTree as xml
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from unittest import mock
 import paths
 import common
 import images
-from image_rows import bucket, collection, gateway, later, paper, rows, stored
+from image_rows import bucket, charts, collection, gateway, later, paper, records, rows, stages, stored
 from image_rows.dedup import DEDUPLICATING, Borg
 from image_rows.images import missing_of, paths_of
 from image_rows.line import COLUMNS, ImageLine, ratio, verdict
@@ -20,7 +21,7 @@ from image_rows.packs import ENTRY, FOOTER, DIGEST_BYTES, units_bytes
 from image_rows.plain import PLAIN, root_of
 from image_rows.sides import Onefold, Side, sides
 from lib import report, settings, system
-from lib.measure import Measured, NotMeasured, Sample, Series
+from lib.measure import Cost, Measured, NotMeasured, Sample, Series, Turn, Work
 from lib.rows.beside import ONEFOLD
 from lib.runner import Run
 from lib.system import BenchError
@@ -120,6 +121,115 @@ class Table(unittest.TestCase):
         common.assert_takes_tables(self, images.PAGE, images.FORM.begin)
 
 
+class Records(unittest.TestCase):
+    """A record is written, and its rows stand in the table of the next run."""
+
+    def run_of(self, *measured, facts=()):
+        first = {"when": "monday", "command": "`a`", "load at the start": "0.1"}
+        return Run(first | dict(facts), settings.IMAGES.tiny, list(measured), {}, True)
+
+    def series(self, row, value):
+        series = Series(row)
+        for result in series.lines:
+            result.add(ONEFOLD, Sample(value, Cost(2.0), Work.moved(1 << 30), {"bytes": 7}))
+        series.turns[""] = [Turn(5, 0.5)]
+        return series
+
+    def record(self, run):
+        path = paths.folder(self) / "images.json"
+        report.write_json(run, path)
+        return path
+
+    def rows(self):
+        return rows(settings.IMAGES.tiny)
+
+    def test_rows_of_a_record_come_back_as_they_were_measured(self):
+        row = self.rows()[0]
+        series = self.series(row, 3.0)
+        series.set_aside = self.series(row, 9.0)
+        old = self.run_of((row, series))
+        run = self.run_of(facts={"when": "tuesday"})
+        records.keep(self.record(old), self.rows(), [], run)
+        self.assertEqual([row.name for row, _ in run.measured], [row.name])
+        self.assertEqual(report.series_document(run.measured[0][1]), report.series_document(series))
+        self.assertIn("kept from monday, `a`, load 0.1", run.facts)
+
+    def test_a_row_that_is_measured_anew_is_not_kept_and_the_table_has_its_order(self):
+        first, second, *_ = self.rows()
+        old = self.run_of((first, self.series(first, 1.0)), (second, NotMeasured("failed", "no room")))
+        run = self.run_of()
+        records.keep(self.record(old), self.rows(), [first], run)
+        self.assertEqual([series for _, series in run.measured], [NotMeasured("failed", "no room")])
+        run.measured.append((first, self.series(first, 2.0)))
+        records.in_order(run, self.rows())
+        self.assertEqual([row.name for row, _ in run.measured], [first.name, second.name])
+
+    def test_what_was_kept_before_keeps_the_head_of_its_own_run(self):
+        first, second, *_ = self.rows()
+        monday = self.record(self.run_of((first, self.series(first, 1.0))))
+        tuesday = self.run_of(facts={"when": "tuesday"})
+        records.keep(monday, self.rows(), [second], tuesday)
+        tuesday.measured.append((second, self.series(second, 2.0)))
+        wednesday = self.run_of(facts={"when": "wednesday"})
+        records.keep(self.record(tuesday), self.rows(), [], wednesday)
+        kept = {name.split(",")[0]: value for name, value in wednesday.facts.items() if "kept" in name}
+        self.assertEqual(kept, {"kept from monday": f"`{first.name}`", "kept from tuesday": f"`{second.name}`"})
+
+    def test_a_row_with_other_lines_is_dropped_and_another_size_refused(self):
+        first = self.rows()[0]
+        path = self.record(self.run_of((first, self.series(first, 1.0))))
+        path.write_text(path.read_text(encoding="utf-8").replace('"derived-cpu-borg"', '"gone"'), encoding="utf-8")
+        run = self.run_of()
+        records.keep(path, self.rows(), [], run)
+        self.assertEqual(run.measured, [])
+        with self.assertRaisesRegex(BenchError, "tiny"):
+            records.keep(path, self.rows(), [], Run({}, settings.IMAGES.full))
+
+
+class Charts(unittest.TestCase):
+    def run_of_all(self):
+        measured = []
+        for row in rows(settings.IMAGES.full):
+            series = Series(row)
+            for result in series.lines:
+                for number, side in enumerate((ONEFOLD, *sorted(set(row.sides) - {ONEFOLD}))):
+                    result.add(side, Sample(40.0 + number))
+            measured.append((row, series))
+        return Run({}, settings.IMAGES.full, measured, {}, True)
+
+    def test_each_chart_is_drawn_and_its_texts_lie_apart(self):
+        folder, run = paths.folder(self), self.run_of_all()
+        names = charts.write(run, folder)
+        self.assertEqual(set(names), set(images.CHARTS))
+        for name in names:
+            common.assert_texts_lie_apart(self, xml.parse(folder / name).getroot(), name)
+        self.assertIn("(at/archive-stages.svg)", images.markdown(run, names, "at"))
+
+    def test_without_figures_there_is_no_chart(self):
+        row = rows(settings.IMAGES.full)[0]
+        run = Run({}, settings.IMAGES.full, [(row, NotMeasured("failed", "no"))], {}, True)
+        self.assertEqual(charts.write(run, paths.folder(self)), [])
+
+
+class Stages(unittest.TestCase):
+    SAID = (
+        "onefold \n\t 1 ZSTD_compressBlock\n\t 2 onefold_image::capture::batch::Reader::run\n\n"
+        "onefold \n\t 1 copy_to_iter\n\t 2 <onefold_image::capture::unread::ReadDisk as Disk>::read_at\n\n"
+        "onefold \n\t 1 copy_to_iter\n\t 2 <onefold_disk::raw::FileDisk>::read_at\n\t 3 onefold_guest::ext::Ext\n\n"
+        "onefold \n\t 1 blake3_hash_many_avx512\n\t 2 onefold_image::archive::writer::Writer::add\n\n"
+        "onefold \n\t 1 copy_from_iter\n\t 2 onefold_image::archive::writer::Writer::add\n\n"
+        "onefold \n\t 1 memcmp\n\t 2 onefold_image::archive::tables::entry_at\n\n"
+        "onefold \n\t 1 futex_wait\n\n"
+    )
+
+    def test_each_sample_belongs_to_one_stage(self):
+        self.assertEqual(stages.counts(stages.stacks(self.SAID)), dict.fromkeys((*stages.STAGES, stages.OTHER), 1))
+
+    def test_a_program_without_symbols_has_no_stages(self):
+        with self.assertRaisesRegex(BenchError, "stripped"):
+            stages.counts(stages.stacks("onefold \n\t 1 [unknown]\n\n"))
+
+
 class Sides(unittest.TestCase):
     def test_sides_are_told_apart_and_say_their_settings(self):
         names = [side.name for side in EVERY_SIDE]
@@ -138,6 +248,15 @@ class Sides(unittest.TestCase):
             names = {side.name for side in sides(SimpleNamespace(onefold="o"), settings.IMAGES.quick)}
         self.assertTrue({"restic", "borg", "borg-fixed", "casync", "zstd", "zstd-1"} <= names)
         self.assertFalse({"restic-max", "borg-zstd", "zstd-9-long"} & names)
+
+    def test_a_full_run_has_defaults_only_where_that_is_asked_for(self):
+        chosen = settings.IMAGES.full
+        with mock.patch("image_rows.sides.shutil.which", return_value="there"):
+            every, defaults = (
+                {side.name for side in sides(SimpleNamespace(onefold="o"), replace(chosen, defaults_only=only))}
+                for only in (False, True)
+            )
+        self.assertEqual(every - defaults, {side.name for side in EVERY_SIDE if not side.is_default})
 
     def test_words_of_scripts_are_quoted_and_failures_are_heard(self):
         class Copy(Side):

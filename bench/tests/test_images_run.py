@@ -6,8 +6,8 @@ import whole
 
 # One of each class; made-up images stand for all sets.
 ROWS = ("derived", "metadata", "store", "install", "versions", "check", "savings-aligned", "units", "paper-fbs")
-# Of a program that cannot collect, and of a machine without Ceph.
-MAY_LACK = {"collection", "s3"}
+# Of a program that cannot collect, of a machine without Ceph, and of one whose processes cannot be sampled.
+MAY_LACK = {"collection", "s3", "stages"}
 
 
 @whole.needs_root_and_onefold
