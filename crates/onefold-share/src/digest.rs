@@ -128,7 +128,7 @@ pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<O
 pub(crate) struct Digester<'scope> {
     workers: Vec<Worker>,
     /// The order of the workers' turns or, without workers, the pieces themselves.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingPiece>,
     next: usize,
     /// Pieces for reuse: filling a new one with zeros would take as long as digesting a part of it.
     spare: Vec<Piece>,
@@ -143,7 +143,7 @@ struct Worker {
     from: Receiver<Piece>,
 }
 
-enum Pending {
+enum PendingPiece {
     With(usize),
     Done(Piece),
 }
@@ -209,20 +209,20 @@ impl<'scope> Digester<'scope> {
         }
         if self.workers.is_empty() {
             piece.digest(key);
-            self.pending.push_back(Pending::Done(piece));
+            self.pending.push_back(PendingPiece::Done(piece));
             return;
         }
         let turn = self.next;
         self.next = (self.next + 1) % self.workers.len();
         self.workers[turn].to.send((piece, key.clone(), reader)).expect("a worker ends after its channel");
-        self.pending.push_back(Pending::With(turn));
+        self.pending.push_back(PendingPiece::With(turn));
     }
 
     /// Adds a piece whose digests are known, behind the requested ones. There has to be room for it.
     pub(crate) fn put(&mut self, offset: u64, digests: Vec<Option<FingerprintPrefix>>) {
         let mut piece = Piece { offset, read_bytes: 0, why: None, digests, ..self.spare.pop().unwrap_or_default() };
         piece.failed.clear();
-        self.pending.push_back(Pending::Done(piece));
+        self.pending.push_back(PendingPiece::Done(piece));
     }
 
     /// Returns the first requested piece that was not returned yet, once it has its digests.
@@ -231,8 +231,8 @@ impl<'scope> Digester<'scope> {
     /// If a thread has panicked.
     pub(crate) fn take(&mut self) -> Option<Piece> {
         Some(match self.pending.pop_front()? {
-            Pending::Done(piece) => piece,
-            Pending::With(turn) => self.workers[turn].from.recv().expect("a worker ends after its channel"),
+            PendingPiece::Done(piece) => piece,
+            PendingPiece::With(turn) => self.workers[turn].from.recv().expect("a worker ends after its channel"),
         })
     }
 
@@ -251,12 +251,12 @@ mod tests {
     }
 
     /// A file of a block of 1, zeros, a block of 2, zeros and so on, and half a block at the end.
-    struct Striped;
+    struct StripedFile;
 
     const BLOCKS: u64 = 200;
     const FAILS_AT: u64 = 40;
 
-    impl Reader for Striped {
+    impl Reader for StripedFile {
         fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
             let end = BLOCKS * BLOCK_BYTES as u64 + 2048;
             let count = into.len().min(usize::try_from(end.saturating_sub(offset)).unwrap());
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn pieces_come_back_in_order_with_the_digests_of_their_blocks_whoever_reads_them() {
         let key = FingerprintKey::new([7; 32]);
-        let reader: Arc<dyn Reader> = Arc::new(Striped);
+        let reader: Arc<dyn Reader> = Arc::new(StripedFile);
         for (threads, has_reader) in [(0, false), (0, true), (1, false), (1, true), (3, false), (3, true)] {
             thread::scope(|scope| {
                 let mut digester = Digester::new(threads, scope);
@@ -282,7 +282,7 @@ mod tests {
                 while taken <= BLOCKS {
                     while asked <= BLOCKS && digester.has_room() {
                         let offset = asked * BLOCK_BYTES as u64;
-                        let read = |offset, into: &mut [u8]| Striped.read_at(offset, into);
+                        let read = |offset, into: &mut [u8]| StripedFile.read_at(offset, into);
                         digester.ask(&key, offset, 4 * BLOCK_BYTES, has_reader.then_some(&reader), read);
                         asked += 4;
                     }

@@ -25,7 +25,7 @@ pub(crate) struct Extents {
 
 /// The map at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct MappedStretch {
     /// Place on the device, in bytes; `None` if it is not known or there is no data.
     pub place: Option<u64>,
     /// Number of bytes from here on that are consecutive on the device, or a hole.
@@ -134,7 +134,7 @@ impl Extents {
     ///
     /// # Errors
     /// Errors of the device.
-    pub(crate) fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<Placed> {
+    pub(crate) fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<MappedStretch> {
         if offset < self.from || offset >= self.to {
             self.fill(substrate, file, offset, self.window)?;
         }
@@ -143,10 +143,10 @@ impl Extents {
 
     /// Returns the map at an offset, for a map that was loaded completely.
     #[must_use]
-    pub(crate) fn look(&self, offset: u64) -> Placed {
+    pub(crate) fn look(&self, offset: u64) -> MappedStretch {
         let next = self.extents.partition_point(|extent| extent.end() <= offset);
         match self.extents.get(next) {
-            Some(extent) if extent.offset <= offset => Placed {
+            Some(extent) if extent.offset <= offset => MappedStretch {
                 place: extent.place.map(|place| place + (offset - extent.offset)),
                 length: extent.end() - offset,
                 is_data: !extent.is_unwritten,
@@ -156,7 +156,7 @@ impl Extents {
             other => {
                 let end = other.map_or(self.to, |extent| extent.offset);
                 let length = end.saturating_sub(offset).max(1);
-                Placed { place: None, length, is_data: false, is_hole: true, is_shared: false }
+                MappedStretch { place: None, length, is_data: false, is_hole: true, is_shared: false }
             }
         }
     }
@@ -211,7 +211,7 @@ impl ScatteredExtents {
     ///
     /// # Errors
     /// Errors of the device.
-    pub(crate) fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<Placed> {
+    pub(crate) fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<MappedStretch> {
         let known = self.answers.range(..=offset).next_back().filter(|(_, answer)| offset < answer.to);
         if let Some((_, answer)) = known {
             return Ok(answer.look(offset));
@@ -388,7 +388,7 @@ mod tests {
                 let part = Extents::between(&substrate, &file, from, end).unwrap();
                 let now = Extents::load(&substrate, &file).unwrap();
                 for offset in (0..BLOCKS).map(|block| block * BLOCK_BYTES_U64) {
-                    let what = |placed: Placed| (placed.place, placed.is_data, placed.is_hole, placed.is_shared);
+                    let what = |placed: MappedStretch| (placed.place, placed.is_data, placed.is_hole, placed.is_shared);
                     assert_eq!(what(whole.look(offset)), what(now.look(offset)), "{seed}: {offset}");
                     let placed = scattered.at(&substrate, &file, offset).unwrap();
                     assert_eq!(what(placed), what(now.look(offset)), "{seed}: {offset}");

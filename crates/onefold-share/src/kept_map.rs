@@ -30,7 +30,7 @@ pub(crate) struct Differences {
 
 /// The map of a stretch of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum There {
+enum MapState {
     Nothing,
     Data(Option<u64>),
 }
@@ -109,10 +109,10 @@ impl KeptMap {
             let (new, new_end) = after.at(at);
             let next = old_end.min(new_end).min(end);
             match (old, new) {
-                (There::Data(Some(old)), There::Data(Some(new))) if old == new => {}
-                (_, There::Data(_)) => changed.push(at..next),
-                (There::Data(_), There::Nothing) => emptied.push(at..next),
-                (There::Nothing, There::Nothing) => {}
+                (MapState::Data(Some(old)), MapState::Data(Some(new))) if old == new => {}
+                (_, MapState::Data(_)) => changed.push(at..next),
+                (MapState::Data(_), MapState::Nothing) => emptied.push(at..next),
+                (MapState::Nothing, MapState::Nothing) => {}
             }
             at = next;
         }
@@ -209,15 +209,15 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the map at an offset, and its end.
-    fn at(&mut self, offset: u64) -> (There, u64) {
+    fn at(&mut self, offset: u64) -> (MapState, u64) {
         while let Some((_, rest)) = self.extents.split_first().filter(|(first, _)| first.end() <= offset) {
             self.extents = rest;
         }
         match self.extents.first() {
-            None => (There::Nothing, u64::MAX),
-            Some(next) if next.offset > offset => (There::Nothing, next.offset),
-            Some(extent) if extent.is_unwritten => (There::Nothing, extent.end()),
-            Some(extent) => (There::Data(extent.place_of(offset)), extent.end()),
+            None => (MapState::Nothing, u64::MAX),
+            Some(next) if next.offset > offset => (MapState::Nothing, next.offset),
+            Some(extent) if extent.is_unwritten => (MapState::Nothing, extent.end()),
+            Some(extent) => (MapState::Data(extent.place_of(offset)), extent.end()),
         }
     }
 }

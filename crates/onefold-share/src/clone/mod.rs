@@ -173,7 +173,7 @@ pub fn clone<S: Substrate>(
     }
     let scratch = scratch_path(target, options.random).map_err(of_target)?;
     let clone = substrate.create_clone(&from, &scratch)?;
-    let unnamed = Unnamed { substrate, path: Some(scratch.clone()) };
+    let unnamed = UnnamedFile { substrate, path: Some(scratch.clone()) };
     let unrecorded = template::record(substrate, &scratch, &before.handle).err();
     let made = substrate.stat(&clone).map_err(of_target)?;
     let after = substrate.stat(&from).map_err(of_source)?;
@@ -223,12 +223,12 @@ fn scratch_path(target: &Path, random: &dyn Random) -> io::Result<PathBuf> {
 }
 
 /// A file that is removed unless it gets another name.
-struct Unnamed<'a, S: Substrate> {
+struct UnnamedFile<'a, S: Substrate> {
     substrate: &'a S,
     path: Option<PathBuf>,
 }
 
-impl<S: Substrate> Drop for Unnamed<'_, S> {
+impl<S: Substrate> Drop for UnnamedFile<'_, S> {
     fn drop(&mut self) {
         if let Some(path) = self.path.take() {
             // After a rename the path no longer exists. A file that cannot be removed is an image like any other.
@@ -240,15 +240,21 @@ impl<S: Substrate> Drop for Unnamed<'_, S> {
 /// The registration of a clone in the state folder.
 enum Introduction<'a, 'b, S: Substrate> {
     /// It may continue.
-    Open { state: &'a State<'b, S>, files: Marks, domains: DomainRules<'b, S>, source: FileNo, clone: Option<Taken<S>> },
+    Open {
+        state: &'a State<'b, S>,
+        files: Marks,
+        domains: DomainRules<'b, S>,
+        source: FileNo,
+        clone: Option<CloneLock<S>>,
+    },
     /// It is left to the scan.
     Ended(Unknown),
 }
 
 /// The clone's lock and number.
-struct Taken<S: Substrate> {
+struct CloneLock<S: Substrate> {
     number: FileNo,
-    _lock: crate::state::locks::Held<S>,
+    _lock: crate::state::locks::LockGuard<S>,
 }
 
 impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
@@ -294,9 +300,9 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
             Ok(_) => return *self = Introduction::Ended(Unknown::OtherDomain),
             Err(why) => return *self = Introduction::Ended(Unknown::Failed(StateError::at(target)(why))),
         };
-        let mut take = || -> Result<Option<Taken<S>>, StateError> {
+        let mut take = || -> Result<Option<CloneLock<S>>, StateError> {
             let Some(lock) = state.try_lock(&Subject::File(made.handle.clone()))? else { return Ok(None) };
-            Ok(Some(Taken { number: files.number(state, &made.handle, target, &membership)?, _lock: lock }))
+            Ok(Some(CloneLock { number: files.number(state, &made.handle, target, &membership)?, _lock: lock }))
         };
         match take() {
             Ok(Some(taken)) => *clone = Some(taken),

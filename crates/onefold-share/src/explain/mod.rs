@@ -15,7 +15,7 @@ use self::run::run_around;
 use crate::block_state::BlockState;
 use crate::block_state::template::{Template, TemplateImage, Templates};
 use crate::domain::{DomainRules, FoundDomain};
-use crate::extents::{Extents, Placed};
+use crate::extents::{Extents, MappedStretch};
 use crate::files::common;
 use crate::format::entry::Place;
 use crate::format::mark::{Mark, Stamp};
@@ -284,10 +284,10 @@ fn find_state<S: Substrate>(
 
 /// Returns the block at an offset, as the map shows it at this moment.
 fn place_of<S: Substrate>(substrate: &S, file: &S::File, at: u64) -> io::Result<PlacedBlock> {
-    let Placed { place, is_data, is_shared, .. } = match Extents::new().at(substrate, file, at) {
+    let MappedStretch { place, is_data, is_shared, .. } = match Extents::new().at(substrate, file, at) {
         // The file system has no maps.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-            Placed { place: None, length: BLOCK_BYTES_U64, is_data: true, is_hole: false, is_shared: false }
+            MappedStretch { place: None, length: BLOCK_BYTES_U64, is_data: true, is_hole: false, is_shared: false }
         }
         placed => placed?,
     };

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use onefold_substrate::Substrate;
 
-use super::kept::Keeping;
+use super::kept::KeepOptions;
 use super::report::{FilesReport, SUMS};
-use super::trust::GivenUp;
+use super::trust::GivenUpClaims;
 use super::{FilesOptions, Tier, given_up_images};
 use crate::domain::Domain;
 use crate::format::FileNo;
@@ -44,7 +44,7 @@ pub(super) struct UnexaminedImage {
 
 /// Conclusions of earlier runs, and how this run keeps its own.
 pub(super) struct Conclusions<'k> {
-    keeping: &'k Keeping,
+    keeping: &'k KeepOptions,
     /// Number that stands for everything except the images that decides what this run finds.
     search: u64,
     /// Whether the run looks at everything, whatever earlier runs concluded.
@@ -53,7 +53,7 @@ pub(super) struct Conclusions<'k> {
 
 impl<'k> Conclusions<'k> {
     /// Returns how a run uses the conclusions of other runs; `None` if it does not.
-    pub(super) fn of(options: &FilesOptions<'_>, keeping: Option<&'k Keeping>) -> Option<Conclusions<'k>> {
+    pub(super) fn of(options: &FilesOptions<'_>, keeping: Option<&'k KeepOptions>) -> Option<Conclusions<'k>> {
         let keeping = keeping.filter(|_| !options.pass.is_dry_run)?;
         Some(Conclusions { keeping, search: search_of(options, keeping), is_full: options.is_full })
     }
@@ -112,7 +112,7 @@ impl<'k> Conclusions<'k> {
         listed: &[ListedFile],
         others: &BTreeSet<FileNo>,
         unexamined: &[UnexaminedImage],
-        given_up: &BTreeSet<(Tier, GivenUp)>,
+        given_up: &BTreeSet<(Tier, GivenUpClaims)>,
         report: &FilesReport,
     ) -> Result<(), StateError> {
         if !report.passed.is_complete() || unexamined.iter().any(|image| image.may_pass) {
@@ -125,10 +125,10 @@ impl<'k> Conclusions<'k> {
             let Some(stamp) = self.stamp_of(state, file, &report.passed, is_examined)? else { return Ok(()) };
             images.push(RunImage { number: file.number, stamp, domain: number_of(&file.domain), is_examined });
         }
-        let of_given_up = |(tier, who): &(Tier, GivenUp)| {
+        let of_given_up = |(tier, who): &(Tier, GivenUpClaims)| {
             let (one, other) = match *who {
-                GivenUp::Image(image) => (image, None),
-                GivenUp::Pair { one, other } => (one, Some(other)),
+                GivenUpClaims::Image(image) => (image, None),
+                GivenUpClaims::Pair { one, other } => (one, Some(other)),
             };
             RunGivenUp { tier: tier.number(), one, other }
         };
@@ -170,8 +170,8 @@ pub(super) fn report_of(run: &FilesRun, listed: &[ListedFile]) -> Option<FilesRe
     let paths: BTreeMap<FileNo, &PathBuf> = listed.iter().map(|file| (file.number, &file.path)).collect();
     let given_up = run.given_up.iter().filter_map(|given_up| {
         let who = match given_up.other {
-            None => GivenUp::Image(given_up.one),
-            Some(other) => GivenUp::Pair { one: given_up.one, other },
+            None => GivenUpClaims::Image(given_up.one),
+            Some(other) => GivenUpClaims::Pair { one: given_up.one, other },
         };
         Some((Tier::of_number(given_up.tier)?, given_up_images(&paths, who)?))
     });
@@ -185,7 +185,7 @@ pub(super) fn report_of(run: &FilesRun, listed: &[ListedFile]) -> Option<FilesRe
 
 /// Returns a number that stands for everything except the images that decides what a run finds and shares. The effort
 /// that a run may spend is not part of it.
-fn search_of(options: &FilesOptions<'_>, keeping: &Keeping) -> u64 {
+fn search_of(options: &FilesOptions<'_>, keeping: &KeepOptions) -> u64 {
     let pass = &options.pass;
     let common = options.common.map(|source| source.handle.as_bytes());
     let mut hasher = DefaultHasher::new();

@@ -103,17 +103,17 @@ fn row_of(run: &Run) -> Row {
 
 /// A range of a file where a run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failed {
+pub(super) struct FailedRange {
     pub(super) file: FileNo,
     pub(super) first: u64,
     pub(super) end: u64,
     pub(super) failure: Failure,
 }
 
-impl Failed {
-    fn of_row([file, first, last]: Row) -> Option<Failed> {
+impl FailedRange {
+    fn of_row([file, first, last]: Row) -> Option<FailedRange> {
         let failure = Failure::ALL.into_iter().find(|failure| failure.number() == last & ((1 << FAILURE_BITS) - 1))?;
-        Some(Failed { file: FileNo(u32::try_from(file).ok()?), first, end: last >> FAILURE_BITS, failure })
+        Some(FailedRange { file: FileNo(u32::try_from(file).ok()?), first, end: last >> FAILURE_BITS, failure })
     }
 }
 
@@ -125,7 +125,7 @@ pub(super) struct FailedRanges {
     /// The next row of `shared`.
     next_shared: Option<Row>,
     /// The rest of a range that is not handed out yet.
-    rest: Option<Failed>,
+    rest: Option<FailedRange>,
     /// The block behind the ranges that were read.
     begun: Option<(FileNo, u64)>,
 }
@@ -135,7 +135,7 @@ impl FailedRanges {
     ///
     /// # Errors
     /// Errors of temporary files.
-    pub(super) fn next_range(&mut self) -> io::Result<Option<Failed>> {
+    pub(super) fn next_range(&mut self) -> io::Result<Option<FailedRange>> {
         loop {
             let rest = self.rest.take();
             let Some(range) = rest.map_or_else(|| self.read(), |rest| Ok(Some(rest)))? else { return Ok(None) };
@@ -147,22 +147,22 @@ impl FailedRanges {
             if (of, first) >= (file, range.end) {
                 return Ok(Some(range));
             }
-            self.rest = (end < range.end).then_some(Failed { first: end, ..range });
+            self.rest = (end < range.end).then_some(FailedRange { first: end, ..range });
             if first > range.first {
-                return Ok(Some(Failed { end: first, ..range }));
+                return Ok(Some(FailedRange { end: first, ..range }));
             }
         }
     }
 
     /// Returns the part that the next row adds to the rows before it. Where runs into the same blocks overlap, the one
     /// that begins first counts.
-    fn read(&mut self) -> io::Result<Option<Failed>> {
+    fn read(&mut self) -> io::Result<Option<FailedRange>> {
         while let Some(row) = self.failed.next().transpose()? {
-            let Some(range) = Failed::of_row(row) else { continue };
+            let Some(range) = FailedRange::of_row(row) else { continue };
             let begun = self.begun.filter(|(file, _)| *file == range.file).map_or(0, |(_, end)| end);
             self.begun = Some((range.file, begun.max(range.end)));
             if range.end > begun {
-                return Ok(Some(Failed { first: range.first.max(begun), ..range }));
+                return Ok(Some(FailedRange { first: range.first.max(begun), ..range }));
             }
         }
         Ok(None)

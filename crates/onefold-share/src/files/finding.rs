@@ -15,10 +15,10 @@ use onefold_substrate::Substrate;
 use super::common;
 use super::concluded::UnexaminedImage;
 use super::identify::{
-    Ahead, BegunImage, IdentifyError, Identifying, OpenedImage, Search, THREADS_MAX, ToExamine, disk_of,
+    Ahead, BegunImage, Identification, IdentifyError, OpenedImage, Search, THREADS_MAX, ToExamine, disk_of,
 };
-use super::join::{Candidates, IMAGES_MAX, Joined, SourceRuns, join};
-use super::kept::{Keeping, KeptBefore};
+use super::join::{Candidates, IMAGES_MAX, JoinReport, SourceRuns, join};
+use super::kept::{KeepOptions, KeptBefore};
 use super::packages::PackageNames;
 use super::report::Examined;
 use super::{CommonSource, FilesOptions};
@@ -37,7 +37,7 @@ const IMAGES_AT_ONCE: usize = 32;
 const PART_FOR_AHEAD: usize = 16;
 
 /// Files that are believed equal, as runs.
-pub(super) struct Found {
+pub(super) struct EqualFiles {
     pub(super) runs: SourceRuns,
     pub(super) examined: Examined,
     pub(super) packages: PackageNames,
@@ -45,7 +45,7 @@ pub(super) struct Found {
     /// Common volumes.
     pub(super) others: BTreeSet<FileNo>,
     pub(super) strangers: Vec<PathBuf>,
-    pub(super) believed: Joined,
+    pub(super) believed: JoinReport,
 }
 
 /// Examines all images, and joins their candidates.
@@ -56,8 +56,8 @@ pub(super) fn find<S: Substrate>(
     state: &State<'_, S>,
     listed: &[ListedFile],
     options: &FilesOptions<'_>,
-    keeping: Option<&Keeping>,
-) -> Result<Found, PassError> {
+    keeping: Option<&KeepOptions>,
+) -> Result<EqualFiles, PassError> {
     let pass = &options.pass;
     let memory = pass.memory_bytes;
     let go_on = || pass.pace.boundary().map_err(StateError::from);
@@ -71,18 +71,18 @@ pub(super) fn find<S: Substrate>(
         cache_bytes: (memory / 8 / (threads_of(options) + 1)).min(CACHE_BYTES_MAX),
         read_pace: pass.pace.reading(),
     };
-    let mut finding = Finding {
+    let mut finding = FileSearch {
         state,
         options,
         keeping,
-        identifying: Identifying {
+        identifying: Identification {
             candidates: Candidates::new(pass.temporary_folder, memory / 2),
             packages: PackageNames::new(memory / 16),
             examined: Examined::default(),
             search,
             key,
             strangers: BTreeSet::new(),
-            kept_bytes_max: keeping.map_or(0, Keeping::bytes_written_max),
+            kept_bytes_max: keeping.map_or(0, KeepOptions::bytes_written_max),
             go_on: &go_on,
             waited: &|| pass.pace.waited(),
         },
@@ -93,8 +93,8 @@ pub(super) fn find<S: Substrate>(
     };
     let ranked: Vec<(u32, &ListedFile)> = (0..).zip(listed).collect();
     ranked.chunks(IMAGES_AT_ONCE).try_for_each(|images| finding.images(images))?;
-    let Finding { identifying, unexamined, others, .. } = finding;
-    let Identifying { candidates, packages, examined, strangers, .. } = identifying;
+    let FileSearch { identifying, unexamined, others, .. } = finding;
+    let Identification { candidates, packages, examined, strangers, .. } = identifying;
     let strangers = ranked.iter().filter(|(rank, _)| strangers.contains(rank));
     let strangers = strangers.map(|(_, file)| file.path.clone()).collect();
     let numbers: Vec<FileNo> = listed.iter().map(|file| file.number).collect();
@@ -102,15 +102,15 @@ pub(super) fn find<S: Substrate>(
     let mut runs = SourceRuns { first: sorter(), second: sorter() };
     let mut go_on = || pass.pace.boundary().map_err(|stopped| PassError::State(stopped.into()));
     let believed = join(candidates.finish()?, &numbers, &mut runs, &mut go_on)?;
-    Ok(Found { runs, examined, packages, unexamined, others, strangers, believed })
+    Ok(EqualFiles { runs, examined, packages, unexamined, others, strangers, believed })
 }
 
 /// A search in progress.
-struct Finding<'f, 's, S: Substrate> {
+struct FileSearch<'f, 's, S: Substrate> {
     state: &'f State<'s, S>,
     options: &'f FilesOptions<'f>,
-    keeping: Option<&'f Keeping>,
-    identifying: Identifying<'f>,
+    keeping: Option<&'f KeepOptions>,
+    identifying: Identification<'f>,
     unexamined: Vec<UnexaminedImage>,
     /// Common volumes.
     others: BTreeSet<FileNo>,
@@ -120,12 +120,12 @@ struct Finding<'f, 's, S: Substrate> {
 }
 
 /// An image that a thread is to examine.
-struct AheadImage<'l, S: Substrate> {
+struct QueuedImage<'l, S: Substrate> {
     opened: OpenedImage<'l, S>,
     kept: Option<KeptGuest>,
 }
 
-impl<S: Substrate> Finding<'_, '_, S> {
+impl<S: Substrate> FileSearch<'_, '_, S> {
     /// Adds the candidates of some images, with their ranks.
     fn images(&mut self, images: &[(u32, &ListedFile)]) -> Result<(), PassError> {
         let mut ahead = self.open_ahead(images)?;
@@ -162,11 +162,11 @@ impl<S: Substrate> Finding<'_, '_, S> {
 
     /// Opens those of some images that are to be examined by threads. Others, and those that cannot be opened, have
     /// their turn later.
-    fn open_ahead<'l>(&self, images: &[(u32, &'l ListedFile)]) -> Result<Vec<Option<AheadImage<'l, S>>>, PassError> {
+    fn open_ahead<'l>(&self, images: &[(u32, &'l ListedFile)]) -> Result<Vec<Option<QueuedImage<'l, S>>>, PassError> {
         let is_ahead = threads_of(self.options) > 0;
         let mut kept_bytes = 0;
         let mut open = |&(rank, listed): &(u32, &'l ListedFile)| {
-            let bytes_max = self.keeping.map_or(0, Keeping::bytes_max);
+            let bytes_max = self.keeping.map_or(0, KeepOptions::bytes_max);
             if !is_ahead || rank >= IMAGES_MAX || kept_bytes > bytes_max || volume_of(self.options, listed).is_some() {
                 return Ok(None);
             }
@@ -185,7 +185,7 @@ impl<S: Substrate> Finding<'_, '_, S> {
                 }
             }
             let opened = OpenedImage::open(self.state.substrate(), listed).ok();
-            Ok(opened.map(|opened| AheadImage { opened, kept }))
+            Ok(opened.map(|opened| QueuedImage { opened, kept }))
         };
         images.iter().map(&mut open).collect()
     }

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use onefold_block::Timestamp;
 use onefold_substrate::Substrate;
 
-use super::identify::{Examination, IdentifyError, Identifying};
+use super::identify::{Examination, Identification, IdentifyError};
 use super::report::Examined;
 use super::tier::Tier;
 use super::{FilesOptions, Reading};
@@ -28,7 +28,7 @@ use crate::state::{State, StateError};
 const EXAMINATION_VERSION: u32 = 3;
 
 /// How a run keeps records for later runs.
-pub(super) struct Keeping {
+pub(super) struct KeepOptions {
     /// The tiers of the search, a bit for each number of a tier.
     tiers: u8,
     /// Number that stands for the way this program examines images, and makes numbers of paths and probes. It differs
@@ -53,7 +53,7 @@ pub(super) enum KeptBefore {
 /// A record has this part of the memory of a run. Its bytes take some times their length while they are read or made.
 const PART_OF_MEMORY: usize = 16;
 
-impl Keeping {
+impl KeepOptions {
     /// Returns how a run keeps the claims of guests; `None` if it does not.
     ///
     /// # Errors
@@ -61,14 +61,14 @@ impl Keeping {
     pub(super) fn of<S: Substrate>(
         state: &State<'_, S>,
         options: &FilesOptions<'_>,
-    ) -> Result<Option<Keeping>, StateError> {
+    ) -> Result<Option<KeepOptions>, StateError> {
         if options.since.is_some() || options.reading != Reading::Probes {
             return Ok(None);
         }
         let tiers = options.tiers.iter().fold(0, |bits, tier| bits | 1 << tier.number());
         let (hashing, now) = (hashing_of(EXAMINATION_VERSION), state.now()?);
         let bytes_max = options.pass.memory_bytes / PART_OF_MEMORY;
-        Ok(Some(Keeping { tiers, hashing, now, is_dry_run: options.pass.is_dry_run, bytes_max }))
+        Ok(Some(KeepOptions { tiers, hashing, now, is_dry_run: options.pass.is_dry_run, bytes_max }))
     }
 
     /// Returns the maximum length of a record that is written, in bytes.
@@ -138,7 +138,7 @@ impl Keeping {
     pub(super) fn add<S: Substrate>(
         &self,
         state: &State<'_, S>,
-        identifying: &mut Identifying<'_>,
+        identifying: &mut Identification<'_>,
         listed: &ListedFile,
         rank: u32,
     ) -> Result<(), IdentifyError> {
@@ -172,7 +172,7 @@ impl Keeping {
     pub(super) fn note<S: Substrate>(
         &self,
         state: &State<'_, S>,
-        identifying: &Identifying<'_>,
+        identifying: &Identification<'_>,
         number: FileNo,
         examined: Result<Examination, IdentifyError>,
     ) -> Result<(), IdentifyError> {
@@ -193,7 +193,7 @@ impl Keeping {
     fn keep<S: Substrate>(
         &self,
         state: &State<'_, S>,
-        identifying: &Identifying<'_>,
+        identifying: &Identification<'_>,
         number: FileNo,
         examination: Examination,
     ) -> Result<(), IdentifyError> {
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn records_of_other_tiers_and_of_other_versions_are_not_used() {
         let hashing = hashing_of(EXAMINATION_VERSION);
-        let keeping = Keeping { tiers: 0b10, hashing, now: Timestamp::default(), is_dry_run: false, bytes_max: 0 };
+        let keeping = KeepOptions { tiers: 0b10, hashing, now: Timestamp::default(), is_dry_run: false, bytes_max: 0 };
         let is_alike = |tiers, hashing| keeping.is_alike(&GuestHead { tiers, hashing, ..GuestHead::default() });
         assert!(is_alike(0b10, hashing));
         assert!(!is_alike(0b110, hashing));

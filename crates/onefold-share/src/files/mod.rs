@@ -46,10 +46,10 @@ pub use self::tier::Tier;
 use self::common::Contents;
 use self::concluded::{Conclusions, report_of};
 use self::finder::FoundRuns;
-use self::finding::{Found, find};
-use self::kept::Keeping;
+use self::finding::{EqualFiles, find};
+use self::kept::KeepOptions;
 use self::second::Failures;
-use self::trust::{GivenUp, Trust};
+use self::trust::{GivenUpClaims, Trust};
 use crate::format::FileNo;
 use crate::pass::{PassError, PassOptions, PassProgress, share_found};
 use crate::scan::{ListedFile, is_stable, list};
@@ -113,7 +113,7 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     let began = pass.clock.monotonic();
     let mut marks = Marks::load(state)?;
     // Before the images are looked at: a change after this moment shows in their times.
-    let keeping = Keeping::of(state, options)?;
+    let keeping = KeepOptions::of(state, options)?;
     let mut listed = list(state, &mut marks, &pass.selection)?;
     // All hosts choose the same source: that of the lowest number.
     listed.sort_by_key(|file| file.number);
@@ -146,12 +146,12 @@ fn share<S: Substrate>(
     marks: &mut Marks,
     listed: &[ListedFile],
     options: &FilesOptions<'_>,
-    found: Found,
+    found: EqualFiles,
     conclusions: Option<&Conclusions<'_>>,
 ) -> Result<FilesReport, PassError> {
     let pass = &options.pass;
     let began = pass.clock.monotonic();
-    let Found { runs, mut examined, packages, unexamined, others, strangers, believed } = found;
+    let EqualFiles { runs, mut examined, packages, unexamined, others, strangers, believed } = found;
     let targets = believed.believed.into_iter().fold(0, u64::saturating_add);
     if (pass.progress)(PassProgress::Planned { targets }).is_break() {
         return Err(StateError::Interrupted.into());
@@ -186,10 +186,10 @@ fn share<S: Substrate>(
     Ok(report)
 }
 
-fn given_up_images(paths: &BTreeMap<FileNo, &PathBuf>, given_up: GivenUp) -> Option<GivenUpImages> {
+fn given_up_images(paths: &BTreeMap<FileNo, &PathBuf>, given_up: GivenUpClaims) -> Option<GivenUpImages> {
     let path = |image: FileNo| paths.get(&image).map(|path| (*path).clone());
     Some(match given_up {
-        GivenUp::Image(image) => GivenUpImages::One(path(image)?),
-        GivenUp::Pair { one, other } => GivenUpImages::Pair { one: path(one)?, other: path(other)? },
+        GivenUpClaims::Image(image) => GivenUpImages::One(path(image)?),
+        GivenUpClaims::Pair { one, other } => GivenUpImages::Pair { one: path(one)?, other: path(other)? },
     })
 }

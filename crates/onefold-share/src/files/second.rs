@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
-use super::failed::{Failed, FailedRanges, FailedTargets, Failure};
+use super::failed::{FailedRange, FailedRanges, FailedTargets, Failure};
 use crate::format::{FileBlock, FileNo};
 use crate::pass::{FilePlace, Run, RunBatch, RunSorter, SortedRuns, Source};
 
@@ -140,9 +140,9 @@ pub(super) struct LaterRuns {
     runs: SortedRuns,
     failed: FailedRanges,
     /// The next range of `failed`.
-    next: Option<Failed>,
+    next: Option<FailedRange>,
     /// Failed ranges that may meet later runs. They are disjoint, and in order.
-    window: VecDeque<Failed>,
+    window: VecDeque<FailedRange>,
     /// Parts that are ready to be handed out.
     parts: VecDeque<(Run, Failure)>,
     /// Why the part that was handed out last had failed before.

@@ -21,12 +21,12 @@ const COMPARED_BYTES_MIN: u64 = 64 << 20;
 
 /// Bytes that were compared, or that were found to be one block on the disk.
 #[derive(Clone, Copy, Debug, Default)]
-struct Compared {
+struct ComparedBytes {
     equal: u64,
     different: u64,
 }
 
-impl Compared {
+impl ComparedBytes {
     fn add(&mut self, bytes: u64, is_equal: bool) {
         let sum = if is_equal { &mut self.equal } else { &mut self.different };
         *sum = sum.saturating_add(bytes);
@@ -40,7 +40,7 @@ impl Compared {
 
 /// Images whose claims are not followed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum GivenUp {
+pub(super) enum GivenUpClaims {
     /// One image, which is at fault.
     Image(FileNo),
     /// Two images, as far as their claims are about each other. Either may be at fault.
@@ -62,7 +62,7 @@ fn pair(one: FileNo, other: FileNo) -> Pair {
 /// The claims of all images.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    pairs: BTreeMap<(Tier, Pair), Compared>,
+    pairs: BTreeMap<(Tier, Pair), ComparedBytes>,
     /// An image whose content was compared with its digests: a common volume. It is never at fault.
     vouched: Option<FileNo>,
 }
@@ -84,7 +84,7 @@ impl Trust {
     }
 
     fn is_wrong(&self, tier: Tier, one: FileNo, other: FileNo) -> bool {
-        self.pairs.get(&(tier, pair(one, other))).is_some_and(Compared::is_wrong)
+        self.pairs.get(&(tier, pair(one, other))).is_some_and(ComparedBytes::is_wrong)
     }
 
     /// Returns whether an image has made claims of a tier that are known to be wrong.
@@ -98,14 +98,14 @@ impl Trust {
     }
 
     /// Returns the tiers and images that were given up, and the pairs of other images.
-    pub(super) fn given_up(&self) -> BTreeSet<(Tier, GivenUp)> {
+    pub(super) fn given_up(&self) -> BTreeSet<(Tier, GivenUpClaims)> {
         let wrong = self.pairs.iter().filter(|(_, compared)| compared.is_wrong()).map(|(wrong, _)| *wrong);
         let mut given_up = BTreeSet::new();
         for (tier, (one, other)) in wrong {
             let at_fault = [one, other].into_iter().filter(|image| self.is_at_fault(tier, *image));
-            let images: Vec<_> = at_fault.map(|image| (tier, GivenUp::Image(image))).collect();
+            let images: Vec<_> = at_fault.map(|image| (tier, GivenUpClaims::Image(image))).collect();
             if images.is_empty() {
-                given_up.insert((tier, GivenUp::Pair { one, other }));
+                given_up.insert((tier, GivenUpClaims::Pair { one, other }));
             }
             given_up.extend(images);
         }
@@ -136,7 +136,7 @@ mod tests {
         let mut trust = Trust::default();
         assert_eq!(compare(&mut trust, 1, 2, 1000 * MIB, |at| (at / MIB).is_multiple_of(2)), 1000 * MIB);
         assert_eq!(compare(&mut trust, 3, 4, 1000 * MIB, |_| false), COMPARED_BYTES_MIN);
-        let pair = |one, other| (TIER, GivenUp::Pair { one: FileNo(one), other: FileNo(other) });
+        let pair = |one, other| (TIER, GivenUpClaims::Pair { one: FileNo(one), other: FileNo(other) });
         assert_eq!(trust.given_up().into_iter().collect::<Vec<_>>(), [pair(3, 4)]);
     }
 
@@ -153,7 +153,11 @@ mod tests {
         }
         assert_eq!(compare(&mut trust, 100, 1, 100 * MIB, |_| true), 100 * MIB);
         assert_eq!(compare(&mut trust, 1, 100, 100 * MIB, |_| true), 100 * MIB);
-        assert!(trust.given_up().iter().all(|(_, who)| matches!(who, GivenUp::Pair { .. })), "{:?}", trust.given_up());
+        assert!(
+            trust.given_up().iter().all(|(_, who)| matches!(who, GivenUpClaims::Pair { .. })),
+            "{:?}",
+            trust.given_up()
+        );
     }
 
     /// A guest whose claims are all wrong is the source of all others, and claims the contents of all of them.
@@ -175,7 +179,7 @@ mod tests {
             assert_eq!(compare(&mut trust, liar, 9, 100 * MIB, |_| false), 0);
         }
         assert_eq!(compare(&mut trust, 1, 9, 100 * MIB, |_| true), 100 * MIB);
-        let liars = (2..6).map(|liar| (TIER, GivenUp::Image(FileNo(liar))));
+        let liars = (2..6).map(|liar| (TIER, GivenUpClaims::Image(FileNo(liar))));
         assert_eq!(trust.given_up(), liars.collect());
     }
 
@@ -185,6 +189,6 @@ mod tests {
         let mut trust = Trust::default();
         assert_eq!(compare(&mut trust, 5, 5, 1000 * MIB, |_| false), COMPARED_BYTES_MIN);
         assert_eq!(compare(&mut trust, 5, 6, 1000 * MIB, |_| true), 0);
-        assert_eq!(trust.given_up(), [(TIER, GivenUp::Image(FileNo(5)))].into());
+        assert_eq!(trust.given_up(), [(TIER, GivenUpClaims::Image(FileNo(5)))].into());
     }
 }

@@ -282,7 +282,7 @@ impl<'a, S: Substrate> LogReader<'a, S> {
     }
 }
 
-struct Run<'a> {
+struct LogRun<'a> {
     first: u64,
     count: u64,
     /// `None` if the written content is not known.
@@ -290,7 +290,7 @@ struct Run<'a> {
     rest: &'a [u8],
 }
 
-fn decode_run(bytes: &[u8], next: u64) -> Result<Run<'_>, FormatError> {
+fn decode_run(bytes: &[u8], next: u64) -> Result<LogRun<'_>, FormatError> {
     const CUT: FormatError = FormatError::Damaged("a run of blocks ends too early");
     let (header, rest) = bytes.split_first_chunk::<RUN_HEADER_BYTES>().ok_or(CUT)?;
     let [a, b, c, d, e, low, high] = *header;
@@ -304,10 +304,10 @@ fn decode_run(bytes: &[u8], next: u64) -> Result<Run<'_>, FormatError> {
         return Err(FormatError::Damaged("a run of blocks is out of order"));
     }
     if is_changed {
-        return Ok(Run { first, count, digests: None, rest });
+        return Ok(LogRun { first, count, digests: None, rest });
     }
     let (digests, rest) = rest.split_at_checked(usize::from(told) * FingerprintPrefix::BYTES).ok_or(CUT)?;
-    Ok(Run { first, count, digests: Some(digests.as_chunks().0), rest })
+    Ok(LogRun { first, count, digests: Some(digests.as_chunks().0), rest })
 }
 
 #[cfg(test)]

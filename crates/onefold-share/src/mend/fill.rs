@@ -15,7 +15,7 @@ use crate::state::{State, StateError};
 const PIECE_BLOCKS: u64 = 256;
 
 /// An image in which an interrupted share may have left holes. The caller has exclusive use of it.
-pub(crate) struct Holed<'a, S: Substrate> {
+pub(crate) struct HoledImage<'a, S: Substrate> {
     pub(crate) file: &'a S::File,
     /// Its length in bytes.
     pub(crate) length: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Holed<'a, S: Substrate> {
 
 /// Result for a run, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filled {
+pub(crate) struct FillCounts {
     /// Holes that were filled.
     pub(crate) filled: u64,
     /// Blocks that are no holes, and differ from the slots.
@@ -87,9 +87,9 @@ pub(crate) fn has_hole<S: Substrate>(
 /// Fills the holes of a run. Unwritten space is not a hole: somebody allocated it on purpose.
 pub(crate) fn fill<S: Substrate>(
     state: &State<'_, S>,
-    image: &Holed<'_, S>,
+    image: &HoledImage<'_, S>,
     run: &IntentRun,
-) -> Result<Filled, FillError> {
+) -> Result<FillCounts, FillError> {
     // The owner has cut off the part behind the end of the file.
     let within = (image.length / BLOCK_BYTES_U64).saturating_sub(run.first.0).min(run.count.into());
     // A host that did not see the intent in time may have emptied the slots. Then the sharing host has not asked for
@@ -97,7 +97,7 @@ pub(crate) fn fill<S: Substrate>(
     let lost = || {
         let kept = IntentRun { count: u32::try_from(within).expect("at most the run's"), ..*run };
         let is_holed = has_hole(state.substrate(), image.file, &mut Extents::new(), &kept)?;
-        if is_holed { Err(FillError::Lost) } else { Ok(Filled::default()) }
+        if is_holed { Err(FillError::Lost) } else { Ok(FillCounts::default()) }
     };
     let Some(arena) = state.open_arena(run.slot.arena(), Access::Read).map_err(FillError::of)? else { return lost() };
     let mut filler = Filler {
@@ -107,7 +107,7 @@ pub(crate) fn fill<S: Substrate>(
         arena,
         run,
         map: Extents::new(),
-        filled: Filled::default(),
+        filled: FillCounts::default(),
         ours: Vec::new(),
         theirs: Vec::new(),
     };
@@ -127,11 +127,11 @@ pub(crate) fn fill<S: Substrate>(
 struct Filler<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     substrate: &'a S,
-    image: &'a Holed<'a, S>,
+    image: &'a HoledImage<'a, S>,
     arena: S::File,
     run: &'a IntentRun,
     map: Extents,
-    filled: Filled,
+    filled: FillCounts,
     /// Content of the image, and of the slots.
     ours: Vec<u8>,
     theirs: Vec<u8>,

@@ -21,7 +21,7 @@ use std::time::Duration;
 use onefold_block::{BLOCK_BYTES_U64, Clock};
 use onefold_substrate::{Access, Substrate};
 
-pub(crate) use self::fill::{FillError, Filled, Holed, check_exclusive, fill, has_hole};
+pub(crate) use self::fill::{FillCounts, FillError, HoledImage, check_exclusive, fill, has_hole};
 use crate::format::FormatError;
 use crate::format::intent::{DeclaredIntent, Intent};
 use crate::state::intents::{LeftIntent, TakenIntent};
@@ -290,7 +290,7 @@ fn mend_image<S: Substrate>(
     if stat.modified != intent.modified && doubtful == Doubtful::Keep {
         return Became::Changed;
     }
-    let holed = Holed { file, length: stat.length, modified: stat.modified };
+    let holed = HoledImage { file, length: stat.length, modified: stat.modified };
     let (mut became, mut differing) = (Became::Whole, 0);
     for run in &intent.runs {
         match fill(state, &holed, run) {

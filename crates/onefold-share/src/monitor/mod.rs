@@ -15,11 +15,11 @@
 //! owner's own pass work on it.
 
 mod notes;
+mod pending_notes;
 mod policy;
 mod report;
 #[cfg(test)]
 mod tests;
-mod told;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -30,15 +30,15 @@ use onefold_substrate::{Access, FileHandle, Substrate};
 use parking_lot::{Condvar, Mutex};
 
 use self::notes::Notes;
+use self::pending_notes::{ByteRange, PendingNotes};
 use self::policy::Budget;
-use self::told::{ByteRange, Told};
 use self::write::Haste;
 use crate::digest::digest_blocks;
 use crate::domain::DomainRules;
 use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo, FingerprintPrefix};
 use crate::state::files::Marks;
-use crate::state::locks::{Held, Subject};
+use crate::state::locks::{LockGuard, Subject};
 use crate::state::logs::LogOrder;
 use crate::state::{State, StateError};
 
@@ -60,9 +60,9 @@ pub struct Monitor<S: Substrate> {
     key: FingerprintKey,
     clock: Arc<dyn Clock>,
     policy: MonitorPolicy,
-    opened: Opened,
+    opened: OpeningState,
     // Lock order: `log`, then `told`; `lock` alone.
-    told: Mutex<Told>,
+    told: Mutex<PendingNotes>,
     /// Wakes workers when there are notes to be logged.
     due: Condvar,
     /// The order of the last log. Held while a log is written, so that logs are written one at a time.
@@ -73,14 +73,14 @@ pub struct Monitor<S: Substrate> {
 /// The image's lock.
 struct ImageLock<S: Substrate> {
     /// `None` while it is lent, or if another host took it meanwhile.
-    held: Option<Held<S>>,
+    held: Option<LockGuard<S>>,
     /// The number of current loans. As long as there are any, the lock is not taken back.
     lent: u32,
 }
 
 /// Knowledge about the image when it was opened.
 #[derive(Clone, Copy, Debug)]
-struct Opened {
+struct OpeningState {
     scanned: Option<Stamp>,
     /// Whether the image was then unchanged since its scan.
     is_current: bool,
@@ -111,9 +111,9 @@ impl<S: Substrate> Monitor<S> {
         let membership = DomainRules::of(state)?.membership(path, &file, &stat, before.as_ref()).map_err(failed)?;
         let number = files.latest_number(state, &handle, path, &membership)?;
         let scanned = files.get(number).and_then(|mark| mark.scanned);
-        let opened = Opened { scanned, is_current: scanned == Some(Stamp::of(&stat)) };
+        let opened = OpeningState { scanned, is_current: scanned == Some(Stamp::of(&stat)) };
         let now = clock.monotonic();
-        let told = Told {
+        let told = PendingNotes {
             notes: Notes::default(),
             budget: Budget::new(policy.hashing, now),
             length: stat.length,
@@ -363,7 +363,7 @@ impl<S: Substrate> Monitor<S> {
     }
 
     /// Notes a change of a range: its whole blocks by `note`, its ends as blocks that were written in part.
-    fn tell(&self, range: ByteRange, note: impl FnOnce(&mut Told)) {
+    fn tell(&self, range: ByteRange, note: impl FnOnce(&mut PendingNotes)) {
         if range.is_empty() {
             return;
         }
@@ -380,7 +380,7 @@ impl<S: Substrate> Monitor<S> {
     }
 
     /// Enforces the bounds after a note.
-    fn noted(&self, mut told: parking_lot::MutexGuard<'_, Told>) {
+    fn noted(&self, mut told: parking_lot::MutexGuard<'_, PendingNotes>) {
         if told.since.is_none() {
             told.since = Some(self.clock.monotonic());
         }

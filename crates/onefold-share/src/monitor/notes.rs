@@ -14,7 +14,7 @@ pub(super) const RUN_BYTES: usize = 64;
 /// All notes.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, NoteRun>,
     unseen_blocks: u64,
     /// Where the next search for unseen blocks begins, so that blocks of a busy place do not delay others.
     cursor: u64,
@@ -22,15 +22,15 @@ pub(super) struct Notes {
 
 /// Blocks with the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct NoteRun {
     /// At least one; exactly one if the content is known.
     count: u64,
-    what: What,
+    what: NoteState,
 }
 
 /// State of changed blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum NoteState {
     /// The content is known: `None` if the block is zero.
     Written(Option<FingerprintPrefix>),
     /// The content is unknown, and will not be read.
@@ -43,7 +43,7 @@ enum What {
 
 /// Blocks that were given out to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unseen {
+pub(super) struct UnseenRun {
     pub(super) first: u64,
     pub(super) count: u64,
     number: u64,
@@ -62,37 +62,37 @@ impl Notes {
 
     /// Notes what was written to a block.
     pub(super) fn written(&mut self, block: u64, digest: Option<FingerprintPrefix>) {
-        self.set(block, 1, What::Written(digest));
+        self.set(block, 1, NoteState::Written(digest));
     }
 
     /// Notes that blocks were changed.
     pub(super) fn changed(&mut self, first: u64, count: u64) {
-        self.set(first, count, What::Changed);
+        self.set(first, count, NoteState::Changed);
     }
 
     /// Notes that blocks were changed, and are to be read.
     pub(super) fn unseen(&mut self, first: u64, count: u64) {
-        self.set(first, count, What::Unseen);
+        self.set(first, count, NoteState::Unseen);
     }
 
     /// Gives out at most `blocks_max` consecutive blocks that wait to be read. `number` must be one that was not used
     /// before.
-    pub(super) fn take_unseen(&mut self, blocks_max: u64, number: u64) -> Option<Unseen> {
+    pub(super) fn take_unseen(&mut self, blocks_max: u64, number: u64) -> Option<UnseenRun> {
         if self.unseen_blocks == 0 {
             return None;
         }
-        let is_unseen = |&(_, run): &(&u64, &Run)| run.what == What::Unseen;
+        let is_unseen = |&(_, run): &(&u64, &NoteRun)| run.what == NoteState::Unseen;
         let behind = self.runs.range(self.cursor..).find(is_unseen);
         let (&first, run) = behind.or_else(|| self.runs.range(..self.cursor).find(is_unseen))?;
         let count = run.count.min(blocks_max);
-        self.set(first, count, What::Reading(number));
+        self.set(first, count, NoteState::Reading(number));
         self.cursor = first + count;
-        Some(Unseen { first, count, number })
+        Some(UnseenRun { first, count, number })
     }
 
     /// Takes in the digests of blocks that were given out, as many of the first blocks as there are digests. Blocks
     /// that were changed meanwhile keep their state; the others count as changed.
-    pub(super) fn read(&mut self, unseen: Unseen, digests: &[Option<FingerprintPrefix>]) {
+    pub(super) fn read(&mut self, unseen: UnseenRun, digests: &[Option<FingerprintPrefix>]) {
         let end = unseen.first + unseen.count;
         let mut at = unseen.first;
         // A later note may reach beyond the end.
@@ -100,7 +100,7 @@ impl Notes {
             && let Some((&first, &run)) = self.runs.range(at..end).next()
         {
             at = first + run.count;
-            if run.what != What::Reading(unseen.number) {
+            if run.what != NoteState::Reading(unseen.number) {
                 continue;
             }
             // The rest of a cut run still lies within the blocks that were given out; only new notes do not.
@@ -119,12 +119,12 @@ impl Notes {
     /// Removes and returns the notes that can be logged, in order: all except those of blocks that are still to be
     /// read.
     pub(super) fn take(&mut self) -> Vec<Note> {
-        let is_waiting = |run: &Run| matches!(run.what, What::Unseen | What::Reading(_));
+        let is_waiting = |run: &NoteRun| matches!(run.what, NoteState::Unseen | NoteState::Reading(_));
         let (waiting, taken): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.runs).into_iter().partition(|(_, run)| is_waiting(run));
         self.runs = waiting;
-        let note = |(first, run): (u64, Run)| match run.what {
-            What::Written(digest) => Written { block: FileBlock(first), digest }.into(),
+        let note = |(first, run): (u64, NoteRun)| match run.what {
+            NoteState::Written(digest) => Written { block: FileBlock(first), digest }.into(),
             _ => Note::Changed { first: FileBlock(first), count: run.count },
         };
         taken.into_iter().map(note).collect()
@@ -151,7 +151,7 @@ impl Notes {
         let mut shed = 0;
         let mut runs: Vec<(u64, u64)> = Vec::with_capacity(self.runs.len());
         for (first, run) in std::mem::take(&mut self.runs) {
-            shed += if run.what == What::Changed { 0 } else { run.count };
+            shed += if run.what == NoteState::Changed { 0 } else { run.count };
             runs.push((first, first + run.count));
         }
         self.unseen_blocks = 0;
@@ -173,19 +173,21 @@ impl Notes {
             }
             gap = (gap * 2).max(1);
         }
-        self.runs =
-            runs.into_iter().map(|(first, end)| (first, Run { count: end - first, what: What::Changed })).collect();
+        self.runs = runs
+            .into_iter()
+            .map(|(first, end)| (first, NoteRun { count: end - first, what: NoteState::Changed }))
+            .collect();
         shed
     }
 
     /// Sets the state of blocks.
-    fn set(&mut self, first: u64, count: u64, what: What) {
+    fn set(&mut self, first: u64, count: u64, what: NoteState) {
         self.cut(first, first + count);
-        if what == What::Unseen {
+        if what == NoteState::Unseen {
             self.unseen_blocks += count;
         }
         // Blocks without individual contents are one run as long as possible.
-        let is_run = matches!(what, What::Changed | What::Unseen);
+        let is_run = matches!(what, NoteState::Changed | NoteState::Unseen);
         if is_run
             && let Some((&before, run)) = self.runs.range_mut(..first).next_back()
             && before + run.count == first
@@ -194,7 +196,7 @@ impl Notes {
             run.count += count;
             return;
         }
-        self.runs.insert(first, Run { count, what });
+        self.runs.insert(first, NoteRun { count, what });
     }
 
     /// Drops the state of blocks.
@@ -205,7 +207,7 @@ impl Notes {
             let (old_end, what) = (before + run.count, run.what);
             run.count = first - before;
             if old_end > end {
-                self.runs.insert(end, Run { count: old_end - end, what });
+                self.runs.insert(end, NoteRun { count: old_end - end, what });
             }
             self.forget(what, old_end.min(end) - first);
         }
@@ -213,14 +215,14 @@ impl Notes {
             self.runs.remove(&at);
             let old_end = at + run.count;
             if old_end > end {
-                self.runs.insert(end, Run { count: old_end - end, what: run.what });
+                self.runs.insert(end, NoteRun { count: old_end - end, what: run.what });
             }
             self.forget(run.what, old_end.min(end) - at);
         }
     }
 
-    fn forget(&mut self, what: What, count: u64) {
-        if what == What::Unseen {
+    fn forget(&mut self, what: NoteState, count: u64) {
+        if what == NoteState::Unseen {
             self.unseen_blocks -= count;
         }
     }
@@ -241,11 +243,11 @@ mod tests {
     #[derive(Default)]
     struct Pair {
         notes: Notes,
-        naive: BTreeMap<u64, What>,
+        naive: BTreeMap<u64, NoteState>,
     }
 
     impl Pair {
-        fn set(&mut self, first: u64, count: u64, what: What) {
+        fn set(&mut self, first: u64, count: u64, what: NoteState) {
             self.naive.extend((first..first + count).map(|block| (block, what)));
         }
 
@@ -254,11 +256,11 @@ mod tests {
             for (&first, run) in &self.notes.runs {
                 assert!(run.count > 0 && first >= end, "a run at {first} after {end}");
                 end = first + run.count;
-                assert!(run.count == 1 || !matches!(run.what, What::Written(_)), "a long run of one content");
+                assert!(run.count == 1 || !matches!(run.what, NoteState::Written(_)), "a long run of one content");
                 told.extend((first..end).map(|block| (block, run.what)));
             }
             assert_eq!(told, self.naive);
-            let unseen = self.naive.values().filter(|what| **what == What::Unseen).count();
+            let unseen = self.naive.values().filter(|what| **what == NoteState::Unseen).count();
             assert_eq!(self.notes.unseen_blocks(), unseen as u64);
         }
 
@@ -266,8 +268,8 @@ mod tests {
             let mut expected = Vec::new();
             self.naive.retain(|&block, what| {
                 match what {
-                    What::Written(digest) => expected.push((block, Some(*digest))),
-                    What::Changed => expected.push((block, None)),
+                    NoteState::Written(digest) => expected.push((block, Some(*digest))),
+                    NoteState::Changed => expected.push((block, None)),
                     _ => return true,
                 }
                 false
@@ -298,23 +300,23 @@ mod tests {
                     0..=3 => {
                         let digest = digest(random.below(5));
                         pair.notes.written(first, digest);
-                        pair.set(first, 1, What::Written(digest));
+                        pair.set(first, 1, NoteState::Written(digest));
                     }
                     4 | 5 => {
                         pair.notes.changed(first, count);
-                        pair.set(first, count, What::Changed);
+                        pair.set(first, count, NoteState::Changed);
                     }
                     6 | 7 => {
                         pair.notes.unseen(first, count);
-                        pair.set(first, count, What::Unseen);
+                        pair.set(first, count, NoteState::Unseen);
                     }
                     8 => {
                         number += 1;
                         if let Some(unseen) = pair.notes.take_unseen(count, number) {
                             assert!(unseen.count <= count);
                             let blocks = unseen.first..unseen.first + unseen.count;
-                            assert!(blocks.clone().all(|block| pair.naive[&block] == What::Unseen));
-                            pair.set(unseen.first, unseen.count, What::Reading(number));
+                            assert!(blocks.clone().all(|block| pair.naive[&block] == NoteState::Unseen));
+                            pair.set(unseen.first, unseen.count, NoteState::Reading(number));
                             given.push(unseen);
                         } else {
                             assert_eq!(pair.notes.unseen_blocks(), 0);
@@ -325,8 +327,10 @@ mod tests {
                         let digests: Vec<_> = (0..random.below(unseen.count + 1)).map(digest).collect();
                         pair.notes.read(unseen, &digests);
                         for (block, index) in (unseen.first..unseen.first + unseen.count).zip(0..) {
-                            let what = pair.naive.get_mut(&block).filter(|what| **what == What::Reading(unseen.number));
-                            let read = digests.get(index).map_or(What::Changed, |digest| What::Written(*digest));
+                            let what =
+                                pair.naive.get_mut(&block).filter(|what| **what == NoteState::Reading(unseen.number));
+                            let read =
+                                digests.get(index).map_or(NoteState::Changed, |digest| NoteState::Written(*digest));
                             what.into_iter().for_each(|what| *what = read);
                         }
                     }
@@ -335,9 +339,9 @@ mod tests {
                         if random.below(2) == 0 {
                             // Something is noted before writing the log fails.
                             pair.notes.written(first, digest(1));
-                            pair.naive.insert(first, What::Written(digest(1)));
+                            pair.naive.insert(first, NoteState::Written(digest(1)));
                             for (block, what) in taken.iter().flat_map(blocks_of) {
-                                pair.naive.entry(block).or_insert(what.map_or(What::Changed, What::Written));
+                                pair.naive.entry(block).or_insert(what.map_or(NoteState::Changed, NoteState::Written));
                             }
                             pair.notes.put_back(taken);
                         }

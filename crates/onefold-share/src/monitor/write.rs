@@ -11,7 +11,7 @@ use crate::domain::Membership;
 use crate::format::log::LogKind;
 use crate::format::mark::{MarkFlags, Stamp};
 use crate::scan::{Age, TICK};
-use crate::state::files::{Marks, Noted};
+use crate::state::files::{MarkUpdate, Marks};
 use crate::state::logs::Logged;
 use crate::state::{State, StateError};
 
@@ -135,7 +135,7 @@ impl<S: Substrate> Monitor<S> {
             if age == Age::Settled || (age == Age::Ahead && last == Some(stamp)) {
                 let flags = MarkFlags { is_ahead: age == Age::Ahead, ..mark.flags };
                 let membership = Membership { owner: stat.owner, ..mark.membership.clone() };
-                let noted = Noted { scanned: Some(stamp), flags, membership: &membership };
+                let noted = MarkUpdate { scanned: Some(stamp), flags, membership: &membership };
                 files.note_read(state, self.number, &mark.path, &noted)?;
                 return Ok(true);
             }

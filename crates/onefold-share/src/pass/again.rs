@@ -17,7 +17,7 @@ const RANGES_MAX: usize = 1 << 14;
 
 /// Why a range is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Because {
+pub(super) enum RereadCause {
     /// It may hold something else than is known. The next scan reads it.
     Changed,
     /// An operation failed that may succeed another time. The range is read after a pause, which grows.
@@ -26,24 +26,24 @@ pub(super) enum Because {
 
 /// Files and ranges that are read again.
 #[derive(Debug, Default)]
-pub(super) struct Again {
+pub(super) struct RereadSet {
     /// Files of which the undone parts are not known.
     whole: BTreeSet<FileNo>,
     changed: BTreeMap<FileNo, Vec<Range<u64>>>,
     failed: BTreeMap<FileNo, Vec<Range<u64>>>,
 }
 
-impl Again {
+impl RereadSet {
     /// Makes the next scan read all of a file again.
     pub(super) fn add_file(&mut self, file: FileNo) {
         self.whole.insert(file);
     }
 
     /// Makes a scan read blocks of a file again.
-    pub(super) fn add(&mut self, file: FileNo, first: FileBlock, count: u64, because: Because) {
+    pub(super) fn add(&mut self, file: FileNo, first: FileBlock, count: u64, because: RereadCause) {
         let ranges = match because {
-            Because::Changed => self.changed.entry(file).or_default(),
-            Because::Failed => self.failed.entry(file).or_default(),
+            RereadCause::Changed => self.changed.entry(file).or_default(),
+            RereadCause::Failed => self.failed.entry(file).or_default(),
         };
         let (start, end) = (first.0 * BLOCK_BYTES_U64, (first.0 + count) * BLOCK_BYTES_U64);
         match ranges.last_mut() {
@@ -68,7 +68,7 @@ impl Again {
         Ok(())
     }
 
-    /// Writes the ranges of one file into its mark, as [`Again::note`] does.
+    /// Writes the ranges of one file into its mark, as [`RereadSet::note`] does.
     pub(super) fn note_file<S: Substrate>(
         &mut self,
         images: &mut Images<'_, '_, S>,

@@ -9,20 +9,20 @@ use std::io;
 use onefold_sort::{Merge, SortWriter};
 use onefold_substrate::Substrate;
 
-use super::again::Because;
-use super::elsewhere::Elsewhere;
+use super::again::RereadCause;
+use super::elsewhere::LockedPlaces;
 use super::engine::{Engine, Finder};
 use super::indexing::{Indexing, are_batches_worth_merging};
 use super::lists::part_bytes;
 use super::outcome::PassError;
-use super::promote::{self, Notes, Promoted};
+use super::promote::{self, Notes, Promotion};
 use super::publish::KnownShards;
-use super::publish_batch::{Planned, publish_batch};
+use super::publish_batch::{PlannedChanges, publish_batch};
 use super::requests;
-use super::rows::{Candidate, Change, Other, Step, Target};
+use super::rows::{Candidate, Change, Step, Target, WaitingPlace};
 use super::runs::{ContentKey, Run, RunBatch, Source};
 use super::stop_watch::StopWatch;
-use super::stretches::{Candidates, Others, Targets};
+use super::stretches::{Candidates, Targets, WaitingPlaces};
 use crate::format::entry::{Entry, Place};
 use crate::state::StateError;
 use crate::state::arena::ArenaWriter;
@@ -32,11 +32,11 @@ use crate::state::arena::ArenaWriter;
 const PROMOTE_ROUNDS: u32 = 8;
 
 /// The decisions of a plan, and what it knew.
-pub(super) struct Planning {
+pub(super) struct PlanResult {
     pub(super) candidates: Candidates,
-    pub(super) others: Others,
+    pub(super) others: WaitingPlaces,
     pub(super) targets: Targets,
-    pub(super) planned: Planned,
+    pub(super) planned: PlannedChanges,
     /// The contents of the shards, as far as this pass has read or published them.
     pub(super) known: KnownShards,
 }
@@ -44,7 +44,7 @@ pub(super) struct Planning {
 /// Yields the decisions of a plan as runs.
 pub(super) struct ScanFinder<'p, 'c, 'b, S: Substrate> {
     indexing: &'p mut Indexing,
-    planning: &'p mut Planning,
+    planning: &'p mut PlanResult,
     arena: &'p mut ArenaWriter<'c, 'b, S>,
     /// Changes of entries whose contents got no slot.
     entered: &'p mut SortWriter,
@@ -53,7 +53,7 @@ pub(super) struct ScanFinder<'p, 'c, 'b, S: Substrate> {
     /// Maximum number of targets of a stretch.
     stretch: u64,
     /// Places that other hosts have.
-    elsewhere: Elsewhere,
+    elsewhere: LockedPlaces,
     /// Places of the batch that only the index names, and no log.
     of_index: SortWriter,
     batch: ScanBatch,
@@ -76,13 +76,13 @@ impl<'p, 'c, 'b, S: Substrate> ScanFinder<'p, 'c, 'b, S> {
     pub(super) fn new(
         engine: &Engine<'_, 'b, S>,
         indexing: &'p mut Indexing,
-        planning: &'p mut Planning,
+        planning: &'p mut PlanResult,
         arena: &'p mut ArenaWriter<'c, 'b, S>,
         entered: &'p mut SortWriter,
     ) -> Self {
         let index_bytes = planning.known.values().map(|known| known.bytes).sum();
         let folder = engine.options.temporary_folder;
-        let (elsewhere, of_index) = (Elsewhere::new(folder, 0), SortWriter::new(folder, 0));
+        let (elsewhere, of_index) = (LockedPlaces::new(folder, 0), SortWriter::new(folder, 0));
         let (stretch, batch) = (engine.options.batch.slots, ScanBatch::Known);
         ScanFinder { indexing, planning, arena, entered, index_bytes, stretch, elsewhere, of_index, batch }
     }
@@ -134,7 +134,7 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
         let mut watch = StopWatch::start(options.clock);
         let (folder, part) = (options.temporary_folder, part_bytes(options));
         let mut targets = SortWriter::new(folder, part / 2);
-        self.elsewhere = Elsewhere::new(folder, part / 8);
+        self.elsewhere = LockedPlaces::new(folder, part / 8);
         self.of_index = SortWriter::new(folder, part / 8);
         let (mut entries, is_cut) = self.promote(engine, candidates, &mut targets)?;
         self.arena.sync()?;
@@ -184,8 +184,8 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
 }
 
 impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
-    fn take_elsewhere(&mut self, engine: &Engine<'_, 'b, S>) -> Elsewhere {
-        std::mem::replace(&mut self.elsewhere, Elsewhere::new(engine.options.temporary_folder, 0))
+    fn take_elsewhere(&mut self, engine: &Engine<'_, 'b, S>) -> LockedPlaces {
+        std::mem::replace(&mut self.elsewhere, LockedPlaces::new(engine.options.temporary_folder, 0))
     }
 
     /// Publishes the entries of a batch. Before that, publishes the places that the batch hides, because the pass may
@@ -239,11 +239,11 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
         let (state, options) = (engine.state, engine.options);
         let mut entries = Vec::with_capacity(candidates.len());
         // Places that wait for the candidates of later rounds.
-        let mut waiting: Option<Others> = None;
+        let mut waiting: Option<WaitingPlaces> = None;
         for round in 1.. {
             let trouble = &mut engine.passed.trouble;
             let notes = Notes { touched: &mut engine.noted.touched, elsewhere: &mut self.elsewhere, trouble };
-            let Promoted { slots, is_cut } =
+            let Promotion { slots, is_cut } =
                 promote::promote(state, &mut engine.images, self.arena, &candidates, notes, options)?;
             let mut next_others = SortWriter::new(options.temporary_folder, part_bytes(options) / 4);
             let mut next = Vec::new();
@@ -253,7 +253,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
                 let (digest, of) = (candidate.digest, candidate.key());
                 if let Some(slot) = slot {
                     entries.push(Entry { digest, place: Place::Shared(slot) });
-                    while let Some(Other { file, block, is_of_index, .. }) = others.take(of)? {
+                    while let Some(WaitingPlace { file, block, is_of_index, .. }) = others.take(of)? {
                         targets.push(Target { file, block, slot: Some(slot) }.row())?;
                         if is_of_index {
                             self.of_index.push(Candidate { file, block, digest }.row())?;
@@ -264,7 +264,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
                 if is_cut {
                     continue;
                 }
-                let Some(Other { file, block, .. }) = others.take(of)? else { continue };
+                let Some(WaitingPlace { file, block, .. }) = others.take(of)? else { continue };
                 let Some(second) = others.take(of)? else {
                     self.entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
                     continue;
@@ -272,18 +272,18 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
                 if is_last {
                     self.entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
                     let again = &mut engine.passed.trouble.again;
-                    again.add(second.file, second.block, 1, Because::Changed);
+                    again.add(second.file, second.block, 1, RereadCause::Changed);
                     while let Some(other) = others.take(of)? {
-                        again.add(other.file, other.block, 1, Because::Changed);
+                        again.add(other.file, other.block, 1, RereadCause::Changed);
                     }
                     continue;
                 }
                 let candidate = Candidate { file, block, digest };
                 next.push(candidate);
                 let of_next = candidate.key();
-                next_others.push(Other { of: of_next, ..second }.row())?;
+                next_others.push(WaitingPlace { of: of_next, ..second }.row())?;
                 while let Some(other) = others.take(of)? {
-                    next_others.push(Other { of: of_next, ..other }.row())?;
+                    next_others.push(WaitingPlace { of: of_next, ..other }.row())?;
                 }
             }
             if is_cut {
@@ -293,7 +293,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
                 break;
             }
             next.sort_unstable_by_key(|candidate| candidate.row());
-            waiting = Some(Others::new(next_others.finish()?));
+            waiting = Some(WaitingPlaces::new(next_others.finish()?));
             candidates = next;
         }
         Ok((entries, false))

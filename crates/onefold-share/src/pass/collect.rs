@@ -61,7 +61,7 @@ pub(super) struct Occasion<'a> {
 }
 
 /// Result of a collection.
-pub(super) struct Collected<'a, 'b, S: Substrate> {
+pub(super) struct CollectionResult<'a, 'b, S: Substrate> {
     /// Whether it was worthwhile, but other hosts were in the way.
     pub(super) is_left: bool,
     /// How many entries were dropped.
@@ -79,8 +79,8 @@ pub(super) fn collect<'a, 'b, S: Substrate>(
     arenas: &Arenas,
     known: &mut KnownShards,
     named: &mut SlotSet,
-) -> Result<Collected<'a, 'b, S>, PassError> {
-    let mut collected = Collected { is_left: false, dropped: 0, _kept: None };
+) -> Result<CollectionResult<'a, 'b, S>, PassError> {
+    let mut collected = CollectionResult { is_left: false, dropped: 0, _kept: None };
     let filled = arenas.filled.count();
     if state.policy().unneeded != UnneededSlots::Compared || filled == 0 {
         return Ok(collected);

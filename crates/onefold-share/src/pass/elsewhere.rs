@@ -14,7 +14,7 @@ use crate::format::entry::{Entry, Place};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 
 /// Collects such places.
-pub(super) struct Elsewhere {
+pub(super) struct LockedPlaces {
     /// Files whose logs stay.
     pub(super) left: BTreeSet<FileNo>,
     /// Merge requests.
@@ -23,11 +23,11 @@ pub(super) struct Elsewhere {
     pub(super) by_slot: Vec<Entry>,
 }
 
-impl Elsewhere {
+impl LockedPlaces {
     /// Returns an empty list. It keeps at most `memory_bytes` in memory, and the rest in files in `folder`.
-    pub(super) fn new(folder: &Path, memory_bytes: usize) -> Elsewhere {
+    pub(super) fn new(folder: &Path, memory_bytes: usize) -> LockedPlaces {
         let requests = SortWriter::new(folder, memory_bytes);
-        Elsewhere { left: BTreeSet::new(), requests, by_slot: Vec::new() }
+        LockedPlaces { left: BTreeSet::new(), requests, by_slot: Vec::new() }
     }
 
     /// Leaves a place whose content is known.

@@ -13,7 +13,7 @@ use super::images::Images;
 use super::lists::part_bytes;
 use super::outcome::{PassError, Passed};
 use super::runs::RunBatch;
-use super::share::{Noted, Sinks, share};
+use super::share::{ShareNotes, Sinks, share};
 use super::stop_watch::StopWatch;
 use super::{PassOptions, PassProgress, Source, copies, pinned};
 use crate::policy::FreedUnit;
@@ -84,7 +84,7 @@ pub struct Engine<'a, 'b, S: Substrate> {
     pub(super) state: &'a State<'b, S>,
     pub(super) options: &'a PassOptions<'a>,
     pub(super) images: Images<'a, 'b, S>,
-    pub(super) noted: Noted,
+    pub(super) noted: ShareNotes,
     pub(super) passed: Passed,
 }
 
@@ -95,7 +95,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         options: &'a PassOptions<'a>,
     ) -> Result<Self, StateError> {
         let images = Images::new(state, files, options)?;
-        Ok(Engine { state, options, images, noted: Noted::default(), passed: Passed::default() })
+        Ok(Engine { state, options, images, noted: ShareNotes::default(), passed: Passed::default() })
     }
 
     /// Shares the runs of a finder, until it has no more. Returns false if the file system is full.

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::lists::part_bytes;
 use super::outcome::PassError;
 use super::publish::{self, KnownShards, News};
-use super::publish_batch::Planned;
+use super::publish_batch::PlannedChanges;
 use super::requests;
 use super::since::SeenIndex;
 use super::slots::SlotSet;
@@ -35,7 +35,7 @@ impl Indexing {
         &mut self,
         engine: &Engine<'_, '_, S>,
         changes: &Spool,
-        planned: &Planned,
+        planned: &PlannedChanges,
         known: &mut KnownShards,
     ) -> Result<bool, PassError> {
         let options = engine.options;
@@ -63,7 +63,7 @@ impl Indexing {
     pub(super) fn merge_batches<S: Substrate>(
         &mut self,
         engine: &Engine<'_, '_, S>,
-        planned: &Planned,
+        planned: &PlannedChanges,
         known: &mut KnownShards,
     ) -> Result<(), PassError> {
         // The new generations also have what other hosts have published since; these are read like those of other

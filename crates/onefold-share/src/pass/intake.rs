@@ -7,10 +7,10 @@ use onefold_sort::SortWriter;
 use onefold_substrate::Substrate;
 
 use super::PassError;
-use super::again::Because;
-use super::lists::Told;
+use super::again::RereadCause;
+use super::lists::LogContents;
 use super::publish::{LOCK_PAUSE, LOCK_TRIES};
-use super::rows::{Seen, Target};
+use super::rows::{SeenContent, Target};
 use super::run::Pass;
 use crate::format::log::{LogKind, Note};
 use crate::format::{FileNo, FormatError};
@@ -22,7 +22,11 @@ pub(super) type Taken = (FileNo, LogName);
 impl<S: Substrate> Pass<'_, '_, S> {
     /// Reads the logs of all files that this host has, or can have, and on which no other host works. Returns those
     /// that may be removed once the index is published.
-    pub(super) fn take_logs(&mut self, told: &mut Told, targets: &mut SortWriter) -> Result<Vec<Taken>, PassError> {
+    pub(super) fn take_logs(
+        &mut self,
+        told: &mut LogContents,
+        targets: &mut SortWriter,
+    ) -> Result<Vec<Taken>, PassError> {
         let ahead = self.free_logs()?;
         let claimed = self.claim(ahead.iter().map(|(file, _)| *file).collect())?;
         let mut done = Vec::new();
@@ -119,10 +123,10 @@ impl<S: Substrate> Pass<'_, '_, S> {
         &mut self,
         file: FileNo,
         log: &LogName,
-        told: &mut Told,
+        told: &mut LogContents,
         targets: &mut SortWriter,
     ) -> Result<(), LogError<PassError>> {
-        let Told { seen, written } = told;
+        let LogContents { seen, written } = told;
         let is_reserved = self.engine.images.is_reserved(file);
         let is_unnoted = self.engine.images.is_unnoted(log);
         let mut told_blocks = 0;
@@ -136,7 +140,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
             if is_unnoted {
                 // A scan that did not know this log may have read these blocks later.
                 let (first, count) = note.blocks();
-                self.engine.passed.trouble.again.add(file, first, count, Because::Changed);
+                self.engine.passed.trouble.again.add(file, first, count, RereadCause::Changed);
             }
             let told = match (log.kind, note) {
                 (LogKind::Log, note) => written.news(file, note),
@@ -145,7 +149,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
             };
             let Some(block) = told else { return Ok(()) };
             match block.digest {
-                Some(digest) => seen.push(Seen { digest, file, block: block.block }.row())?,
+                Some(digest) => seen.push(SeenContent { digest, file, block: block.block }.row())?,
                 // The user who reserved the space of the file wants to keep it.
                 None if is_reserved => {}
                 None => targets.push(Target { file, block: block.block, slot: None }.row())?,

@@ -12,7 +12,7 @@ use super::PassOptions;
 use super::written::WrittenRanges;
 
 /// The contents of logs, as `intake` reads them.
-pub(super) struct Told {
+pub(super) struct LogContents {
     /// Contents and their places; in order of the contents.
     pub(super) seen: SortWriter,
     /// All blocks that were written.
@@ -31,10 +31,10 @@ pub(super) struct Lists {
     pub(super) requests: SortWriter,
 }
 
-impl Told {
-    pub(super) fn new(options: &PassOptions<'_>) -> Told {
+impl LogContents {
+    pub(super) fn new(options: &PassOptions<'_>) -> LogContents {
         let seen = SortWriter::new(options.temporary_folder, part_bytes(options));
-        Told { seen, written: WrittenRanges::default() }
+        LogContents { seen, written: WrittenRanges::default() }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use onefold_block::Show;
 use onefold_substrate::{Refusal, ShareError, Substrate};
 
-use super::again::{Again, Because};
+use super::again::{RereadCause, RereadSet};
 use super::images::Images;
 use super::plan::PlanCounts;
 use super::room::RecordsRoom;
@@ -107,7 +107,7 @@ pub struct Trouble {
     /// Blocks that were overwritten between their reading and their sharing.
     pub changed: u64,
     /// Ranges where something was left undone that may succeed another time. They are read again then.
-    pub(super) again: Again,
+    pub(super) again: RereadSet,
 }
 
 impl Trouble {
@@ -139,7 +139,7 @@ impl Trouble {
     /// Notes why blocks of a file were skipped, and schedules another reading if the reason may pass.
     pub(super) fn note_blocks(&mut self, file: FileNo, first: FileBlock, count: u64, path: PathBuf, why: ShareError) {
         if !matches!(why, ShareError::Refused(_)) {
-            self.again.add(file, first, count, Because::Failed);
+            self.again.add(file, first, count, RereadCause::Failed);
         }
         self.note(path, why);
     }

@@ -14,8 +14,8 @@ use onefold_substrate::Substrate;
 use super::arenas::Arenas;
 use super::images::Images;
 use super::lists::{Lists, part_bytes};
-use super::publish::{Known, KnownShards};
-use super::rows::{Candidate, Change, Other, Seen, Step, Target};
+use super::publish::{KnownShards, ShardFacts};
+use super::rows::{Candidate, Change, SeenContent, Step, Target, WaitingPlace};
 use super::slots::SlotSet;
 use super::written::WrittenRanges;
 use super::{PassError, PassOptions};
@@ -119,7 +119,7 @@ struct Entries<'a, 'b, S: Substrate> {
     /// The shard that is being read.
     shard: Option<Shard<'b, S>>,
     /// The shards that were read, the current one last, and the number of entries read of each.
-    known: Vec<(Prefix, Known)>,
+    known: Vec<(Prefix, ShardFacts)>,
     next: Option<Entry>,
 }
 
@@ -142,7 +142,7 @@ impl<S: Substrate> Entries<'_, '_, S> {
                 self.next = None;
                 return Ok(());
             };
-            self.known.push((prefix, Known { generation, counts: EntryCounts::default(), bytes }));
+            self.known.push((prefix, ShardFacts { generation, counts: EntryCounts::default(), bytes }));
         }
     }
 
@@ -172,7 +172,7 @@ impl<S: Substrate> Entries<'_, '_, S> {
 /// The places that were seen, one place ahead.
 struct SeenStream<'a> {
     rows: &'a mut SpooledMerge,
-    next: Option<Seen>,
+    next: Option<SeenContent>,
 }
 
 impl SeenStream<'_> {
@@ -180,7 +180,7 @@ impl SeenStream<'_> {
         // Two logs may report one block, and both be right.
         let last = self.next;
         loop {
-            self.next = self.rows.next().transpose()?.map(Seen::of);
+            self.next = self.rows.next().transpose()?.map(SeenContent::of);
             if self.next.is_none() || self.next != last {
                 return Ok(());
             }
@@ -188,14 +188,14 @@ impl SeenStream<'_> {
     }
 
     /// Returns the next place of a content.
-    fn take(&mut self, digest: FingerprintPrefix) -> Result<Option<Seen>, PassError> {
+    fn take(&mut self, digest: FingerprintPrefix) -> Result<Option<SeenContent>, PassError> {
         let Some(seen) = self.next.filter(|seen| seen.digest == digest) else { return Ok(None) };
         self.advance()?;
         Ok(Some(seen))
     }
 
     /// Returns the next place of a content, except the one in the index: seen once more, it is still one place.
-    fn take_other(&mut self, content: &Content) -> Result<Option<Seen>, PassError> {
+    fn take_other(&mut self, content: &Content) -> Result<Option<SeenContent>, PassError> {
         loop {
             let next = self.take(content.digest)?;
             if next.is_none_or(|next| content.known != Some(Place::Unique(next.file, next.block))) {
@@ -289,7 +289,7 @@ impl Planner<'_> {
                         }
                         // Whether its file can be shared in is found out at its turn.
                         let of = candidate.key();
-                        Ok(self.lists.others.push(Other { of, file, block, is_of_index: true }.row())?)
+                        Ok(self.lists.others.push(WaitingPlace { of, file, block, is_of_index: true }.row())?)
                     }
                     _ => Ok(()),
                 }
@@ -306,7 +306,7 @@ impl Planner<'_> {
     ) -> Result<(), PassError> {
         self.named.insert(slot);
         self.change(digest, Step::Agree(Place::Shared(slot)))?;
-        while let Some(Seen { file, block, .. }) = seen.take(digest)? {
+        while let Some(SeenContent { file, block, .. }) = seen.take(digest)? {
             self.counts.targets += 1;
             self.lists.targets.push(Target { file, block, slot: Some(slot) }.row())?;
         }
@@ -331,15 +331,15 @@ impl Planner<'_> {
         &mut self,
         content: &Content,
         candidate: Candidate,
-        second: Option<Seen>,
+        second: Option<SeenContent>,
         seen: &mut SeenStream<'_>,
     ) -> Result<(), PassError> {
         self.counts.promoted += 1;
         self.lists.candidates.push(candidate.row())?;
         let mut other = second;
-        while let Some(Seen { file, block, .. }) = other {
+        while let Some(SeenContent { file, block, .. }) = other {
             self.counts.targets += 1;
-            self.lists.others.push(Other { of: candidate.key(), file, block, is_of_index: false }.row())?;
+            self.lists.others.push(WaitingPlace { of: candidate.key(), file, block, is_of_index: false }.row())?;
             other = seen.take_other(content)?;
         }
         if let Some(place) = content.entry {

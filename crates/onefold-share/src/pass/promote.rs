@@ -14,8 +14,8 @@ use std::thread;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{Access, At, ShareError, Substrate};
 
-use super::again::Because;
-use super::elsewhere::Elsewhere;
+use super::again::RereadCause;
+use super::elsewhere::LockedPlaces;
 use super::images::{Hold, Images};
 use super::room::RecordsRoom;
 use super::rows::Candidate;
@@ -38,12 +38,12 @@ pub(super) struct Notes<'a> {
     /// Files of which blocks were put into slots.
     pub(super) touched: &'a mut BTreeSet<FileNo>,
     /// Places that another host has.
-    pub(super) elsewhere: &'a mut Elsewhere,
+    pub(super) elsewhere: &'a mut LockedPlaces,
     pub(super) trouble: &'a mut Trouble,
 }
 
 /// Results of candidates.
-pub(super) struct Promoted {
+pub(super) struct Promotion {
     /// The slot of each that has one.
     pub(super) slots: Vec<Option<Slot>>,
     /// Whether the work was told to end before all had their turn. Then a candidate without a slot may not have had its
@@ -59,7 +59,7 @@ pub(super) fn promote<'b, S: Substrate>(
     candidates: &[Candidate],
     notes: Notes<'_>,
     options: &PassOptions<'_>,
-) -> Result<Promoted, PassError> {
+) -> Result<Promotion, PassError> {
     let Notes { touched, elsewhere, trouble } = notes;
     thread::scope(|scope| {
         let promoter = Promoter {
@@ -86,24 +86,24 @@ pub(super) fn promote<'b, S: Substrate>(
 fn promote_all<S: Substrate>(
     mut promoter: Promoter<'_, '_, '_, '_, S>,
     candidates: &[Candidate],
-) -> Result<Promoted, PassError> {
+) -> Result<Promotion, PassError> {
     let mut first = 0;
     for run in candidates.chunk_by(|last, next| last.file == next.file && last.block.0 + 1 == next.block.0) {
         for part in run.chunks(RUN_BLOCKS) {
             match promoter.put(first, part) {
                 // A slot that was not read is not returned; the pass empties it.
-                Err(why) if why.is_interruption() => return Ok(Promoted { slots: promoter.slots, is_cut: true }),
+                Err(why) if why.is_interruption() => return Ok(Promotion { slots: promoter.slots, is_cut: true }),
                 put => put?,
             }
             first += part.len();
         }
     }
     promoter.look()?;
-    Ok(Promoted { slots: promoter.slots, is_cut: false })
+    Ok(Promotion { slots: promoter.slots, is_cut: false })
 }
 
 /// Candidates that were cloned into consecutive slots.
-struct Cloned {
+struct ClonedCandidates {
     candidates: Vec<Candidate>,
     /// Their index in the list of all candidates, in which they are consecutive, too.
     at: usize,
@@ -117,7 +117,7 @@ struct Promoter<'a, 'b, 'c, 'i, S: Substrate> {
     arena: &'a mut ArenaWriter<'c, 'b, S>,
     /// The slot of each candidate so far.
     slots: Vec<Option<Slot>>,
-    elsewhere: &'a mut Elsewhere,
+    elsewhere: &'a mut LockedPlaces,
     trouble: &'a mut Trouble,
     pace: &'a Pace<'a>,
     /// The file of the current candidates; `None` inside if it cannot be opened.
@@ -128,11 +128,11 @@ struct Promoter<'a, 'b, 'c, 'i, S: Substrate> {
     touched: &'a mut BTreeSet<FileNo>,
     room: RecordsRoom,
     /// Cloned runs whose slots are to be read.
-    ahead: VecDeque<Cloned>,
+    ahead: VecDeque<ClonedCandidates>,
     ahead_blocks: usize,
     digester: Digester<'a>,
     /// Cloned runs whose slots are being read and digested.
-    asked: VecDeque<Cloned>,
+    asked: VecDeque<ClonedCandidates>,
 }
 
 impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
@@ -154,13 +154,13 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             self.pace.boundary()?;
             self.trouble.is_short_of_records(&mut self.room, self.state.substrate());
             let Some((_, Some(file))) = &self.file else {
-                self.read_again(left, Because::Failed);
+                self.read_again(left, RereadCause::Failed);
                 return Ok(());
             };
             if self.trouble.is_full {
                 // It is read again, once there is space.
                 self.trouble.note(self.images.path(next.file), ShareError::Full);
-                self.read_again(left, Because::Failed);
+                self.read_again(left, RereadCause::Failed);
                 return Ok(());
             }
             let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };
@@ -182,10 +182,10 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
                     // A file that was cut short since it was read has changed, which is no failure.
                     if matches!(why, ShareError::Io(_)) && self.ends_within(file, failed) {
                         self.trouble.changed += failed.len() as u64;
-                        self.read_again(failed, Because::Changed);
+                        self.read_again(failed, RereadCause::Changed);
                     } else {
                         if !matches!(why, ShareError::Refused(_)) {
-                            self.read_again(failed, Because::Failed);
+                            self.read_again(failed, RereadCause::Failed);
                         }
                         self.trouble.note(self.images.path(next.file), why);
                     }
@@ -199,7 +199,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
 
     fn look_later(&mut self, at: usize, run: &[Candidate], first: Slot) -> Result<(), PassError> {
         self.ahead_blocks += run.len();
-        let goes_on = |before: &Cloned| {
+        let goes_on = |before: &ClonedCandidates| {
             let count = before.candidates.len();
             count + run.len() <= LOOK_BLOCKS
                 && before.at + count == at
@@ -208,7 +208,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         };
         match self.ahead.back_mut().filter(|before| goes_on(before)) {
             Some(before) => before.candidates.extend_from_slice(run),
-            None => self.ahead.push_back(Cloned { candidates: run.to_vec(), at, first }),
+            None => self.ahead.push_back(ClonedCandidates { candidates: run.to_vec(), at, first }),
         }
         if self.ahead_blocks >= AHEAD_BLOCKS { self.look() } else { Ok(()) }
     }
@@ -264,7 +264,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             let slot = Slot::from_number(cloned.first.number() + at as u64).filter(|_| is_it);
             if !is_it {
                 self.trouble.changed += 1;
-                self.trouble.again.add(candidate.file, candidate.block, 1, Because::Changed);
+                self.trouble.again.add(candidate.file, candidate.block, 1, RereadCause::Changed);
             }
             self.slots[cloned.at + at] = slot;
         }
@@ -273,7 +273,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
     }
 
     /// Schedules another reading of blocks.
-    fn read_again(&mut self, run: &[Candidate], because: Because) {
+    fn read_again(&mut self, run: &[Candidate], because: RereadCause) {
         run.iter().for_each(|candidate| self.trouble.again.add(candidate.file, candidate.block, 1, because));
     }
 }

@@ -10,7 +10,7 @@ use onefold_sort::Spool;
 use onefold_substrate::Substrate;
 
 use super::PassError;
-use super::rows::{Candidate, Change, Seen, Step};
+use super::rows::{Candidate, Change, SeenContent, Step};
 use super::since::SeenIndex;
 use crate::format::FingerprintPrefix;
 use crate::format::entry::{Entry, Place};
@@ -20,14 +20,14 @@ use crate::state::{State, StateError};
 const TRIES: u32 = 1000;
 
 /// The decisions of the plan, by digests.
-pub(super) struct Planned {
+pub(super) struct PlannedChanges {
     /// Changes of entries.
     pub(super) changes: Spool,
     /// All places that were seen.
     pub(super) seen: Spool,
 }
 
-impl Planned {
+impl PlannedChanges {
     /// Returns the places of a content whose entries the plan drops.
     fn dropped(&self, digest: FingerprintPrefix) -> Result<Vec<Place>, PassError> {
         let mut dropped = Vec::new();
@@ -49,7 +49,7 @@ impl Planned {
         let mut places = Vec::new();
         let from = self.seen.lower_bound(digest.first_word())?;
         for row in self.seen.read(from, self.seen.len()) {
-            let Seen { digest: seen, file, block } = Seen::of(row?);
+            let SeenContent { digest: seen, file, block } = SeenContent::of(row?);
             if seen > digest {
                 break;
             }
@@ -70,7 +70,7 @@ impl Planned {
 /// that have to be looked at again.
 pub(super) fn publish_batch<S: Substrate>(
     state: &State<'_, S>,
-    planned: &Planned,
+    planned: &PlannedChanges,
     index: &mut SeenIndex,
     mut entries: Vec<Entry>,
 ) -> Result<Vec<Candidate>, PassError> {
@@ -125,7 +125,7 @@ fn correct<S: Substrate>(state: &State<'_, S>, index: &mut SeenIndex, theirs: &[
 /// entries, and notes the places that are to be looked at again.
 fn yield_to_others<S: Substrate>(
     state: &State<'_, S>,
-    planned: &Planned,
+    planned: &PlannedChanges,
     index: &mut SeenIndex,
     entries: &mut Vec<Entry>,
     again: &mut Vec<Candidate>,

@@ -17,7 +17,7 @@ const _: () = assert!(FileBlock::LIMIT == 1 << (32 + LOW_BITS), "a file and a bl
 
 /// A content and a place where it was seen; in order of the content, then of the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenContent {
     pub(super) digest: FingerprintPrefix,
     pub(super) file: FileNo,
     pub(super) block: FileBlock,
@@ -33,8 +33,8 @@ pub(super) struct Candidate {
 
 /// A place that waits for a candidate of the same content; in order of the candidate, then of its own file and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Other {
-    pub(super) of: OfCandidate,
+pub(super) struct WaitingPlace {
+    pub(super) of: CandidateKey,
     pub(super) file: FileNo,
     pub(super) block: FileBlock,
     /// Whether only the index names the place. The logs of other places are kept until a pass is complete.
@@ -44,7 +44,7 @@ pub(super) struct Other {
 /// Identifies a candidate: its place, and some bits of its digest, because logs may report two contents of one block.
 /// In the order of the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct OfCandidate {
+pub(super) struct CandidateKey {
     file: FileNo,
     block: FileBlock,
     check: u32,
@@ -89,15 +89,15 @@ fn lower(word: u64) -> u32 {
     u32::try_from(word & u64::from(u32::MAX)).expect("masked to 32 bits")
 }
 
-impl Seen {
+impl SeenContent {
     pub(super) fn row(self) -> Row {
         let (high, low) = digest_words(self.digest);
         [high, u64::from(low) << 32 | u64::from(self.file.0), self.block.0]
     }
 
-    pub(super) fn of(row: Row) -> Seen {
+    pub(super) fn of(row: Row) -> SeenContent {
         let digest = digest_of(row[0], upper(row[1]));
-        Seen { digest, file: FileNo(lower(row[1])), block: FileBlock(row[2]) }
+        SeenContent { digest, file: FileNo(lower(row[1])), block: FileBlock(row[2]) }
     }
 }
 
@@ -116,24 +116,24 @@ impl Candidate {
 
 impl Candidate {
     /// Returns the key that identifies it.
-    pub(super) fn key(self) -> OfCandidate {
-        OfCandidate { file: self.file, block: self.block, check: digest_words(self.digest).1 >> LOW_BITS }
+    pub(super) fn key(self) -> CandidateKey {
+        CandidateKey { file: self.file, block: self.block, check: digest_words(self.digest).1 >> LOW_BITS }
     }
 }
 
-impl Other {
+impl WaitingPlace {
     pub(super) fn row(self) -> Row {
-        let OfCandidate { file, block, check } = self.of;
+        let CandidateKey { file, block, check } = self.of;
         let (high, low) = place_words(file, block);
         let origin = if self.is_of_index { IS_OF_INDEX } else { 0 };
         [high, low | u64::from(check) << 32 | u64::from(self.file.0), self.block.0 | origin]
     }
 
-    pub(super) fn of(row: Row) -> Other {
+    pub(super) fn of(row: Row) -> WaitingPlace {
         let (file, block) = place_of(row[0], row[1]);
-        let of = OfCandidate { file, block, check: upper(row[1]) & (u32::MAX >> LOW_BITS) };
+        let of = CandidateKey { file, block, check: upper(row[1]) & (u32::MAX >> LOW_BITS) };
         let (block, is_of_index) = (FileBlock(row[2] & !IS_OF_INDEX), row[2] & IS_OF_INDEX != 0);
-        Other { of, file: FileNo(lower(row[1])), block, is_of_index }
+        WaitingPlace { of, file: FileNo(lower(row[1])), block, is_of_index }
     }
 }
 
@@ -222,14 +222,14 @@ mod tests {
         for _ in 0..10_000 {
             let digest = digest(&random);
             let (file, block, slot) = places(&random);
-            let seen = Seen { digest, file, block };
-            assert_eq!(Seen::of(seen.row()), seen);
+            let seen = SeenContent { digest, file, block };
+            assert_eq!(SeenContent::of(seen.row()), seen);
             let candidate = Candidate { file, block, digest };
             assert_eq!(Candidate::of(candidate.row()), candidate);
             let (other_file, other_block, _) = places(&random);
             for is_of_index in [false, true] {
-                let other = Other { of: candidate.key(), file: other_file, block: other_block, is_of_index };
-                assert_eq!(Other::of(other.row()), other);
+                let other = WaitingPlace { of: candidate.key(), file: other_file, block: other_block, is_of_index };
+                assert_eq!(WaitingPlace::of(other.row()), other);
             }
             for slot in [None, Some(slot)] {
                 let target = Target { file, block, slot };
@@ -267,13 +267,14 @@ mod tests {
                 assert_eq!(candidate(one).cmp(&candidate(other_one)), place(one).cmp(&place(other_one)));
             }
             let of = |(file, block, digest)| Candidate { file, block, digest }.key();
-            let other =
-                |key| Other { of: of(key), file: FileNo(u32::MAX), block: FileBlock(0), is_of_index: true }.row();
+            let other = |key| {
+                WaitingPlace { of: of(key), file: FileNo(u32::MAX), block: FileBlock(0), is_of_index: true }.row()
+            };
             if of(one) != of(other_one) {
                 assert_eq!(other(one).cmp(&other(other_one)), of(one).cmp(&of(other_one)));
                 assert_eq!(candidate(one).cmp(&candidate(other_one)), of(one).cmp(&of(other_one)));
             }
-            let seen = |(file, block, digest)| Seen { digest, file, block }.row();
+            let seen = |(file, block, digest)| SeenContent { digest, file, block }.row();
             let order = key(one).2.cmp(&key(other_one).2).then(place(one).cmp(&place(other_one)));
             assert_eq!(seen(one).cmp(&seen(other_one)), order);
         }

@@ -7,19 +7,19 @@ use onefold_sort::{Merge, SortWriter, SpooledMerge};
 use onefold_substrate::Substrate;
 
 use super::arenas::Arenas;
-use super::batch::{Planning, ScanFinder};
-use super::collect::{Collected, Occasion, collect};
+use super::batch::{PlanResult, ScanFinder};
+use super::collect::{CollectionResult, Occasion, collect};
 use super::engine::Engine;
 use super::indexing::Indexing;
 use super::intake::Taken;
-use super::lists::{Lists, Told, part_bytes, spool_both};
+use super::lists::{Lists, LogContents, part_bytes, spool_both};
 use super::outcome::{PassError, Passed};
 use super::plan::{Plan, Sources, plan};
 use super::publish::{KnownShards, LOCK_PAUSE, LOCK_TRIES};
-use super::publish_batch::Planned;
+use super::publish_batch::PlannedChanges;
 use super::slots::SlotSet;
 use super::stop_watch::StopWatch;
-use super::stretches::{Candidates, Others, Targets};
+use super::stretches::{Candidates, Targets, WaitingPlaces};
 use super::sweep::{discard, sweep};
 use super::{PassOptions, PassProgress, requests};
 use crate::format::FileNo;
@@ -55,7 +55,7 @@ struct Causes {
 
 /// The planned work. Step 6 takes it apart.
 struct Work {
-    planning: Planning,
+    planning: PlanResult,
     /// Places that get merge requests because other places take over their entries.
     requests: Merge,
     /// The arena files when the plan was made.
@@ -93,7 +93,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     /// Does one step after the other.
     pub(super) fn run(&mut self) -> Result<(), PassError> {
         let mut watch = StopWatch::start(self.engine.options.clock);
-        let (mut told, mut lists) = (Told::new(self.engine.options), Lists::new(self.engine.options));
+        let (mut told, mut lists) = (LogContents::new(self.engine.options), Lists::new(self.engine.options));
         let Some(causes) = self.take_in(&mut told, &mut lists.targets)? else { return Ok(()) };
         let sources = self.open_index(told)?;
         self.engine.passed.times.logs = watch.lap();
@@ -115,7 +115,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
 
     /// Step 1: reads the logs of the files of this pass. Returns the reasons to go on; `None` if there is nothing to
     /// do.
-    fn take_in(&mut self, told: &mut Told, targets: &mut SortWriter) -> Result<Option<Causes>, PassError> {
+    fn take_in(&mut self, told: &mut LogContents, targets: &mut SortWriter) -> Result<Option<Causes>, PassError> {
         let dead = self.engine.state.dead_hosts()?;
         let logs = self.take_logs(told, targets)?;
         let gone = self.engine.images.gone()?;
@@ -132,7 +132,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     }
 
     /// Opens the inputs of the plan: the index, and the contents of the logs.
-    fn open_index(&mut self, told: Told) -> Result<Sources<'b, S>, PassError> {
+    fn open_index(&mut self, told: LogContents) -> Result<Sources<'b, S>, PassError> {
         let (folder, memory_bytes) = (self.engine.options.temporary_folder, part_bytes(self.engine.options) / 8);
         // They are merged while the plan reads them.
         let seen = SpooledMerge::new(told.seen.finish()?, folder, memory_bytes);
@@ -173,11 +173,11 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         if self.engine.options.is_dry_run {
             return Ok(None);
         }
-        let planning = Planning {
+        let planning = PlanResult {
             candidates: Candidates::new(lists.candidates.finish()?),
-            others: Others::new(lists.others.finish()?),
+            others: WaitingPlaces::new(lists.others.finish()?),
             targets: Targets::new(lists.targets.finish()?),
-            planned: Planned { changes, seen: sources.seen.finish()? },
+            planned: PlannedChanges { changes, seen: sources.seen.finish()? },
             known,
         };
         Ok(Some(Work { planning, requests: lists.requests.finish()?, arenas: sources.arenas, dropped }))
@@ -224,7 +224,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     fn publish_rest(&mut self, work: Work, entered: SortWriter) -> Result<Option<Outlook>, PassError> {
         let mut watch = StopWatch::start(self.engine.options.clock);
         let Work { planning, requests, arenas, dropped: _ } = work;
-        let Planning { candidates, others, targets, planned, mut known } = planning;
+        let PlanResult { candidates, others, targets, planned, mut known } = planning;
         drop((candidates, others, targets));
         requests::write(self.engine.state, requests)?;
         let (folder, memory_bytes) = (self.engine.options.temporary_folder, part_bytes(self.engine.options) / 8);
@@ -263,7 +263,11 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
 
     /// Step 8: drops what only the arena refers to, if maps do not show this. As long as the result is kept, no host
     /// shares with the slots.
-    fn collect(&mut self, causes: &Causes, outlook: &mut Outlook) -> Result<Option<Collected<'a, 'b, S>>, PassError> {
+    fn collect(
+        &mut self,
+        causes: &Causes,
+        outlook: &mut Outlook,
+    ) -> Result<Option<CollectionResult<'a, 'b, S>>, PassError> {
         let Some(now) = causes.began else { return Ok(None) };
         let (state, options) = (self.engine.state, self.engine.options);
         let occasion = Occasion { now, gone: &causes.gone, told: self.told_blocks };

@@ -9,7 +9,7 @@ use onefold_substrate::Substrate;
 
 use super::PassError;
 use super::publish::KnownShards;
-use super::rows::Seen;
+use super::rows::SeenContent;
 use super::slots::SlotSet;
 use crate::format::entry::{Entry, Place};
 use crate::format::prefix::Prefix;
@@ -138,10 +138,11 @@ impl SeenDigests<'_> {
             let from = self.rows.lower_bound(digest.first_word())?;
             self.ahead = self.rows.read(from, self.rows.len()).peekable();
         }
-        while let Some(row) = self.ahead.next_if(|row| row.as_ref().map_or(true, |row| Seen::of(*row).digest < digest))
+        while let Some(row) =
+            self.ahead.next_if(|row| row.as_ref().map_or(true, |row| SeenContent::of(*row).digest < digest))
         {
             row?;
         }
-        Ok(matches!(self.ahead.peek(), Some(Ok(row)) if Seen::of(*row).digest == digest))
+        Ok(matches!(self.ahead.peek(), Some(Ok(row)) if SeenContent::of(*row).digest == digest))
     }
 }

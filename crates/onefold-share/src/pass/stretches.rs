@@ -5,7 +5,7 @@ use std::iter::Peekable;
 
 use onefold_sort::{Merge, Row};
 
-use super::rows::{Candidate, OfCandidate, Other, Target};
+use super::rows::{Candidate, CandidateKey, Target, WaitingPlace};
 
 /// Candidates, in order of their places.
 pub(super) struct Candidates(Peekable<Merge>);
@@ -41,20 +41,21 @@ fn follows(last: Candidate, next: Candidate) -> bool {
 }
 
 /// Places that wait for candidates, in the order of these.
-pub(super) struct Others(Peekable<Merge>);
+pub(super) struct WaitingPlaces(Peekable<Merge>);
 
-impl Others {
-    pub(super) fn new(rows: Merge) -> Others {
-        Others(rows.peekable())
+impl WaitingPlaces {
+    pub(super) fn new(rows: Merge) -> WaitingPlaces {
+        WaitingPlaces(rows.peekable())
     }
 
     /// Takes the next place that waits for a candidate. Candidates have to be given in their order.
-    pub(super) fn take(&mut self, of: OfCandidate) -> io::Result<Option<Other>> {
+    pub(super) fn take(&mut self, of: CandidateKey) -> io::Result<Option<WaitingPlace>> {
         loop {
-            let Some(row) = self.0.next_if(|row| row.as_ref().map_or(true, |row| Other::of(*row).of <= of)) else {
+            let Some(row) = self.0.next_if(|row| row.as_ref().map_or(true, |row| WaitingPlace::of(*row).of <= of))
+            else {
                 return Ok(None);
             };
-            let other = Other::of(row?);
+            let other = WaitingPlace::of(row?);
             if other.of == of {
                 return Ok(Some(other));
             }

@@ -16,7 +16,7 @@ use crate::state::files::Marks;
 use crate::state::{Notice, State, StateError, StateFolder};
 
 /// An image file that was found.
-pub(super) struct Found {
+pub(super) struct ListedImage {
     pub(super) path: PathBuf,
     pub(super) stat: FileStat,
     /// When all files had been found, by the monotonic clock.
@@ -25,9 +25,9 @@ pub(super) struct Found {
 }
 
 /// The files of a selection.
-pub(super) struct Findings {
+pub(super) struct SelectedFiles {
     /// All wanted files, in order of their paths, each only once.
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<ListedImage>,
     /// Opted-out files, whatever name they are found by.
     pub(super) opted_out: BTreeSet<FileHandle>,
     /// Number of files that could not be looked at.
@@ -40,8 +40,8 @@ pub(super) fn find<S: Substrate>(
     files: &Marks,
     domains: &DomainRules<'_, S>,
     selection: &Selection<'_>,
-) -> Result<Findings, StateError> {
-    let mut found: BTreeMap<FileHandle, Found> = BTreeMap::new();
+) -> Result<SelectedFiles, StateError> {
+    let mut found: BTreeMap<FileHandle, ListedImage> = BTreeMap::new();
     let (mut opted_out, mut unreadable) = (BTreeSet::new(), 0);
     let opt_outs = OptOuts::new(state.substrate());
     // Folders that are still to be listed, and named files.
@@ -69,12 +69,12 @@ pub(super) fn find<S: Substrate>(
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(Sight::NotWanted) => {}
-            Ok(Sight::OptedOut(handle)) => drop(opted_out.insert(handle)),
+            Ok(ScanSight::NotWanted) => {}
+            Ok(ScanSight::OptedOut(handle)) => drop(opted_out.insert(handle)),
             // Of several names, the same one is always used: marks hold it, and would be rewritten for another.
-            Ok(Sight::Image(stat, _)) if found.get(&stat.handle).is_some_and(|found| found.path < path) => {}
-            Ok(Sight::Image(stat, membership)) => {
-                let seen = Found { path, stat, membership, found_at: Duration::ZERO };
+            Ok(ScanSight::Image(stat, _)) if found.get(&stat.handle).is_some_and(|found| found.path < path) => {}
+            Ok(ScanSight::Image(stat, membership)) => {
+                let seen = ListedImage { path, stat, membership, found_at: Duration::ZERO };
                 found.insert(seen.stat.handle.clone(), seen);
             }
             // It was removed since it was listed.
@@ -87,13 +87,13 @@ pub(super) fn find<S: Substrate>(
     }
     opted_out.retain(|handle| !found.contains_key(handle));
     let found_at = state.clock().monotonic();
-    let mut found: Vec<Found> = found.into_values().map(|found| Found { found_at, ..found }).collect();
+    let mut found: Vec<ListedImage> = found.into_values().map(|found| ListedImage { found_at, ..found }).collect();
     found.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(Findings { found, opted_out, unreadable })
+    Ok(SelectedFiles { found, opted_out, unreadable })
 }
 
 /// A file that a scan came across.
-enum Sight {
+enum ScanSight {
     /// It is too short to be shared, or its path is too long for a mark.
     NotWanted,
     /// It is opted out.
@@ -108,16 +108,16 @@ fn look<S: Substrate>(
     domains: &DomainRules<'_, S>,
     opt_outs: &OptOuts<'_, S>,
     path: &Path,
-) -> io::Result<Sight> {
+) -> io::Result<ScanSight> {
     let file = state.substrate().open(path, Access::Read)?;
     let stat = state.substrate().stat(&file)?;
     if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(path) {
-        return Ok(Sight::NotWanted);
+        return Ok(ScanSight::NotWanted);
     }
     if opt_outs.of(path)?.is_some() {
-        return Ok(Sight::OptedOut(stat.handle));
+        return Ok(ScanSight::OptedOut(stat.handle));
     }
     let before = files.of(&stat.handle).map(|mark| &mark.membership);
     let membership = domains.membership(path, &file, &stat, before)?;
-    Ok(Sight::Image(stat, membership))
+    Ok(ScanSight::Image(stat, membership))
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use onefold_substrate::{FileStat, Substrate};
 
-use super::find::{Findings, Found, find};
+use super::find::{ListedImage, SelectedFiles, find};
 use crate::domain::{Domain, DomainRules};
 use crate::format::FileNo;
 use crate::selection::Selection;
@@ -36,7 +36,7 @@ pub fn list<S: Substrate>(
     selection: &Selection<'_>,
 ) -> Result<Vec<ListedFile>, StateError> {
     let domains = DomainRules::of(state)?;
-    let Findings { found, .. } = find(state, files, &domains, selection)?;
+    let SelectedFiles { found, .. } = find(state, files, &domains, selection)?;
     let numbered = found.into_iter().map(|found| {
         let number = files.number(state, &found.stat.handle, &found.path, &found.membership)?;
         if files.get(number).is_some_and(|mark| mark.path != found.path) {
@@ -52,7 +52,7 @@ fn note_path<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,
     number: FileNo,
-    found: &Found,
+    found: &ListedImage,
 ) -> Result<(), StateError> {
     let Some(_lock) = state.try_lock(&Subject::File(found.stat.handle.clone()))? else {
         // The host that has it may be about to write its mark. This host finds it there all the same.

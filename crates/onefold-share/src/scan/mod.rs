@@ -26,7 +26,7 @@ use onefold_block::Timestamp;
 use onefold_substrate::{Access, FileStat, Substrate};
 
 pub(crate) use self::age::{Age, TICK, is_stable};
-use self::find::{Findings, Found, find};
+use self::find::{ListedImage, SelectedFiles, find};
 use self::known::{before_another_owner, forget_what_the_index_lost, is_unchanged};
 pub use self::list::{ListedFile, list};
 pub(crate) use self::options::REREAD_PERCENT;
@@ -36,7 +36,7 @@ use self::turn::Subject;
 use crate::digest::PIECE_BYTES;
 use crate::domain::{DomainRules, Membership};
 use crate::format::mark::{MarkFlags, Stamp};
-use crate::state::files::{Marks, Noted, StampChange};
+use crate::state::files::{MarkUpdate, Marks, StampChange};
 use crate::state::locks;
 use crate::state::logs::LogList;
 use crate::state::maps::KeptMaps;
@@ -59,7 +59,7 @@ pub fn scan<S: Substrate>(
     forget_what_the_index_lost(state, files, &logs)?;
     let now = state.now()?;
     let domains = DomainRules::of(state)?;
-    let Findings { found, opted_out, unreadable } = find(state, files, &domains, &options.selection)?;
+    let SelectedFiles { found, opted_out, unreadable } = find(state, files, &domains, &options.selection)?;
     scanned.passed_over = unreadable;
     scanned.opted_out = opted_out.len() as u64;
     // Passes drop what is known of them. If they come back, they are read.
@@ -86,7 +86,7 @@ pub fn scan<S: Substrate>(
         began: now,
         places: ReadPlaces::new(options.places_bytes),
     };
-    let mut ahead: VecDeque<(Found, bool)> = found.into_iter().map(|found| (found, false)).collect();
+    let mut ahead: VecDeque<(ListedImage, bool)> = found.into_iter().map(|found| (found, false)).collect();
     // The files before the cursor had their turn last time.
     let before =
         ahead.iter().take_while(|(found, _)| cursor.as_ref().is_some_and(|cursor| found.path < *cursor)).count();
@@ -102,15 +102,15 @@ pub fn scan<S: Substrate>(
             (noted, noted_at) = (Some(path.clone()), scan.progress.read_bytes);
         }
         let ended = match scan.look_at(found, now, is_second_try) {
-            Ok(Next::GoOn) => {
+            Ok(NextAction::GoOn) => {
                 scan.scanned.looked_at += 1;
                 continue;
             }
-            Ok(Next::Later(found)) => {
+            Ok(NextAction::Later(found)) => {
                 ahead.push_back((found, true));
                 continue;
             }
-            Ok(Next::Enough) => Ok(()),
+            Ok(NextAction::Enough) => Ok(()),
             Err(StateError::Interrupted) => Err(StateError::Interrupted),
             Err(error) => return Err(error),
         };
@@ -148,10 +148,10 @@ struct Scan<'a, 'b, S: Substrate> {
 }
 
 /// The next action of a scan after a file.
-enum Next {
+enum NextAction {
     GoOn,
     /// Another host is reading the file. It may have finished by the time that all other files are done.
-    Later(Found),
+    Later(ListedImage),
     /// Enough is known for a pass.
     Enough,
 }
@@ -169,25 +169,25 @@ impl<S: Substrate> Scan<'_, '_, S> {
         is_unchanged(self.files, stat, membership, now, self.due_by(now))
     }
 
-    fn look_at(&mut self, found: Found, now: Timestamp, is_second_try: bool) -> Result<Next, StateError> {
+    fn look_at(&mut self, found: ListedImage, now: Timestamp, is_second_try: bool) -> Result<NextAction, StateError> {
         self.options.pace.boundary()?;
-        let Found { path, stat, membership, .. } = &found;
+        let ListedImage { path, stat, membership, .. } = &found;
         let is_known = self.is_unchanged(stat, membership, now);
         if !is_known && !is_stable(stat, now, self.options.stable_for) {
             // The file gets a number all the same, so that a process that has it open can be found.
             self.files.number(self.state, &stat.handle, path, membership)?;
             self.scanned.unsettled += 1;
-            return Ok(Next::GoOn);
+            return Ok(NextAction::GoOn);
         }
         if !is_known && (self.options.rereading.enough)(self.log_bytes) {
-            return Ok(Next::Enough);
+            return Ok(NextAction::Enough);
         }
         match self.scan_file(&found)? {
-            Looked::Busy if !is_second_try => return Ok(Next::Later(found)),
-            Looked::Busy => self.scanned.passed_over += 1,
-            Looked::Enough => return Ok(Next::Enough),
-            Looked::Done => {}
-            Looked::Failed(why) => {
+            LookOutcome::Busy if !is_second_try => return Ok(NextAction::Later(found)),
+            LookOutcome::Busy => self.scanned.passed_over += 1,
+            LookOutcome::Enough => return Ok(NextAction::Enough),
+            LookOutcome::Done => {}
+            LookOutcome::Failed(why) => {
                 self.scanned.passed_over += 1;
                 let path = found.path.clone();
                 self.state.notice(Notice::Unreadable { path, why });
@@ -197,14 +197,14 @@ impl<S: Substrate> Scan<'_, '_, S> {
         if (self.options.progress)(self.progress).is_break() {
             return Err(StateError::Interrupted);
         }
-        Ok(Next::GoOn)
+        Ok(NextAction::GoOn)
     }
 }
 
 impl<S: Substrate> Scan<'_, '_, S> {
     /// Reads the changes of a file into logs, if no other host works on it.
-    fn scan_file(&mut self, found: &Found) -> Result<Looked, StateError> {
-        let Found { path, stat, membership, .. } = found;
+    fn scan_file(&mut self, found: &ListedImage) -> Result<LookOutcome, StateError> {
+        let ListedImage { path, stat, membership, .. } = found;
         let state = self.state;
         let number = self.files.number(state, &stat.handle, path, membership)?;
         if self.is_unchanged(stat, membership, state.now()?) {
@@ -216,24 +216,26 @@ impl<S: Substrate> Scan<'_, '_, S> {
                     None => self.files.see_at(number, path),
                 }
             }
-            return Ok(Looked::Done);
+            return Ok(LookOutcome::Done);
         }
-        let Some(_lock) = state.try_lock(&locks::Subject::File(stat.handle.clone()))? else { return Ok(Looked::Busy) };
+        let Some(_lock) = state.try_lock(&locks::Subject::File(stat.handle.clone()))? else {
+            return Ok(LookOutcome::Busy);
+        };
         let now = state.now()?;
         let before = self.files.of(&stat.handle).cloned();
         let opened = state.substrate().open(path, Access::Read);
         let (file, mut stat) = match opened.and_then(|file| state.substrate().stat(&file).map(|stat| (file, stat))) {
             Ok((file, now)) if now.handle == stat.handle => (file, now),
             // Another file has its name by now.
-            Ok(_) => return Ok(Looked::Done),
-            Err(why) => return Ok(Looked::Failed(why)),
+            Ok(_) => return Ok(LookOutcome::Done),
+            Err(why) => return Ok(LookOutcome::Failed(why)),
         };
         // Another host may have read it a moment ago, or noted another tenant.
         self.files.reload(state, number)?;
         let noted = self.files.of(&stat.handle).map(|mark| &mark.membership);
         let membership = match self.domains.membership(path, &file, &stat, noted) {
             Ok(membership) => membership,
-            Err(why) => return Ok(Looked::Failed(why)),
+            Err(why) => return Ok(LookOutcome::Failed(why)),
         };
         let number = self.files.latest_number(state, &stat.handle, path, &membership)?;
         if self.files.get(number) != before.as_ref() {
@@ -250,19 +252,19 @@ impl<S: Substrate> Scan<'_, '_, S> {
         }
         if waits || self.is_unchanged(&stat, &membership, now) {
             self.scanned.unchanged += 1;
-            return Ok(Looked::Done);
+            return Ok(LookOutcome::Done);
         }
         let mut age = Age::of(&Stamp::of(&stat), now);
         if age == Age::Ahead {
             (stat, age) = match wait_for_others_tick(state, &file, found) {
                 Ok(waited) => waited,
-                Err(why) => return Ok(Looked::Failed(why)),
+                Err(why) => return Ok(LookOutcome::Failed(why)),
             };
         }
         let mark = self.files.get(number);
         let (scanned, flags) = mark.map_or((None, MarkFlags::default()), |mark| (mark.scanned, mark.flags));
         // Before its log is there, so that no host that sees the log takes the file for gone.
-        self.files.note_read(state, number, path, &Noted { scanned: None, flags, membership: &membership })?;
+        self.files.note_read(state, number, path, &MarkUpdate { scanned: None, flags, membership: &membership })?;
         // Data in memory only has no place yet, or one that the map still shows as unwritten. It would be missed, and
         // the file's times do not change when it is written back. If this fails, reading fails, too.
         let _ = state.substrate().settle(&file);
@@ -291,7 +293,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
 fn wait_for_others_tick<S: Substrate>(
     state: &State<'_, S>,
     file: &S::File,
-    found: &Found,
+    found: &ListedImage,
 ) -> io::Result<(FileStat, Age)> {
     let waited = state.clock().monotonic().saturating_sub(found.found_at);
     if waited < TICK {
@@ -303,7 +305,7 @@ fn wait_for_others_tick<S: Substrate>(
 }
 
 /// Result of looking at a file.
-enum Looked {
+enum LookOutcome {
     /// It had its turn.
     Done,
     /// Another host has it.

@@ -23,7 +23,7 @@ use onefold_substrate::{FileStat, Substrate};
 
 use super::blocks::Blocks;
 use super::changes::Changes;
-use super::{Age, Failed, Looked, PROGRESS_BYTES, REREAD_PERCENT, Scan, Turn};
+use super::{Age, Failed, LookOutcome, PROGRESS_BYTES, REREAD_PERCENT, Scan, Turn};
 use crate::digest::Digester;
 use crate::domain::Domain;
 use crate::format::log::{LogKind, Note, Written};
@@ -32,7 +32,7 @@ use crate::format::reading::{AGAIN_MAX, Reading, Round};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix};
 use crate::kept_map::Differences;
 use crate::ranges::Ranges;
-use crate::state::merged_logs::Merged;
+use crate::state::merged_logs::MergeOutcome;
 use crate::state::{Notice, StateError};
 
 /// Maximum amount that is read into one log, in bytes: 48 MiB of log. This reading is lost only if the host dies before
@@ -72,7 +72,7 @@ impl<S: Substrate> Subject<'_, S> {
 }
 
 /// Ranges that are to be read into one log.
-struct Wanted<'w> {
+struct ReadRequest<'w> {
     ranges: &'w Ranges,
     /// Ranges that have become empty.
     emptied: &'w Ranges,
@@ -81,7 +81,7 @@ struct Wanted<'w> {
 }
 
 /// Result of reading into a log.
-struct Part {
+struct ReadResult {
     /// Ranges that were not reached.
     rest: Ranges,
     read_bytes: u64,
@@ -91,12 +91,12 @@ struct Part {
     has_hole: bool,
     failed: Ranges,
     why: Option<io::Error>,
-    ended: Option<Ended>,
+    ended: Option<EndCause>,
 }
 
 /// Why a turn ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum EndCause {
     /// The work is to stop.
     Stopped,
     /// Enough is known for a pass.
@@ -105,7 +105,11 @@ enum Ended {
 
 impl<S: Substrate> Scan<'_, '_, S> {
     /// Gives a file its turn. `scanned` is its stamp when all of it was known.
-    pub(super) fn take_turn(&mut self, subject: &Subject<'_, S>, scanned: Option<Stamp>) -> Result<Looked, StateError> {
+    pub(super) fn take_turn(
+        &mut self,
+        subject: &Subject<'_, S>,
+        scanned: Option<Stamp>,
+    ) -> Result<LookOutcome, StateError> {
         let (number, stat, age, end) = (subject.number, subject.stat, subject.age, subject.end());
         let mut reading = self.files.get(number).map(|mark| mark.reading.clone()).unwrap_or_default();
         reading.cut(end);
@@ -140,9 +144,9 @@ impl<S: Substrate> Scan<'_, '_, S> {
         };
         self.note(subject, reading)?;
         match ended {
-            None => Ok(Looked::Done),
-            Some(Ended::Enough) => Ok(Looked::Enough),
-            Some(Ended::Stopped) => Err(StateError::Interrupted),
+            None => Ok(LookOutcome::Done),
+            Some(EndCause::Enough) => Ok(LookOutcome::Enough),
+            Some(EndCause::Stopped) => Err(StateError::Interrupted),
         }
     }
 
@@ -153,13 +157,13 @@ impl<S: Substrate> Scan<'_, '_, S> {
         subject: &Subject<'_, S>,
         reading: &mut Reading,
         differences: &Differences,
-    ) -> Result<(Ranges, Part), StateError> {
+    ) -> Result<(Ranges, ReadResult), StateError> {
         let due_by = self.due_by(subject.now).seconds;
         let due = reading.again.iter().filter(|again| !again.is_read && again.due <= due_by);
         let due = Ranges::of(due.map(|again| again.range())).split(subject.end()).0;
         let wanted = differences.changed.split(subject.end()).0.plus(&due);
         let emptied = differences.emptied.minus(&wanted);
-        let part = self.read(subject, &Wanted { ranges: &wanted, emptied: &emptied, most: u64::MAX })?;
+        let part = self.read(subject, &ReadRequest { ranges: &wanted, emptied: &emptied, most: u64::MAX })?;
         let known = wanted.minus(&part.rest);
         self.take_in(subject, reading, &known, &part);
         // Ranges that were not reached are read next time, whether they change or not.
@@ -199,13 +203,13 @@ impl<S: Substrate> Scan<'_, '_, S> {
         reading: &mut Reading,
         known: &Ranges,
         mut allowed: u64,
-    ) -> Result<Option<Ended>, StateError> {
+    ) -> Result<Option<EndCause>, StateError> {
         while let Some(round) = reading.round.filter(|_| allowed > 0) {
             let stop = subject.end().min(reading.cursor + round.left);
             // Failed ranges have their own times.
             let failing = Ranges::of(reading.failed().map(|again| again.range()));
             let stretch = Ranges::of(std::iter::once(reading.cursor..stop)).minus(&failing).minus(known);
-            let wanted = Wanted { ranges: &stretch, emptied: &Ranges::default(), most: allowed.min(PART_BYTES) };
+            let wanted = ReadRequest { ranges: &stretch, emptied: &Ranges::default(), most: allowed.min(PART_BYTES) };
             let part = self.read(subject, &wanted)?;
             self.take_in(subject, reading, &stretch.minus(&part.rest), &part);
             let reached = part.rest.iter().next().map_or(stop, |rest| rest.start);
@@ -254,7 +258,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
                     self.state.remove_log(&log)?;
                 }
             }
-        } else if self.state.merge_logs(subject.number, &mut self.logs)? == Merged::Damaged {
+        } else if self.state.merge_logs(subject.number, &mut self.logs)? == MergeOutcome::Damaged {
             // Its content is found by reading the file.
             *reading = Reading::default();
         }
@@ -262,10 +266,18 @@ impl<S: Substrate> Scan<'_, '_, S> {
     }
 
     /// Reads ranges into a log, and publishes it. If the work is told to end, the part that was read is kept.
-    fn read(&mut self, subject: &Subject<'_, S>, wanted: &Wanted<'_>) -> Result<Part, StateError> {
+    fn read(&mut self, subject: &Subject<'_, S>, wanted: &ReadRequest<'_>) -> Result<ReadResult, StateError> {
         if wanted.ranges.is_empty() && wanted.emptied.is_empty() {
             let (rest, failed) = (Ranges::default(), Ranges::default());
-            return Ok(Part { rest, read_bytes: 0, once_bytes: 0, has_hole: true, failed, why: None, ended: None });
+            return Ok(ReadResult {
+                rest,
+                read_bytes: 0,
+                once_bytes: 0,
+                has_hole: true,
+                failed,
+                why: None,
+                ended: None,
+            });
         }
         let (state, options, number) = (self.state, self.options, subject.number);
         let (log_bytes, progress, places) = (self.log_bytes, &mut self.progress, &mut self.places);
@@ -288,11 +300,11 @@ impl<S: Substrate> Scan<'_, '_, S> {
             let logged = state.write_log(LogKind::Log, number, after, &mut || {
                 if ended.is_none() {
                     if options.pace.boundary().is_err() {
-                        ended = Some(Ended::Stopped);
+                        ended = Some(EndCause::Stopped);
                     } else if noted.is_multiple_of(NOTES_BETWEEN_LOOKS)
                         && (options.rereading.enough)(log_bytes + noted * NOTE_BYTES)
                     {
-                        ended = Some(Ended::Enough);
+                        ended = Some(EndCause::Enough);
                     }
                     noted += 1;
                     if blocks.read_bytes >= told + PROGRESS_BYTES {
@@ -300,7 +312,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
                         progress.read_bytes = read_before + told;
                         progress.done_bytes = done_before + blocks.position().unwrap_or(0);
                         if (options.progress)(*progress).is_break() {
-                            ended = Some(Ended::Stopped);
+                            ended = Some(EndCause::Stopped);
                         }
                     }
                     if ended.is_some() {
@@ -311,7 +323,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
             });
             progress.done_bytes = done_before;
             progress.read_bytes = read_before + blocks.read_bytes;
-            let part = Part {
+            let part = ReadResult {
                 rest: blocks.rest(),
                 read_bytes: blocks.read_bytes,
                 once_bytes: blocks.once_bytes,
@@ -332,7 +344,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
     }
 
     /// Notes the ranges that were read, and those that could not be.
-    fn take_in(&mut self, subject: &Subject<'_, S>, reading: &mut Reading, known: &Ranges, part: &Part) {
+    fn take_in(&mut self, subject: &Subject<'_, S>, reading: &mut Reading, known: &Ranges, part: &ReadResult) {
         known.minus(&part.failed).iter().for_each(|range| reading.was_read(range, subject.now));
         let mut news: Option<Range<u64>> = None;
         for range in part.failed.iter() {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{Access, At, ShareError, Substrate};
 
-use super::locks::{Held, Subject};
+use super::locks::{LockGuard, Subject};
 use super::{ARENA as FOLDER, State, StateError};
 use crate::extents::Extents;
 use crate::format::Slot;
@@ -26,24 +26,24 @@ const LOOKED_AT_MAX: usize = 8;
 pub(crate) struct ArenaWriter<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     /// The last file is being filled, the others are full.
-    files: Vec<Filling<S>>,
+    files: Vec<OpenArena<S>>,
     /// The file with which blocks are prepared for cloning, if that is needed; set once a block was put in.
     scratch: Option<S::File>,
 }
 
-struct Filling<S: Substrate> {
+struct OpenArena<S: Substrate> {
     number: u32,
     file: S::File,
     next: u64,
     /// The first slot that no entry names yet.
     published: u64,
-    _lock: Held<S>,
+    _lock: LockGuard<S>,
 }
 
 /// The lock of an arena file.
 pub(crate) struct ArenaLock<S: Substrate> {
     number: u32,
-    _held: [Option<Held<S>>; 2],
+    _held: [Option<LockGuard<S>>; 2],
 }
 
 /// Consecutive slots.
@@ -189,7 +189,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     }
 
     /// Finds an arena file with room on which no host works, or makes one.
-    fn choose(state: &State<'_, S>) -> Result<Filling<S>, StateError> {
+    fn choose(state: &State<'_, S>) -> Result<OpenArena<S>, StateError> {
         let mut numbers = state.arenas()?;
         numbers.sort_unstable();
         // The newest ones may have room; other hosts may be filling some of them.
@@ -220,7 +220,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
             let extents = Extents::load(state.substrate(), &file).map_err(StateError::at(&path))?;
             let next = extents.end().div_ceil(BLOCK_BYTES_U64);
             if next < Slot::IN_FILE {
-                return Ok(Filling { number, file, next, published: next, _lock: lock });
+                return Ok(OpenArena { number, file, next, published: next, _lock: lock });
             }
         }
         Err(StateError::Restless)

@@ -27,7 +27,7 @@ use super::arena::arena_path;
 use super::hosts::HostNo;
 use super::locks::Subject;
 use super::trust::open_again;
-use super::{Locked, State, StateError, TRIES};
+use super::{LockedFile, State, StateError, TRIES};
 use crate::format::intent::{self, DeclaredIntent, Intent};
 use crate::format::{FormatError, Slot};
 
@@ -79,7 +79,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// # Errors
     /// No space; errors of the device.
     pub(crate) fn begin_intents(&self) -> Result<IntentFile<'a, S>, StateError> {
-        let Locked { file, path, lock } = self.new_locked(FOLDER)?;
+        let LockedFile { file, path, lock } = self.new_locked(FOLDER)?;
         let (substrate, identity) = (self.substrate(), self.identity().uuid);
         Ok(IntentFile { substrate, identity, path, file: Some(file), is_declared: false, _lock: lock })
     }

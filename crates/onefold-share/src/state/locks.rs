@@ -48,11 +48,11 @@ impl Subject {
 }
 
 /// A lock that is held as long as this exists, or until other hosts take this one for dead.
-pub struct Held<S: Substrate> {
+pub struct LockGuard<S: Substrate> {
     file: Arc<S::File>,
 }
 
-impl<S: Substrate> Held<S> {
+impl<S: Substrate> LockGuard<S> {
     /// Returns the file that is locked.
     pub(crate) fn file(&self) -> &S::File {
         &self.file
@@ -63,11 +63,11 @@ impl<S: Substrate> Held<S> {
 ///
 /// Work on the same open state folder may take them as if they were free: they keep out other hosts, not the own scan
 /// and pass.
-pub(super) struct Kept<S: Substrate>(Mutex<BTreeMap<String, Arc<S::File>>>);
+pub(super) struct KeptLocks<S: Substrate>(Mutex<BTreeMap<String, Arc<S::File>>>);
 
-impl<S: Substrate> Default for Kept<S> {
-    fn default() -> Kept<S> {
-        Kept(Mutex::new(BTreeMap::new()))
+impl<S: Substrate> Default for KeptLocks<S> {
+    fn default() -> KeptLocks<S> {
+        KeptLocks(Mutex::new(BTreeMap::new()))
     }
 }
 
@@ -85,10 +85,10 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// No space for its file; errors of the device.
-    pub fn try_lock(&self, subject: &Subject) -> Result<Option<Held<S>>, StateError> {
+    pub fn try_lock(&self, subject: &Subject) -> Result<Option<LockGuard<S>>, StateError> {
         let name = subject.name();
         if let Some(file) = self.kept.0.lock().get(&name) {
-            return Ok(Some(Held { file: Arc::clone(file) }));
+            return Ok(Some(LockGuard { file: Arc::clone(file) }));
         }
         let path = self.path(FOLDER, name);
         let file = match self.open_own(&path, Access::Write) {
@@ -100,7 +100,7 @@ impl<S: Substrate> State<'_, S> {
         };
         let file = file.map_err(StateError::at(&path))?;
         let is_taken = self.substrate().try_lock(&file).map_err(StateError::at(&path))?;
-        Ok(is_taken.then(|| Held { file: Arc::new(file) }))
+        Ok(is_taken.then(|| LockGuard { file: Arc::new(file) }))
     }
 
     /// Takes a lock, unless another process has it, and keeps it until [`State::let_go`], or until the state folder is

@@ -10,7 +10,7 @@ use onefold_substrate::{HeldLock, Substrate};
 use parking_lot::Mutex;
 
 use super::hosts::{HostNo, Presence};
-use super::locks::Kept;
+use super::locks::KeptLocks;
 use super::{Notice, SCRATCH, State, StateError, StateFolder};
 use crate::format::identity::Identity;
 use crate::policy::SharePolicy;
@@ -19,11 +19,11 @@ const LOCKS: &str = "locks";
 
 /// Files that were found to be useless. A read-only view treats them as gone, because the next run drops them.
 #[derive(Debug, Default)]
-pub(super) struct Useless {
+pub(super) struct UselessFiles {
     paths: Mutex<BTreeSet<PathBuf>>,
 }
 
-impl Useless {
+impl UselessFiles {
     pub(super) fn insert(&self, path: &Path) {
         self.paths.lock().insert(path.to_owned());
     }
@@ -65,11 +65,11 @@ impl<'a, S: Substrate> State<'a, S> {
             next_name: AtomicU64::new(0),
             presence: Presence::new(None),
             last_log: AtomicU64::new(0),
-            kept: Kept::default(),
+            kept: KeptLocks::default(),
             has_lost_entries: AtomicBool::new(false),
             notices,
             has_dropped_older: AtomicBool::new(false),
-            useless: Some(Useless::default()),
+            useless: Some(UselessFiles::default()),
             reported: Mutex::default(),
         };
         if !state.keep_folders()? {

@@ -69,7 +69,7 @@ impl KeptMaps {
 
 /// A range of an image that Onefold itself has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moved {
+pub(crate) struct MovedRange {
     /// Offset in the image, in bytes.
     pub(crate) offset: u64,
     /// Length in bytes.
@@ -84,14 +84,14 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// No space; errors of the device. The next scan then reads the ranges without need.
-    pub(crate) fn move_kept(&self, number: FileNo, moved: &[Moved]) -> Result<(), StateError> {
+    pub(crate) fn move_kept(&self, number: FileNo, moved: &[MovedRange]) -> Result<(), StateError> {
         if moved.is_empty() {
             return Ok(());
         }
         let Some(mut map) = self.kept_map(number)? else { return Ok(()) };
         let before = map.extents().len();
         let laid = moved.iter().filter_map(|moved| {
-            let Moved { offset, length, place } = *moved;
+            let MovedRange { offset, length, place } = *moved;
             place.map(|place| KeptExtent { offset, length, place: Some(place), is_unwritten: false })
         });
         let emptied = moved.iter().filter(|moved| moved.place.is_none());

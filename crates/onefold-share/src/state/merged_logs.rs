@@ -16,7 +16,7 @@ const LOGS_MAX: usize = 8;
 
 /// Result of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Merged {
+pub(crate) enum MergeOutcome {
     /// There are too few logs.
     Few,
     /// They are one log now.
@@ -27,9 +27,9 @@ pub(crate) enum Merged {
 
 impl<S: Substrate> State<'_, S> {
     /// Merges the logs of a file if there are many. The caller has the file's lock, so that no pass takes them in.
-    pub(crate) fn merge_logs(&self, file: FileNo, list: &mut LogList) -> Result<Merged, StateError> {
+    pub(crate) fn merge_logs(&self, file: FileNo, list: &mut LogList) -> Result<MergeOutcome, StateError> {
         if list.of(file).len() <= LOGS_MAX {
-            return Ok(Merged::Few);
+            return Ok(MergeOutcome::Few);
         }
         let after = list.last_of(file);
         let mut logs = list.take(file);
@@ -51,23 +51,29 @@ impl<S: Substrate> State<'_, S> {
         let written = written?;
         logs.iter().try_for_each(|log| self.remove_log(log))?;
         written.log.into_iter().for_each(|log| list.add(log));
-        Ok(Merged::One)
+        Ok(MergeOutcome::One)
     }
 
-    fn give_up(&self, logs: &[LogName], at: usize, why: FormatError, list: &mut LogList) -> Result<Merged, StateError> {
+    fn give_up(
+        &self,
+        logs: &[LogName],
+        at: usize,
+        why: FormatError,
+        list: &mut LogList,
+    ) -> Result<MergeOutcome, StateError> {
         for (_, log) in logs.iter().enumerate().filter(|(number, _)| *number != at) {
             list.add(log.clone());
         }
         let why = match why {
             // Another process has deleted it.
-            FormatError::Io(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Merged::Damaged),
+            FormatError::Io(error) if error.kind() == io::ErrorKind::NotFound => return Ok(MergeOutcome::Damaged),
             FormatError::Io(error) if Distrust::of(&error).is_none() => {
                 FormatError::Damaged("it cannot be read to its end")
             }
             why => why,
         };
         self.refuse_log(&logs[at], why)?;
-        Ok(Merged::Damaged)
+        Ok(MergeOutcome::Damaged)
     }
 }
 
@@ -200,8 +206,8 @@ mod tests {
                 list.add(log);
             }
             let last = list.last_of(file);
-            assert_eq!(state.merge_logs(file, &mut list).unwrap(), Merged::One);
-            assert_eq!(state.merge_logs(file, &mut list).unwrap(), Merged::Few);
+            assert_eq!(state.merge_logs(file, &mut list).unwrap(), MergeOutcome::One);
+            assert_eq!(state.merge_logs(file, &mut list).unwrap(), MergeOutcome::Few);
             let logs: Vec<LogName> = state.logs().unwrap().into_iter().filter(|log| log.file == file).collect();
             assert_eq!((logs.as_slice(), list.last_of(file) > last), (list.of(file), true));
             let mut found = BTreeMap::new();
@@ -226,7 +232,7 @@ mod tests {
         let path = state.path("logs", &names[3]);
         let file = host.substrate.open(&path, onefold_substrate::Access::Write).unwrap();
         host.substrate.write_at(&file, 70, &[0xff; 4]).unwrap();
-        assert_eq!(state.merge_logs(FileNo(1), &mut list).unwrap(), Merged::Damaged);
+        assert_eq!(state.merge_logs(FileNo(1), &mut list).unwrap(), MergeOutcome::Damaged);
         assert_eq!((list.of(FileNo(1)).len(), state.logs().unwrap().len()), (LOGS_MAX, LOGS_MAX));
     }
 }

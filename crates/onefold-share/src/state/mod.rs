@@ -45,9 +45,9 @@ use onefold_substrate::{Listed, ListedKind, Substrate};
 pub use self::error::StateError;
 pub use self::folder::StateFolder;
 use self::hosts::{HostNo, Presence};
-use self::look::Useless;
+use self::look::UselessFiles;
 pub use self::notice::Notice;
-use self::scratch::Locked;
+use self::scratch::LockedFile;
 pub(crate) use self::scratch::Scratch;
 use self::trust::Distrust;
 use crate::domain::Domain;
@@ -99,14 +99,14 @@ pub struct State<'a, S: Substrate> {
     presence: Presence<S>,
     /// The order of the last log that was written through this.
     last_log: AtomicU64,
-    kept: locks::Kept<S>,
+    kept: locks::KeptLocks<S>,
     /// Whether a part of the index was dropped since the last query.
     has_lost_entries: AtomicBool,
     notices: &'a dyn Fn(Notice),
     /// Whether a file of an earlier version was dropped: one notice is enough.
     has_dropped_older: AtomicBool,
     /// Set if nothing is to be changed: useless files, which count as gone.
-    useless: Option<Useless>,
+    useless: Option<UselessFiles>,
     /// Folders for which a notice has reported that others had rights to something in them.
     reported: parking_lot::Mutex<BTreeSet<PathBuf>>,
 }
@@ -186,7 +186,7 @@ impl<'a, S: Substrate> State<'a, S> {
             next_name,
             presence: Presence::new(None),
             last_log: AtomicU64::new(0),
-            kept: locks::Kept::default(),
+            kept: locks::KeptLocks::default(),
             has_lost_entries: AtomicBool::new(false),
             notices,
             has_dropped_older: AtomicBool::new(false),

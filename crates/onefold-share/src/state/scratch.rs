@@ -16,7 +16,7 @@ pub(crate) struct Scratch<S: Substrate> {
 }
 
 /// A file that was just made. No other host touches it as long as its lock is held.
-pub(super) struct Locked<S: Substrate> {
+pub(super) struct LockedFile<S: Substrate> {
     pub(super) file: S::File,
     pub(super) path: PathBuf,
     /// Another opening of the file.
@@ -78,13 +78,13 @@ impl<S: Substrate> State<'_, S> {
     }
 
     pub(super) fn new_scratch(&self) -> Result<(S::File, Scratch<S>), StateError> {
-        let Locked { file, path, lock } = self.new_locked(SCRATCH)?;
+        let LockedFile { file, path, lock } = self.new_locked(SCRATCH)?;
         Ok((file, Scratch { path, _lock: lock }))
     }
 
     /// Creates an empty file under a name of this host's, `HOST.NUMBER`, and locks it, so that a sweeping host sees
     /// that it is in use.
-    pub(super) fn new_locked(&self, folder: &str) -> Result<Locked<S>, StateError> {
+    pub(super) fn new_locked(&self, folder: &str) -> Result<LockedFile<S>, StateError> {
         for _ in 0..TRIES {
             let path = self.path(folder, format!("{}.{}", self.host, self.next_name()));
             let file = self.substrate.create(&path).map_err(StateError::at(&path))?;
@@ -93,7 +93,7 @@ impl<S: Substrate> State<'_, S> {
             if self.substrate.try_lock(&lock).map_err(StateError::at(&path))?
                 && self.open_own(&path, Access::Read).is_ok()
             {
-                return Ok(Locked { file, path, lock });
+                return Ok(LockedFile { file, path, lock });
             }
         }
         Err(StateError::Restless)

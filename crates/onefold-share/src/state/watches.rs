@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use onefold_substrate::{Access, Substrate};
 
 use super::trust::open_again;
-use super::{Locked, State, StateError, TRIES};
+use super::{LockedFile, State, StateError, TRIES};
 use crate::format::FormatError;
 use crate::format::watch::WatchStatus;
 
@@ -45,7 +45,7 @@ impl<'a, S: Substrate> State<'a, S> {
                 self.remove(&path)?;
             }
         }
-        let Locked { file, path, lock } = self.new_locked(FOLDER)?;
+        let LockedFile { file, path, lock } = self.new_locked(FOLDER)?;
         let (substrate, identity) = (self.substrate(), self.identity().uuid);
         Ok(WatchFile { substrate, identity, path, file: Some(file), _lock: lock })
     }

@@ -23,7 +23,7 @@ use onefold_share::status::{LockSubject, Status, status};
 use onefold_substrate::Refusal;
 
 use crate::ground::{BTRFS, FOLDER, Ground, K, XFS, on, on_each, random_blocks, run as run_program};
-use crate::pass::{Ends, How, USUAL, run, try_run};
+use crate::pass::{RunSettings, StopGuard, USUAL, run, try_run};
 
 /// Looks at the state folder, which must be there. Returns what was noticed, too.
 fn look<T>(ground: &Ground, work: impl FnOnce(&State<'_, LinuxSubstrate>) -> T) -> (T, Vec<String>) {
@@ -113,7 +113,7 @@ fn status_counts_what_is_there_and_changes_nothing() {
         why(ground, "d", 3);
         assert_eq!(snapshot(ground), before);
         // Logs that wait.
-        try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
+        try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
         let found = ask(ground);
         assert_eq!((found.waiting.logs, found.waiting.files, found.waiting.blocks), (2, 2, 64 + 7), "{found:?}");
         assert_eq!(found.left_over, Some(0));
@@ -157,7 +157,7 @@ fn locks_are_told_and_whoever_wants_one_gets_it() {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| {
-                let _ends = Ends(&is_over);
+                let _ends = StopGuard(&is_over);
                 (0..30).for_each(|_| drop(ask(ground)));
             });
             while !is_over.load(Ordering::Relaxed) {
@@ -177,7 +177,7 @@ fn a_damaged_state_folder_gives_words() {
         ground.file("b", &content);
         run(ground);
         ground.file("c", &content);
-        try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
+        try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
         let whole: Vec<(PathBuf, Vec<u8>)> = snapshot(ground)
             .into_keys()
             .filter(|path| path.is_file() && !path.starts_with(ground.root.join(FOLDER).join("arena")))
@@ -269,10 +269,10 @@ fn each_reason_is_told_where_it_holds() {
         ground.file("b", &[&content[..20 * BLOCK_BYTES], &random_blocks(11, 1), b"tail"].concat());
         assert_eq!(verdict(ground, "b", 1), Verdict::NeverSeen);
         ground.settled_room();
-        try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
+        try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
         assert_eq!(verdict(ground, "b", 1), Verdict::Waits);
         // Too short to be worth it.
-        try_run(&ground.substrate, How { min_run_bytes: 1 << 20, ..USUAL }, &|| {}).unwrap();
+        try_run(&ground.substrate, RunSettings { min_run_bytes: 1 << 20, ..USUAL }, &|| {}).unwrap();
         // One of the two lies at the slot, the other one does not.
         let alone: Vec<_> =
             ["a", "b"].into_iter().filter(|name| verdict(ground, name, 1) == Verdict::LeftAlone).collect();

@@ -13,7 +13,7 @@ use onefold_share::state::State;
 use onefold_substrate::Access;
 
 use crate::ground::{FOLDER, Ground, K, STARTING, XFS, on, on_each, random_blocks};
-use crate::pass::{How, USUAL, run, try_run};
+use crate::pass::{RunSettings, USUAL, run, try_run};
 
 fn try_clone(ground: &Ground, source: &str, target: &str, existing: Existing) -> Result<Cloned, CloneError> {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ fn logs_that_wait_are_known_of_the_clone_too() {
         let content = random_blocks(3, 40);
         ground.file("template", &content);
         ground.settled_room();
-        try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
+        try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
         let Known::Blocks(blocks) = known(ground, "template", "clone") else { panic!("left to the scan") };
         assert_eq!(blocks, 40);
         ground.file("later", &content);

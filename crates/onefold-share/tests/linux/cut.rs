@@ -8,7 +8,7 @@ use onefold_block::random::SeededRandom;
 use onefold_linux::{LinuxFile, LinuxSubstrate};
 use onefold_substrate::{At, Compared, Files, Sharing};
 
-use crate::ground::{K, Place, XFS, random_blocks, run, skip, soon};
+use crate::ground::{K, PrivateMounts, XFS, random_blocks, run, skip, soon};
 
 const BLOCKS: u64 = 1024;
 const ROUNDS: u64 = 6;
@@ -41,7 +41,7 @@ fn share_until_it_ends(substrate: &LinuxSubstrate, files: &[LinuxFile; 2], seed:
 /// next mount. Btrfs of this kernel cannot.
 #[test]
 fn xfs_that_stops_in_the_middle_of_sharing_has_all_bytes() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = PrivateMounts::new() else { return };
     let Some(root) = place.mount("root", XFS) else { return };
     let content = random_blocks(1, BLOCKS as usize);
     for round in 0..ROUNDS {

@@ -15,8 +15,8 @@ use onefold_share::scan::Scanned;
 use onefold_share::state::State;
 use onefold_substrate::{Access, Names};
 
-use crate::ground::{Ground, K, Place, STARTING, XFS, on, on_each, random_blocks};
-use crate::pass::{Run, USUAL, run, try_run};
+use crate::ground::{Ground, K, PrivateMounts, STARTING, XFS, on, on_each, random_blocks};
+use crate::pass::{EngineRun, USUAL, run, try_run};
 
 /// Root's state folder.
 const FOLDER: &str = ".onefold";
@@ -69,11 +69,11 @@ fn looks_shared(ground: &Ground, name: &str) -> bool {
     ground.map(&ground.open(name, Access::Read)).0.iter().any(|extent| extent.is_shared)
 }
 
-fn domains(run: &Run) -> Vec<String> {
+fn domains(run: &EngineRun) -> Vec<String> {
     run.scanned.domains.iter().map(|(domain, counts)| format!("{domain}: {}", counts.files)).collect()
 }
 
-fn quiet(found: &Run) {
+fn quiet(found: &EngineRun) {
     assert!(found.notices.is_empty(), "{found:?}");
 }
 
@@ -266,7 +266,7 @@ fn machines_in_libvirts_folders_are_one_domain_if_root_alone_may_write_there() {
 
 #[test]
 fn the_mount_point_is_a_part_of_libvirts_path() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = PrivateMounts::new() else { return };
     let Some(root) = place.mount("libvirt", XFS) else { return };
     let substrate = LinuxSubstrate::open(&root, Path::new("")).unwrap();
     let ground = Ground { substrate, root, place };

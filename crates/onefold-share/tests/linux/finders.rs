@@ -36,20 +36,20 @@ type GivenRun<'a> = ((&'a str, u64), (&'a str, u64), u64, u32);
 
 /// Yields runs that the test gives, as one batch, and keeps what came of them: blocks by key and outcome.
 #[derive(Default)]
-struct Listed {
+struct ListFinder {
     ahead: VecDeque<Run>,
     is_over: bool,
     came: BTreeMap<(u32, Outcome), u64>,
     left: u64,
 }
 
-impl Listed {
+impl ListFinder {
     fn came(&self, key: u32, outcome: Outcome) -> u64 {
         self.came.get(&(key, outcome)).copied().unwrap_or(0)
     }
 }
 
-impl RunBatch for Listed {
+impl RunBatch for ListFinder {
     fn next_run(&mut self) -> io::Result<Option<Run>> {
         Ok(self.ahead.pop_front())
     }
@@ -64,7 +64,7 @@ impl RunBatch for Listed {
     }
 }
 
-impl<'b, S: Substrate> Finder<'b, S> for Listed {
+impl<'b, S: Substrate> Finder<'b, S> for ListFinder {
     fn next_batch(&mut self, _: &mut Engine<'_, 'b, S>) -> Result<Option<&mut dyn RunBatch>, PassError> {
         Ok(if std::mem::replace(&mut self.is_over, true) { None } else { Some(self) })
     }
@@ -74,7 +74,11 @@ impl<'b, S: Substrate> Finder<'b, S> for Listed {
 const OPTED_OUT: &str = "opted";
 
 /// Shares runs as `share run` shares what is equal, of the files that are wanted.
-fn share_those(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, runs: &[GivenRun<'_>]) -> (Passed, Listed) {
+fn share_those(
+    ground: &Ground,
+    wants: &dyn Fn(&Path, ListedKind) -> bool,
+    runs: &[GivenRun<'_>],
+) -> (Passed, ListFinder) {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let mut files = Marks::load(&state).unwrap();
@@ -85,7 +89,7 @@ fn share_those(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, runs:
     let run = |(source, target, count, key): &GivenRun<'_>| {
         Run::between(place(*source), place(*target), *count, ContentKey::new(*key).unwrap()).unwrap()
     };
-    let mut finder = Listed { ahead: runs.iter().map(run).collect(), ..Listed::default() };
+    let mut finder = ListFinder { ahead: runs.iter().map(run).collect(), ..ListFinder::default() };
     // Its user excludes a file once the finder knows it.
     if numbers.contains_key(Path::new(OPTED_OUT)) {
         opt_out::exclude(&ground.substrate, Path::new(OPTED_OUT)).unwrap();
@@ -100,7 +104,7 @@ fn share_those(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, runs:
     (passed, finder)
 }
 
-fn share_runs(ground: &Ground, runs: &[GivenRun<'_>]) -> (Passed, Listed) {
+fn share_runs(ground: &Ground, runs: &[GivenRun<'_>]) -> (Passed, ListFinder) {
     share_those(ground, &|_, _| true, runs)
 }
 

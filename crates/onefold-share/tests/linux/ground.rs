@@ -43,13 +43,13 @@ pub(crate) const BTRFS: Recipe = Recipe { mkfs: &["mkfs.btrfs", "-q"], options: 
 
 /// A private place with mounts in it. They go with it, also when a test fails; and with the process, when it is killed:
 /// no other sees them.
-pub(crate) struct Place {
+pub(crate) struct PrivateMounts {
     folder: TempDir,
 }
 
-impl Place {
+impl PrivateMounts {
     /// Returns none, and says why, where nothing can be mounted.
-    pub(crate) fn new() -> Option<Place> {
+    pub(crate) fn new() -> Option<PrivateMounts> {
         if !rustix::process::geteuid().is_root() {
             return skip("only root can mount file systems");
         }
@@ -61,7 +61,7 @@ impl Place {
         if let Err(error) = run("mount", ["-t", "tmpfs", "-o", "mode=755", "tmpfs", folder.path().to_str().unwrap()]) {
             return skip(&error);
         }
-        Some(Place { folder })
+        Some(PrivateMounts { folder })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PrivateMounts {
     fn drop(&mut self) {
         let path = self.folder.path();
         if !soon(|| run("umount", [OsStr::new("-R"), path.as_ref()]).is_ok()) {
@@ -106,7 +106,7 @@ pub(crate) struct Ground {
     pub(crate) substrate: LinuxSubstrate,
     pub(crate) root: PathBuf,
     /// After the substrate: it must be closed before the unmount.
-    pub(crate) place: Place,
+    pub(crate) place: PrivateMounts,
 }
 
 /// Runs a test on XFS and on Btrfs.
@@ -117,7 +117,7 @@ pub(crate) fn on_each(test: impl Fn(&Ground)) {
 
 /// Runs a test on a file system made and mounted so.
 pub(crate) fn on(recipe: Recipe, test: impl Fn(&Ground)) {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = PrivateMounts::new() else { return };
     let Some(root) = place.mount("root", recipe) else { return };
     let substrate = LinuxSubstrate::open(&root, Path::new("")).unwrap();
     test(&Ground { substrate, root, place });

@@ -80,7 +80,7 @@ impl Machine for Rounds<'_> {
 
 /// What a watch told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Heard {
+enum WatchReport {
     /// When, of how many images, and how long it took.
     Files(Instant, u64, Duration),
     Passed,
@@ -93,8 +93,8 @@ fn heard(
     ground: &Ground,
     stable_for: Duration,
     began: &dyn Fn(),
-    is_enough: &(dyn Fn(&[Heard]) -> bool + Sync),
-) -> Vec<Heard> {
+    is_enough: &(dyn Fn(&[WatchReport]) -> bool + Sync),
+) -> Vec<WatchReport> {
     heard_in(ground, stable_for, began, None, is_enough)
 }
 
@@ -105,8 +105,8 @@ fn heard_in(
     stable_for: Duration,
     began: &dyn Fn(),
     time_of_day: Option<&dyn Fn() -> MinuteOfDay>,
-    is_enough: &(dyn Fn(&[Heard]) -> bool + Sync),
-) -> Vec<Heard> {
+    is_enough: &(dyn Fn(&[WatchReport]) -> bool + Sync),
+) -> Vec<WatchReport> {
     let roots = [PathBuf::new()];
     let machine = Rounds { machine: LinuxMachine::new(&ground.substrate), began, time_of_day };
     let windows = time_of_day.map_or_else(Windows::default, |_| Windows(vec!["22:00-06:00".parse().unwrap()]));
@@ -137,10 +137,10 @@ fn heard_in(
     };
     let watched = watch(&surroundings, &options, &mut |event| {
         let event = match event {
-            WatchEvent::FilesShared { changed, elapsed, .. } => Heard::Files(Instant::now(), changed, elapsed),
-            WatchEvent::Passed { .. } => Heard::Passed,
-            WatchEvent::LeftOff => Heard::LeftOff,
-            WatchEvent::Failed(why) => Heard::Failed(why.to_string()),
+            WatchEvent::FilesShared { changed, elapsed, .. } => WatchReport::Files(Instant::now(), changed, elapsed),
+            WatchEvent::Passed { .. } => WatchReport::Passed,
+            WatchEvent::LeftOff => WatchReport::LeftOff,
+            WatchEvent::Failed(why) => WatchReport::Failed(why.to_string()),
             _ => return,
         };
         heard.lock().push(event);
@@ -149,8 +149,8 @@ fn heard_in(
     heard.into_inner()
 }
 
-fn has_shared_files(heard: &[Heard]) -> bool {
-    heard.iter().any(|heard| matches!(heard, Heard::Files(..)))
+fn has_shared_files(heard: &[WatchReport]) -> bool {
+    heard.iter().any(|heard| matches!(heard, WatchReport::Files(..)))
 }
 
 /// Shares equal files once, as `share files` does.
@@ -291,9 +291,9 @@ fn a_watch_shares_images_at_its_start_though_they_have_records() {
         assert_eq!(records(ground).len(), 2);
         let rounds = AtomicU32::new(0);
         let began = || _ = rounds.fetch_add(1, Ordering::Relaxed);
-        let is_enough = |heard: &[Heard]| has_shared_files(heard) || rounds.load(Ordering::Relaxed) > 5;
+        let is_enough = |heard: &[WatchReport]| has_shared_files(heard) || rounds.load(Ordering::Relaxed) > 5;
         let heard = heard(ground, Duration::ZERO, &began, &is_enough);
-        assert!(matches!(heard[..], [Heard::Files(_, 2, _), ..]), "{heard:?}");
+        assert!(matches!(heard[..], [WatchReport::Files(_, 2, _), ..]), "{heard:?}");
     });
 }
 
@@ -308,10 +308,10 @@ fn a_watch_shares_files_for_a_small_part_of_its_time() {
             std::fs::copy(ground.root.join("original"), ground.root.join("draft")).unwrap();
             std::fs::rename(ground.root.join("draft"), ground.root.join("image")).unwrap();
         };
-        let is_files = |heard: &&Heard| matches!(heard, Heard::Files(..));
+        let is_files = |heard: &&WatchReport| matches!(heard, WatchReport::Files(..));
         let heard = heard(ground, Duration::ZERO, &began, &|heard| heard.iter().filter(is_files).count() == 3);
         let times = heard.iter().filter_map(|heard| match heard {
-            Heard::Files(at, _, elapsed) => Some((*at, *elapsed)),
+            WatchReport::Files(at, _, elapsed) => Some((*at, *elapsed)),
             _ => None,
         });
         let times: Vec<(Instant, Duration)> = times.collect();
@@ -343,13 +343,13 @@ fn a_failure_to_share_files_does_not_keep_a_watch_from_its_scan() {
             }
         };
         let heard = heard(ground, Duration::ZERO, &began, &has_shared_files);
-        let at = |wanted: fn(&Heard) -> bool| heard.iter().position(wanted);
-        let failed = at(|heard| matches!(heard, Heard::Failed(why) if why.contains("belongs to")));
-        let passed = at(|heard| *heard == Heard::Passed);
-        let shared = at(|heard| matches!(heard, Heard::Files(..)));
+        let at = |wanted: fn(&WatchReport) -> bool| heard.iter().position(wanted);
+        let failed = at(|heard| matches!(heard, WatchReport::Failed(why) if why.contains("belongs to")));
+        let passed = at(|heard| *heard == WatchReport::Passed);
+        let shared = at(|heard| matches!(heard, WatchReport::Files(..)));
         assert!(failed == Some(0) && passed.is_some() && passed < shared, "{heard:?}");
         // The same failure is not told again in each round.
-        let failures = heard.iter().filter(|heard| matches!(heard, Heard::Failed(_))).count();
+        let failures = heard.iter().filter(|heard| matches!(heard, WatchReport::Failed(_))).count();
         assert_eq!(failures, 1, "{heard:?}");
     });
 }
@@ -377,9 +377,9 @@ fn a_window_that_ends_in_the_search_for_files_does_not_keep_the_next_one_from_it
             MinuteOfDay::new(if rounds.get() == 1 && asked.get() > 2 { 7 } else { 23 }, 0).unwrap()
         };
         let heard = heard_in(ground, Duration::ZERO, &began, Some(&time_of_day), &has_shared_files);
-        let at = |wanted: fn(&Heard) -> bool| heard.iter().position(wanted);
-        let (left, passed) = (at(|heard| *heard == Heard::LeftOff), at(|heard| *heard == Heard::Passed));
-        let shared = at(|heard| matches!(heard, Heard::Files(..)));
+        let at = |wanted: fn(&WatchReport) -> bool| heard.iter().position(wanted);
+        let (left, passed) = (at(|heard| *heard == WatchReport::LeftOff), at(|heard| *heard == WatchReport::Passed));
+        let shared = at(|heard| matches!(heard, WatchReport::Files(..)));
         assert!(left == Some(0) && passed.is_some() && passed < shared, "{heard:?}");
     });
 }
@@ -393,7 +393,8 @@ fn a_watch_leaves_files_of_images_that_are_not_stable_to_a_later_round() {
         }
         let made = Instant::now();
         let heard = heard(ground, STABLE_FOR, &|| {}, &has_shared_files);
-        let Some(Heard::Files(at, 1, _)) = heard.iter().find(|heard| matches!(heard, Heard::Files(..))) else {
+        let Some(WatchReport::Files(at, 1, _)) = heard.iter().find(|heard| matches!(heard, WatchReport::Files(..)))
+        else {
             panic!("{heard:?}");
         };
         assert!(at.duration_since(made) + SETTLED >= STABLE_FOR, "{heard:?}");

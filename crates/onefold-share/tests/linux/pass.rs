@@ -25,7 +25,7 @@ use crate::ground::{BTRFS, FOLDER, Ground, K, MIB, STARTING, XFS, on, on_each, r
 
 /// What a run did.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct EngineRun {
     pub(crate) scanned: Scanned,
     pub(crate) passed: Passed,
     pub(crate) notices: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Run {
 
 /// How a run goes about it.
 #[derive(Clone, Copy)]
-pub(crate) struct How {
+pub(crate) struct RunSettings {
     pub(crate) memory_bytes: usize,
     pub(crate) min_run_bytes: u64,
     pub(crate) is_dry_run: bool,
@@ -41,7 +41,7 @@ pub(crate) struct How {
     pub(crate) space: SpaceOptions,
 }
 
-pub(crate) const USUAL: How = How {
+pub(crate) const USUAL: RunSettings = RunSettings {
     memory_bytes: 32 << 20,
     min_run_bytes: K,
     is_dry_run: false,
@@ -49,7 +49,11 @@ pub(crate) const USUAL: How = How {
     space: SpaceOptions { rewrite_percent: 50, keeps_copies_small: true },
 };
 
-pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<Run, PassError> {
+pub(crate) fn try_run(
+    substrate: &LinuxSubstrate,
+    how: RunSettings,
+    between: &dyn Fn(),
+) -> Result<EngineRun, PassError> {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
@@ -75,10 +79,10 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
     };
     let seams = Seams { substrate, clock: &SystemClock, random: &SystemRandom, notices: &notice };
     let RunReport { scanned, passed, .. } = onefold_share::run(&seams, &options)?;
-    Ok(Run { scanned, passed, notices: notices.take() })
+    Ok(EngineRun { scanned, passed, notices: notices.take() })
 }
 
-pub(crate) fn run(ground: &Ground) -> Run {
+pub(crate) fn run(ground: &Ground) -> EngineRun {
     try_run(&ground.substrate, USUAL, &|| {}).unwrap()
 }
 
@@ -291,7 +295,7 @@ fn damaged_state_costs_savings_and_nothing_else() {
             expected.push((name, own));
             if round % 7 == 3 {
                 // Logs are left, too.
-                try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
+                try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
             }
             let state = ground.root.join(FOLDER);
             let victims = if state.exists() { files_below(&state) } else { Vec::new() };
@@ -425,7 +429,7 @@ fn short_runs_are_left_alone_where_the_user_wants_it() {
         let parts = [&content[..BLOCK_BYTES * 20], &random_blocks(18, 1), &content[BLOCK_BYTES * 40..BLOCK_BYTES * 44]];
         ground.file("a", &content);
         ground.file("b", &parts.concat());
-        let found = try_run(&ground.substrate, How { min_run_bytes: 64 << 10, ..USUAL }, &|| {}).unwrap();
+        let found = try_run(&ground.substrate, RunSettings { min_run_bytes: 64 << 10, ..USUAL }, &|| {}).unwrap();
         assert_eq!((found.passed.shared.now, found.passed.shared.too_short), (20 * K, 4 * K), "{found:?}");
     });
 }
@@ -438,7 +442,7 @@ fn a_dry_run_shares_nothing_and_is_taken_up() {
         ground.file("b", &content);
         // A file that changed a moment ago is read again.
         ground.settled_room();
-        let found = try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
+        let found = try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
         assert_eq!((found.passed.planned.targets, found.passed.shared.now), (128, 0), "{found:?}");
         let found = run(ground);
         assert_eq!((found.scanned.read_bytes, found.passed.shared.now), (0, 128 * K), "{found:?}");
@@ -452,7 +456,7 @@ fn little_memory_is_enough() {
         let other = shuffled(&content, 21);
         ground.file("a", &content);
         ground.file("b", &other);
-        let found = try_run(&ground.substrate, How { memory_bytes: 64 << 10, ..USUAL }, &|| {}).unwrap();
+        let found = try_run(&ground.substrate, RunSettings { memory_bytes: 64 << 10, ..USUAL }, &|| {}).unwrap();
         assert_eq!(found.passed.shared.now, 8192 * K, "{found:?}");
         assert!(ground.content("a") == content && ground.content("b") == other);
     });
@@ -492,9 +496,9 @@ fn a_full_file_system_loses_nothing() {
 }
 
 /// Ends what others do when it goes.
-pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
+pub(crate) struct StopGuard<'a>(pub(crate) &'a AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for StopGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -542,7 +546,7 @@ fn guests_that_write_all_the_time_read_what_they_wrote() {
                 })
                 .collect();
             // A failed run ends the test, not only itself.
-            let _ends = Ends(&is_over);
+            let _ends = StopGuard(&is_over);
             let started = Instant::now();
             let (mut runs, mut shared) = (0, 0);
             // Three seconds; on a busy machine longer, until there is something to see.
@@ -598,7 +602,7 @@ fn two_hosts_do_the_work_of_one() {
 /// An index of many small shards is one index.
 #[test]
 fn shards_that_split_share_what_one_shares() {
-    let how = How { shard_entries_max: 100, ..USUAL };
+    let how = RunSettings { shard_entries_max: 100, ..USUAL };
     on_each(|ground| {
         let content = random_blocks(40, 2000);
         let mut expected = Vec::new();

@@ -6,7 +6,7 @@ use onefold_block::BLOCK_BYTES;
 use onefold_linux::{LinuxSubstrate, ProbeError};
 use onefold_substrate::{Abilities, Sharing, SubstrateKind};
 
-use crate::ground::{BTRFS, MIB, Place, Recipe, XFS, on, on_each, run};
+use crate::ground::{BTRFS, MIB, PrivateMounts, Recipe, XFS, on, on_each, run};
 
 fn refused(root: &Path, scratch: &str) -> (ProbeError, String) {
     let error = LinuxSubstrate::open(root, Path::new(scratch)).unwrap_err();
@@ -45,7 +45,7 @@ fn compressing_and_in_place_mounts_share() {
 
 #[test]
 fn file_systems_that_cannot_share_are_named() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = PrivateMounts::new() else { return };
     let (error, message) = refused(place.path(), "");
     assert!(matches!(error, ProbeError::Kind { .. }));
     assert!(message.contains("tmpfs") && message.contains("XFS, Btrfs or OCFS2"), "{message}");
@@ -60,7 +60,7 @@ fn file_systems_that_cannot_share_are_named() {
 
 #[test]
 fn xfs_without_reflinks_and_with_other_blocks_is_refused() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = PrivateMounts::new() else { return };
     let without = Recipe { mkfs: &["mkfs.xfs", "-q", "-m", "reflink=0"], ..XFS };
     let Some(root) = place.mount("without", without) else { return };
     let (error, message) = refused(&root, "");

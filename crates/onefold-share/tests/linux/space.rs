@@ -14,7 +14,7 @@ use onefold_share::state::locks::Subject;
 use onefold_substrate::{Access, CopyHints, Files, Names, Sharing, SubstrateKind, WholeExtents};
 
 use crate::ground::{BTRFS, Ground, K, MIB, Recipe, STARTING, XFS, on, on_each, random_blocks, run as run_program};
-use crate::pass::{How, USUAL, run, shuffled, try_run};
+use crate::pass::{RunSettings, USUAL, run, shuffled, try_run};
 
 const MANY_BLOCKS: usize = 6 << 8;
 
@@ -24,7 +24,7 @@ const LARGE_BTRFS: Recipe = Recipe { device_bytes: 640 * MIB, ..BTRFS };
 /// Shares, and returns what came of it, and by how much the free room grew.
 fn rewriting_among(ground: &Ground, percent: u32, between: &dyn Fn()) -> (Shared, u64) {
     let before = ground.settled_room();
-    let how = How { space: SpaceOptions { rewrite_percent: percent, ..USUAL.space }, ..USUAL };
+    let how = RunSettings { space: SpaceOptions { rewrite_percent: percent, ..USUAL.space }, ..USUAL };
     let shared = try_run(&ground.substrate, how, between).unwrap().passed.shared;
     (shared, ground.settled_room().saturating_sub(before))
 }
@@ -203,7 +203,7 @@ fn guests_write_while_extents_are_moved() {
                 }
                 written
             });
-            let ends = crate::pass::Ends(&is_over);
+            let ends = crate::pass::StopGuard(&is_over);
             for _ in 0..3 {
                 rewriting(ground, 90);
             }
@@ -256,7 +256,7 @@ fn files_that_share_are_copied_from_in_small_pieces() {
         ground.file("a", &content);
         ground.file("b", &content);
         let space = SpaceOptions { keeps_copies_small: false, ..USUAL.space };
-        try_run(&ground.substrate, How { space, ..USUAL }, &|| {}).unwrap();
+        try_run(&ground.substrate, RunSettings { space, ..USUAL }, &|| {}).unwrap();
         let file = ground.open("a", Access::Read);
         assert!(ground.substrate.keep_copies_small(&file).unwrap(), "nobody did so");
     });

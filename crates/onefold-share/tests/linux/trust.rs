@@ -10,7 +10,7 @@ use onefold_share::state::{State, StateError};
 use onefold_substrate::{Access, Sharing, UserNo};
 
 use crate::ground::{FOLDER, Ground, on_each, random_blocks};
-use crate::pass::{Run, USUAL, run, try_run};
+use crate::pass::{EngineRun, USUAL, run, try_run};
 
 const OTHER: u32 = 65534;
 const FOLDERS: [&str; 12] = [
@@ -18,14 +18,14 @@ const FOLDERS: [&str; 12] = [
     "watches",
 ];
 
-fn untrusted(outcome: Result<Run, PassError>) -> (PathBuf, Distrust) {
+fn untrusted(outcome: Result<EngineRun, PassError>) -> (PathBuf, Distrust) {
     match outcome {
         Err(PassError::State(StateError::Untrusted { path, why })) => (path, why),
         other => panic!("{other:?}"),
     }
 }
 
-fn try_once(ground: &Ground) -> Result<Run, PassError> {
+fn try_once(ground: &Ground) -> Result<EngineRun, PassError> {
     try_run(&ground.substrate, USUAL, &|| {})
 }
 

@@ -26,7 +26,7 @@ use onefold_substrate::{
 use super::ground::{Ground, K, STARTING, XFS, on, random_blocks};
 
 /// A host on XFS that shares as on OCFS2.
-struct TwoSteps<'a> {
+struct TwoStepHost<'a> {
     inner: &'a LinuxSubstrate,
     abilities: Abilities,
     /// So many shares come to their end, and in the middle of the next one the host dies.
@@ -58,10 +58,10 @@ enum LongCall {
 /// What is cloned: a file, an offset in it and a length, in bytes.
 type CloneSource = (FileHandle, u64, u64);
 
-impl<'a> TwoSteps<'a> {
-    fn new(inner: &'a LinuxSubstrate, shares_left: u32) -> TwoSteps<'a> {
+impl<'a> TwoStepHost<'a> {
+    fn new(inner: &'a LinuxSubstrate, shares_left: u32) -> TwoStepHost<'a> {
         let abilities = Abilities { shares_in_two_steps: true, ..inner.abilities().clone() };
-        TwoSteps {
+        TwoStepHost {
             inner,
             abilities,
             shares_left: Cell::new(shares_left),
@@ -94,7 +94,7 @@ impl<'a> TwoSteps<'a> {
     }
 }
 
-impl Files for TwoSteps<'_> {
+impl Files for TwoStepHost<'_> {
     type File = LinuxFile;
 
     fn user(&self) -> UserNo {
@@ -153,7 +153,7 @@ impl Files for TwoSteps<'_> {
     }
 }
 
-impl Names for TwoSteps<'_> {
+impl Names for TwoStepHost<'_> {
     fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
         self.alive()?.keep_folder(folder)
     }
@@ -187,13 +187,13 @@ impl Names for TwoSteps<'_> {
     }
 }
 
-impl Locks for TwoSteps<'_> {
+impl Locks for TwoStepHost<'_> {
     fn try_lock(&self, file: &LinuxFile) -> io::Result<bool> {
         self.alive()?.try_lock(file)
     }
 }
 
-impl Sharing for TwoSteps<'_> {
+impl Sharing for TwoStepHost<'_> {
     fn abilities(&self) -> &Abilities {
         &self.abilities
     }
@@ -250,7 +250,7 @@ impl Sharing for TwoSteps<'_> {
     }
 }
 
-impl Exclusive for TwoSteps<'_> {
+impl Exclusive for TwoStepHost<'_> {
     fn try_exclusive(&self, file: &LinuxFile) -> io::Result<bool> {
         self.alive()?.try_exclusive(file)
     }
@@ -274,17 +274,17 @@ impl Exclusive for TwoSteps<'_> {
     }
 }
 
-impl WholeExtents for TwoSteps<'_> {}
+impl WholeExtents for TwoStepHost<'_> {}
 
-impl CopyHints for TwoSteps<'_> {}
+impl CopyHints for TwoStepHost<'_> {}
 
-fn scan_all(state: &State<'_, TwoSteps<'_>>, files: &mut Marks) -> Scanned {
+fn scan_all(state: &State<'_, TwoStepHost<'_>>, files: &mut Marks) -> Scanned {
     let pace = Pace::unlimited();
     let options = ScanOptions { threads: 1, ..ScanOptions::new(&pace) };
     scan(state, files, &options).unwrap()
 }
 
-fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
+fn scan_and_pass(substrate: &TwoStepHost<'_>) -> Result<Passed, PassError> {
     let state = State::open(substrate, &SystemClock, &SystemRandom, &|_| {})?;
     let mut files = Marks::load(&state)?;
     let pace = Pace::unlimited();
@@ -298,7 +298,7 @@ fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
 }
 
 fn mended(substrate: &LinuxSubstrate, doubtful: Doubtful) -> Mended {
-    let host = TwoSteps::new(substrate, u32::MAX);
+    let host = TwoStepHost::new(substrate, u32::MAX);
     let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     mend(&state, doubtful).unwrap()
 }
@@ -325,7 +325,7 @@ fn images(ground: &Ground) -> [Vec<u8>; 2] {
 
 /// What is left of the images after the host died in the middle of a share.
 fn die(ground: &Ground, shares: u32) {
-    let host = TwoSteps::new(&ground.substrate, shares);
+    let host = TwoStepHost::new(&ground.substrate, shares);
     assert!(scan_and_pass(&host).is_err() && host.is_dead.get(), "after {shares} shares");
 }
 
@@ -356,7 +356,7 @@ fn what_a_host_that_died_has_punched_is_put_back() {
             assert_eq!((before.modified, before.length), (after.modified, after.length));
             assert!(mended(&ground.substrate, Doubtful::Keep).images.is_empty());
         }
-        let host = TwoSteps::new(&ground.substrate, u32::MAX);
+        let host = TwoStepHost::new(&ground.substrate, u32::MAX);
         let passed = scan_and_pass(&host).unwrap();
         assert!(passed.shared.now + passed.shared.before >= 59 * K && passed.trouble.busy.is_empty(), "{passed:?}");
         assert!(are_whole(ground, &contents));
@@ -376,7 +376,7 @@ fn what_another_process_may_have_changed_is_not_undone() {
         let left = || std::fs::read_dir(ground.root.join(".onefold/intents")).unwrap().count();
         let before = modified();
         let mend_losing = |call| {
-            let host = TwoSteps::new(&ground.substrate, u32::MAX);
+            let host = TwoStepHost::new(&ground.substrate, u32::MAX);
             let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
             host.loses_lease_in.set(Some(call));
             let mended = mend(&state, Doubtful::Fill).unwrap();
@@ -406,7 +406,7 @@ fn an_image_that_another_process_got_is_not_shared_in() {
     on_xfs(|ground| {
         let contents = images(ground);
         for call in [LongCall::SetModified, LongCall::Open("sweep.0")] {
-            let host = TwoSteps::new(&ground.substrate, u32::MAX);
+            let host = TwoStepHost::new(&ground.substrate, u32::MAX);
             host.loses_lease_in.set(Some(call));
             let passed = scan_and_pass(&host).unwrap();
             assert!(host.is_lease_lost.get() && !passed.trouble.busy.is_empty(), "{call:?}: {passed:?}");
@@ -414,7 +414,7 @@ fn an_image_that_another_process_got_is_not_shared_in() {
             assert!(!done.contains(&"share"), "{call:?}: {done:?}");
             assert!(are_whole(ground, &contents) && mended(&ground.substrate, Doubtful::Keep).images.is_empty());
         }
-        let host = TwoSteps::new(&ground.substrate, u32::MAX);
+        let host = TwoStepHost::new(&ground.substrate, u32::MAX);
         let passed = scan_and_pass(&host).unwrap();
         assert!(passed.shared.now + passed.shared.before >= 59 * K, "{passed:?}");
     });
@@ -432,7 +432,7 @@ fn extents_are_cloned_as_wholes_before_a_part_of_them_is() {
             ground.substrate.stat(&ground.open(name, Access::Read)).unwrap().handle
         });
         let handles: Vec<FileHandle> = handles.collect();
-        let host = TwoSteps::new(&ground.substrate, u32::MAX);
+        let host = TwoStepHost::new(&ground.substrate, u32::MAX);
         let passed = scan_and_pass(&host).unwrap();
         assert_eq!(passed.shared.now, 10 * K, "{passed:?}");
         assert!(are_whole(ground, &contents));
@@ -467,13 +467,13 @@ fn an_image_that_another_host_has_is_waited_for_and_then_left_to_it() {
     on_xfs(|ground| {
         let contents = images(ground);
         let patiently = |stop: &dyn Fn() -> bool| {
-            let (clock, host) = (ManualClock::default(), TwoSteps::new(&ground.substrate, u32::MAX));
+            let (clock, host) = (ManualClock::default(), TwoStepHost::new(&ground.substrate, u32::MAX));
             let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
             let patience = Patience { clock: &clock, most: Duration::from_secs(10), is_stopped: stop };
             let mended = mend_patiently(&state, Doubtful::Keep, &patience).unwrap();
             (mended, clock.monotonic())
         };
-        let other = TwoSteps::new(&ground.substrate, u32::MAX);
+        let other = TwoStepHost::new(&ground.substrate, u32::MAX);
         let state = State::open(&other, &SystemClock, &SystemRandom, &|_| {}).unwrap();
         let handle = || ground.substrate.stat(&ground.open("other", Access::Read)).unwrap().handle;
         let subject = Subject::File(handle());
@@ -526,7 +526,7 @@ fn what_somebody_wrote_since_is_left_until_he_says_so() {
         assert!(matches!(kept.images[..], [ref image] if matches!(image.became, Became::Changed)), "{kept:?}");
         assert!(ground.content("other") == with_holes);
         // Nothing is shared in it meanwhile.
-        let passed = scan_and_pass(&TwoSteps::new(&ground.substrate, u32::MAX)).unwrap();
+        let passed = scan_and_pass(&TwoStepHost::new(&ground.substrate, u32::MAX)).unwrap();
         assert!(passed.trouble.busy.keys().any(|path| path == Path::new("other")), "{passed:?}");
         let filled = mended(&ground.substrate, Doubtful::Fill);
         assert!(matches!(filled.images[..], [ref image] if image.filled > 0), "{filled:?}");
@@ -543,7 +543,7 @@ fn what_a_share_that_failed_has_punched_is_filled_at_once() {
     on_xfs(|ground| {
         let contents = images(ground);
         for outcome in [Ok(()), Err(io::ErrorKind::StorageFull), Err(io::ErrorKind::Other)] {
-            let mut host = TwoSteps::new(&ground.substrate, 3);
+            let mut host = TwoStepHost::new(&ground.substrate, 3);
             host.outcome = Some(outcome);
             let passed = scan_and_pass(&host).unwrap();
             assert!(are_whole(ground, &contents), "{outcome:?}: {passed:?}");
@@ -564,7 +564,7 @@ fn an_image_that_somebody_has_open_is_left_alone() {
     on_xfs(|ground| {
         let contents = images(ground);
         let opened = ground.open("other", Access::Read);
-        let host = TwoSteps::new(&ground.substrate, u32::MAX);
+        let host = TwoStepHost::new(&ground.substrate, u32::MAX);
         let passed = scan_and_pass(&host).unwrap();
         assert!(passed.trouble.busy.keys().eq([Path::new("other")]) && passed.shared.now <= 3 * K, "{passed:?}");
         drop(opened);

@@ -25,13 +25,13 @@ use crate::ground::{
 };
 
 /// Yields runs that the test gives, as one batch, and keeps how many blocks came to what.
-struct Listed {
+struct ListFinder {
     ahead: Vec<Run>,
     is_over: bool,
     came: BTreeMap<Outcome, u64>,
 }
 
-impl RunBatch for Listed {
+impl RunBatch for ListFinder {
     fn next_run(&mut self) -> io::Result<Option<Run>> {
         Ok(if self.ahead.is_empty() { None } else { Some(self.ahead.remove(0)) })
     }
@@ -41,7 +41,7 @@ impl RunBatch for Listed {
     }
 }
 
-impl<'b, S: Substrate> Finder<'b, S> for Listed {
+impl<'b, S: Substrate> Finder<'b, S> for ListFinder {
     fn next_batch(&mut self, _: &mut Engine<'_, 'b, S>) -> Result<Option<&mut dyn RunBatch>, PassError> {
         Ok(if std::mem::replace(&mut self.is_over, true) { None } else { Some(self) })
     }
@@ -79,7 +79,7 @@ fn files_of_a_pool_share_what_a_finder_names() {
         run(place("golden", 99), place("moved", 10), 100),
         run(place("golden", 0), place("other", 0), 600),
     ];
-    let mut finder = Listed { ahead, is_over: false, came: BTreeMap::new() };
+    let mut finder = ListFinder { ahead, is_over: false, came: BTreeMap::new() };
     let (pace, temporary) = (Pace::unlimited(), tempfile::tempdir().unwrap());
     let options = PassOptions::new(temporary.path(), &pace, &SystemClock);
     let passed = share_found(&state, &mut files, &mut finder, &options).unwrap();

@@ -38,7 +38,7 @@ pub(crate) type Contents = BTreeMap<String, Vec<u8>>;
 
 /// What a run of the engine did.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct EngineRun {
     pub(crate) scanned: Scanned,
     pub(crate) passed: Passed,
 }
@@ -123,7 +123,7 @@ pub(crate) fn compare(pool: &Pool, contents: &Contents) -> Result<(), String> {
 }
 
 /// Scans and does a pass, as the command does.
-pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
+pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<EngineRun, PassError> {
     let temporary = tempfile::tempdir()?;
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
@@ -139,7 +139,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
     let seams = Seams { substrate, clock: &SystemClock, random: &random, notices: &notice };
     let RunReport { scanned, passed, .. } = onefold_share::run(&seams, &options)?;
     assert_eq!(*notices.borrow(), [""; 0]);
-    Ok(Run { scanned, passed })
+    Ok(EngineRun { scanned, passed })
 }
 
 /// Removes the state folder and waits until what it held is free.

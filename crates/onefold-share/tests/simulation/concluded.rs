@@ -27,7 +27,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a run is told.
 #[derive(Clone)]
-struct How {
+struct RunSettings {
     roots: Vec<PathBuf>,
     tiers: Vec<Tier>,
     min_run_bytes: u64,
@@ -36,8 +36,8 @@ struct How {
     wish: Wish,
 }
 
-fn usual() -> How {
-    How {
+fn usual() -> RunSettings {
+    RunSettings {
         roots: vec![PathBuf::from("vm")],
         tiers: Tier::ALL.to_vec(),
         min_run_bytes: 4096,
@@ -47,7 +47,7 @@ fn usual() -> How {
     }
 }
 
-fn share(host: &Host<'_>, how: &How) -> Result<FilesReport, PassError> {
+fn share(host: &Host<'_>, how: &RunSettings) -> Result<FilesReport, PassError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
     let wish = || how.wish;
     let pace = Pace::new(Limits::default(), &*host.clock, &ProcessCpu, &wish);
@@ -82,7 +82,7 @@ fn ground() -> SimulatedFileSystem {
 }
 
 /// Tells whether a run repeats an earlier one. Images have settled by then.
-fn repeats(file_system: &SimulatedFileSystem, host: &Host<'_>, how: &How) -> bool {
+fn repeats(file_system: &SimulatedFileSystem, host: &Host<'_>, how: &RunSettings) -> bool {
     file_system.pass(Duration::from_secs(1));
     let report = share(host, how).expect("no fault was asked for");
     assert_eq!(report.failed.len() as u64, report.examined.images, "{report:?}");
@@ -135,14 +135,14 @@ fn a_run_of_another_search_repeats_nothing() {
     let file_system = ground();
     let host = file_system.mount(HOST);
     for other in [
-        How { roots: vec![PathBuf::from(IMAGES[0])], ..usual() },
-        How { roots: vec![PathBuf::new()], ..usual() },
-        How { tiers: vec![Tier::Digest], ..usual() },
-        How { min_run_bytes: 8192, ..usual() },
-        How { is_full: true, ..usual() },
-        How { is_dry_run: true, ..usual() },
+        RunSettings { roots: vec![PathBuf::from(IMAGES[0])], ..usual() },
+        RunSettings { roots: vec![PathBuf::new()], ..usual() },
+        RunSettings { tiers: vec![Tier::Digest], ..usual() },
+        RunSettings { min_run_bytes: 8192, ..usual() },
+        RunSettings { is_full: true, ..usual() },
+        RunSettings { is_dry_run: true, ..usual() },
     ] {
-        assert!(!repeats(&file_system, &host, &How { is_full: true, ..usual() }));
+        assert!(!repeats(&file_system, &host, &RunSettings { is_full: true, ..usual() }));
         assert!(repeats(&file_system, &host, &usual()));
         // The root has the same images.
         let is_same = other.roots == [PathBuf::new()];
@@ -179,10 +179,10 @@ fn a_change_that_may_have_the_time_of_the_one_before_counts_as_one() {
 fn an_interrupted_run_leaves_nothing_to_repeat() {
     let file_system = ground();
     let host = file_system.mount(HOST);
-    let stopped = How { wish: Wish::StopNow, ..usual() };
+    let stopped = RunSettings { wish: Wish::StopNow, ..usual() };
     assert!(share(&host, &stopped).is_err());
     assert_eq!([(); 2].map(|()| repeats(&file_system, &host, &usual())), [false, true]);
-    assert!(share(&host, &How { is_full: true, ..stopped }).is_err());
+    assert!(share(&host, &RunSettings { is_full: true, ..stopped }).is_err());
     assert_eq!([(); 2].map(|()| repeats(&file_system, &host, &usual())), [false, true]);
 }
 
@@ -217,7 +217,7 @@ fn a_run_repeats_another_one_only_where_nothing_has_changed() {
                     let _ = host.substrate.create_dir(Path::new("vm"));
                 }
                 2 => {
-                    let _ = share(&host, &How { wish: Wish::StopNow, is_full: true, ..usual() });
+                    let _ = share(&host, &RunSettings { wish: Wish::StopNow, is_full: true, ..usual() });
                     has_changed = Some(true);
                 }
                 _ => {

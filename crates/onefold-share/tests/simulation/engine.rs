@@ -23,7 +23,7 @@ fn batch(host: &Host<'_>) -> BatchOptions {
 
 /// How a host scans and passes.
 #[derive(Clone, Copy)]
-pub(super) struct How<'a> {
+pub(super) struct PassSettings<'a> {
     pub(super) selection: Selection<'a>,
     /// How much of a pass is one batch; none where the host and its start decide.
     pub(super) batch: Option<BatchOptions>,
@@ -33,7 +33,7 @@ pub(super) struct How<'a> {
     pub(super) is_dry_run: bool,
 }
 
-pub(super) const USUAL: How<'static> = How {
+pub(super) const USUAL: PassSettings<'static> = PassSettings {
     selection: Selection::all(),
     batch: None,
     rereading: Rereading::whole(),
@@ -41,7 +41,7 @@ pub(super) const USUAL: How<'static> = How {
     is_dry_run: false,
 };
 
-impl How<'_> {
+impl PassSettings<'_> {
     /// Scans what is selected and does one pass.
     pub(super) fn scan_and_pass(self, host: &Host<'_>) -> Result<Passed, PassError> {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
@@ -126,7 +126,7 @@ fn images_read_as_written_while_the_identity_is_lost() {
 /// As [`work`], and keeps the maps of all files: otherwise they are too short for that.
 fn work_with_maps(host: &Host<'_>) {
     let rereading = Rereading { map_bytes_min: 0, ..Rereading::default() };
-    drop(How { rereading, ..USUAL }.scan_and_pass(host));
+    drop(PassSettings { rereading, ..USUAL }.scan_and_pass(host));
 }
 
 /// Runs hosts among writers, then without any, and holds that all equal blocks are one in the end.
@@ -184,7 +184,7 @@ fn a_host_may_crash_at_every_call_of_a_pass_in_batches() {
         let what = format!("seed {seed}, crash after {calls} calls");
         let mut simulation = Simulation::new(&options(seed), |host| {
             let batch = Some(BatchOptions { slots: 3 });
-            drop(How { batch, ..USUAL }.scan_and_pass(host));
+            drop(PassSettings { batch, ..USUAL }.scan_and_pass(host));
         });
         cut(&mut simulation, calls, 5000, &what);
         let (filled, named) = slots(&simulation);

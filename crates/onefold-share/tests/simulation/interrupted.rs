@@ -11,7 +11,7 @@ use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_testing::simulated::{Faults, Habits, Host, Simulation, SimulationOptions, seeds};
 
-use super::engine::{How, USUAL, benign, scan_and_pass, slots};
+use super::engine::{PassSettings, USUAL, benign, scan_and_pass, slots};
 use super::go_on;
 
 /// Returns a wish that ends once it was asked so often, and how often that was told.
@@ -54,7 +54,7 @@ fn a_run_may_be_interrupted_at_every_step() {
             let mut simulation = Simulation::new(&options(seed), move |host| {
                 let (wish, ended) = ends_after(if host.incarnation == 0 { asked_max } else { u64::MAX }, way);
                 let batch = Some(BatchOptions { slots: 3 });
-                drop(How { batch, wish: &wish, ..USUAL }.scan_and_pass(host));
+                drop(PassSettings { batch, wish: &wish, ..USUAL }.scan_and_pass(host));
                 told.set(told.get() || ended.get() > 0);
             });
             while simulation.file_system().counters().ends == 0 {
@@ -110,7 +110,7 @@ fn a_thousand_interruptions_at_random_cost_neither_savings_nor_slots() {
             }
             let way = [Wish::StopSoon, Wish::StopNow][usize::try_from(host.random.below(2)).expect("below 2")];
             let (wish, ended) = ends_after(host.random.below(400), way);
-            drop(How { wish: &wish, ..USUAL }.scan_and_pass(host));
+            drop(PassSettings { wish: &wish, ..USUAL }.scan_and_pass(host));
             counted.set(counted.get() + u64::from(ended.get() > 0));
         };
         let mut simulation = Simulation::new(&options, work);

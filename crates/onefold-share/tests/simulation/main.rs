@@ -237,8 +237,8 @@ fn a_failure_says_how_to_replay_it() {
 /// A work that never gives up is dropped with its host.
 #[test]
 fn work_that_does_not_end_after_a_crash_is_dropped() {
-    struct Dropped(Rc<Cell<u32>>);
-    impl Drop for Dropped {
+    struct DropCounter(Rc<Cell<u32>>);
+    impl Drop for DropCounter {
         fn drop(&mut self) {
             self.0.set(self.0.get() + 1);
         }
@@ -247,7 +247,7 @@ fn work_that_does_not_end_after_a_crash_is_dropped() {
     let counted = Rc::clone(&dropped);
     let options = SimulationOptions { crashes_per_million: 2000, ..SimulationOptions::default() };
     let mut simulation = Simulation::new(&options, move |host| {
-        let _dropped = Dropped(Rc::clone(&counted));
+        let _dropped = DropCounter(Rc::clone(&counted));
         loop {
             drop(stand_in::pass(&host.substrate, &*host.clock, host.no.0));
         }

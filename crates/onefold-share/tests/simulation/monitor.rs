@@ -23,29 +23,29 @@ use super::simulate_all_with;
 const DOORS: u64 = 3;
 
 /// Why a host gives up what it was doing.
-enum Failed {
+enum FailureCause {
     State,
     Pass,
 }
 
-impl From<StateError> for Failed {
-    fn from(_: StateError) -> Failed {
-        Failed::State
+impl From<StateError> for FailureCause {
+    fn from(_: StateError) -> FailureCause {
+        FailureCause::State
     }
 }
 
-impl From<PassError> for Failed {
-    fn from(_: PassError) -> Failed {
-        Failed::Pass
+impl From<PassError> for FailureCause {
+    fn from(_: PassError) -> FailureCause {
+        FailureCause::Pass
     }
 }
 
-fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(), Failed> {
+fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(), FailureCause> {
     scan(state, files, &ScanOptions::new(&Pace::unlimited()))?;
     Ok(())
 }
 
-fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(), Failed> {
+fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(), FailureCause> {
     let (pace, clock) = (Pace::unlimited(), ManualClock::default());
     let options = PassOptions {
         memory_bytes: 1 << 20,
@@ -56,11 +56,11 @@ fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(),
     Ok(())
 }
 
-type Watching<'run> = Monitor<SimulatedSubstrate<'run>>;
+type TestMonitor<'run> = Monitor<SimulatedSubstrate<'run>>;
 
 /// Tells the monitors what was done through the host since this was last called. Returns all of it; none where there
 /// was more than the host keeps.
-fn tell(host: &Host<'_>, monitors: &[Watching<'_>]) -> Option<Vec<SeenWrite>> {
+fn tell(host: &Host<'_>, monitors: &[TestMonitor<'_>]) -> Option<Vec<SeenWrite>> {
     let seen = host.take_writes();
     if seen.len() == SeenWrite::KEPT_MAX {
         monitors.iter().for_each(Monitor::lost_track);
@@ -79,7 +79,7 @@ fn tell(host: &Host<'_>, monitors: &[Watching<'_>]) -> Option<Vec<SeenWrite>> {
 }
 
 /// Has images open for a while, and shares them meanwhile and afterwards.
-fn watch_for_a_while(host: &Host<'_>, hashing: Hashing) -> Result<(), Failed> {
+fn watch_for_a_while(host: &Host<'_>, hashing: Hashing) -> Result<(), FailureCause> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
     let mut files = Marks::load(&state)?;
     scan_all(&state, &mut files)?;

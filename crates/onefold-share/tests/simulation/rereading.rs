@@ -23,9 +23,9 @@ use onefold_testing::simulated::{Habits, Host, HostNo, SimulatedFileSystem, Simu
 const K: u64 = BLOCK_BYTES_U64;
 const WRITER: HostNo = HostNo(0);
 
-struct NoCpu;
+struct IdleCpu;
 
-impl CpuTime for NoCpu {
+impl CpuTime for IdleCpu {
     fn used(&self) -> Duration {
         Duration::ZERO
     }
@@ -50,24 +50,25 @@ fn write(ground: &SimulatedFileSystem, path: &str, at: u64, seed: u64, blocks: u
 }
 
 /// How a scan goes.
-struct How<'a> {
+struct ScanSettings<'a> {
     turn: Turn,
     enough: &'a dyn Fn(u64) -> bool,
     wish: &'a dyn Fn() -> Wish,
     limits: Limits,
 }
 
-const WHOLE: How<'static> = How { turn: Turn::Whole, enough: &|_| false, wish: &|| Wish::GoOn, limits: NO_LIMITS };
+const WHOLE: ScanSettings<'static> =
+    ScanSettings { turn: Turn::Whole, enough: &|_| false, wish: &|| Wish::GoOn, limits: NO_LIMITS };
 const NO_LIMITS: Limits =
     Limits { read_bytes_per_second: None, share_bytes_per_second: None, cpu_percent: None, stall_max: None };
 
-fn within(bytes: u64) -> How<'static> {
-    How { turn: Turn::Within(bytes), ..WHOLE }
+fn within(bytes: u64) -> ScanSettings<'static> {
+    ScanSettings { turn: Turn::Within(bytes), ..WHOLE }
 }
 
-fn try_scan(host: &Host<'_>, how: &How<'_>, notices: &dyn Fn(Notice)) -> Result<Scanned, StateError> {
+fn try_scan(host: &Host<'_>, how: &ScanSettings<'_>, notices: &dyn Fn(Notice)) -> Result<Scanned, StateError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, notices).unwrap();
-    let pace = Pace::new(how.limits, &*host.clock, &NoCpu, how.wish);
+    let pace = Pace::new(how.limits, &*host.clock, &IdleCpu, how.wish);
     let options = ScanOptions {
         rereading: Rereading { turn: &|_| how.turn, enough: how.enough, map_bytes_min: 0, failed: Failed::AfterPause },
         ..ScanOptions::new(&pace)
@@ -75,7 +76,7 @@ fn try_scan(host: &Host<'_>, how: &How<'_>, notices: &dyn Fn(Notice)) -> Result<
     scan(&state, &mut Marks::load(&state).unwrap(), &options)
 }
 
-fn scanned(host: &Host<'_>, how: &How<'_>) -> Scanned {
+fn scanned(host: &Host<'_>, how: &ScanSettings<'_>) -> Scanned {
     try_scan(host, how, &|_| {}).unwrap()
 }
 
@@ -189,7 +190,7 @@ fn a_scan_that_is_cut_short_goes_on_where_it_ended_and_comes_to_all_files() {
         let wish = || if host.clock.monotonic() > began + Duration::from_secs(1) { Wish::StopSoon } else { Wish::GoOn };
         let bytes = Cell::new(0);
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-        let pace = Pace::new(limits, &*host.clock, &NoCpu, &wish);
+        let pace = Pace::new(limits, &*host.clock, &IdleCpu, &wish);
         let options = ScanOptions {
             rereading: Rereading { map_bytes_min: 0, ..Rereading::default() },
             progress: &|at| {
@@ -219,7 +220,7 @@ fn a_scan_ends_when_enough_is_known_and_the_next_one_goes_on() {
     let host = ground.mount(WRITER);
     let images = ["images/a/one", "images/b/two", "images/one", "images/two"];
     images.iter().for_each(|image| write(&ground, image, 0, 1000, 50));
-    let how = How { enough: &|bytes| bytes > 0, ..WHOLE };
+    let how = ScanSettings { enough: &|bytes| bytes > 0, ..WHOLE };
     for at in 1..4 {
         let found = scanned(&host, &how);
         assert!(found.is_cut_short && found.read_bytes == 50 * K, "{found:?}");

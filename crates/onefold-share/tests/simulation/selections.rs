@@ -15,7 +15,7 @@ use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_testing::simulated::{Host, Simulation, SimulationOptions, seeds};
 
-use super::engine::{How, USUAL, benign, comes_to_share_everything_by, hosts, scan_and_pass};
+use super::engine::{PassSettings, USUAL, benign, comes_to_share_everything_by, hosts, scan_and_pass};
 use super::{cut, holes, simulate_all_with, total};
 use crate::declared::decode_declared;
 
@@ -24,7 +24,7 @@ const FOLDERS: [&str; 4] = ["images", "images/a", "images/b", "images/b/c"];
 
 /// What a run is told to work on.
 #[derive(Clone)]
-struct Wanted {
+struct RunRequest {
     roots: Vec<PathBuf>,
     excluded: Option<&'static str>,
     /// Of images with names that end in one of two digits only those are wanted.
@@ -32,16 +32,16 @@ struct Wanted {
     is_dry_run: bool,
 }
 
-impl Wanted {
+impl RunRequest {
     /// Draws other ones at each start. One run in three works on everything.
-    fn draw(host: &Host<'_>) -> Wanted {
+    fn draw(host: &Host<'_>) -> RunRequest {
         let draw = |most: usize| usize::try_from(host.random.below(most as u64)).expect("below a usize");
         let folder = || FOLDERS[draw(FOLDERS.len())];
         let everything = draw(3) == 0;
         let roots =
             if everything || draw(2) == 0 { vec![PathBuf::new()] } else { vec![folder().into(), folder().into()] };
         let digit = || b'0' + u8::try_from(draw(10)).expect("below ten");
-        Wanted {
+        RunRequest {
             roots,
             excluded: (!everything && draw(2) == 0).then(folder),
             digits: (!everything && draw(3) == 0).then(|| [digit(), digit()]),
@@ -64,13 +64,13 @@ impl Wanted {
         let bound = self.clone();
         host.substrate
             .bind(Some(Rc::new(move |path| Selection::new(&bound.roots, &|path, _| bound.wants(path)).contains(path))));
-        drop(How { selection, is_dry_run, ..USUAL }.scan_and_pass(host));
+        drop(PassSettings { selection, is_dry_run, ..USUAL }.scan_and_pass(host));
         host.substrate.bind(None);
     }
 }
 
 fn work(host: &Host<'_>) {
-    Wanted::draw(host).run(host);
+    RunRequest::draw(host).run(host);
 }
 
 /// Holes are filled wherever they are.

@@ -32,19 +32,19 @@ const WATCHER: HostNo = HostNo(0);
 const OTHER: HostNo = HostNo(1);
 
 /// A process that takes no processor time.
-struct NoCpu;
+struct IdleCpu;
 
-impl CpuTime for NoCpu {
+impl CpuTime for IdleCpu {
     fn used(&self) -> Duration {
         Duration::ZERO
     }
 }
 
 /// What happens at the beginning of a round.
-type Script<'a> = &'a dyn Fn(u32, &Scripted<'_>);
+type Script<'a> = &'a dyn Fn(u32, &ScriptedMachine<'_>);
 
 /// A machine whose every property the test sets; at the beginning of each round it lets the test do something.
-struct Scripted<'a> {
+struct ScriptedMachine<'a> {
     host: &'a Host<'static>,
     script: Script<'a>,
     round: Cell<u32>,
@@ -55,7 +55,7 @@ struct Scripted<'a> {
     is_stopped: AtomicBool,
 }
 
-impl Machine for Scripted<'_> {
+impl Machine for ScriptedMachine<'_> {
     fn load(&self) -> Option<f64> {
         Some(self.load.get())
     }
@@ -92,7 +92,7 @@ fn handle(host: &Host<'_>, path: &Path) -> FileHandle {
 
 /// What a watch told, in short.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Heard {
+enum WatchReport {
     Began,
     /// In which round, and how many blocks were shared.
     Shared(u32, u64),
@@ -102,7 +102,7 @@ enum Heard {
 }
 
 /// What a test may change of a watch.
-struct How<'a> {
+struct WatchSettings<'a> {
     windows: &'a [&'a str],
     load_max: Option<f64>,
     stable_for: Duration,
@@ -112,7 +112,7 @@ struct How<'a> {
     wants: &'a dyn Fn(&Path, ListedKind) -> bool,
 }
 
-const USUAL: How<'static> = How {
+const USUAL: WatchSettings<'static> = WatchSettings {
     windows: &[],
     load_max: None,
     stable_for: Duration::ZERO,
@@ -133,7 +133,7 @@ fn an_interval_without_end_is_waited_for() {
     let ground = ground();
     let host = ground.mount(WATCHER);
     let hour = Cell::new(12);
-    let machine = Scripted {
+    let machine = ScriptedMachine {
         host: &host,
         script: &|_, machine| machine.is_stopped.store(true, Ordering::Relaxed),
         round: Cell::new(0),
@@ -145,7 +145,7 @@ fn an_interval_without_end_is_waited_for() {
     };
     let surroundings = Surroundings {
         seams: Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} },
-        cpu: &NoCpu,
+        cpu: &IdleCpu,
         machine: &machine,
         stop: &|| machine.is_stopped.load(Ordering::Relaxed),
     };
@@ -157,13 +157,13 @@ fn an_interval_without_end_is_waited_for() {
 }
 
 /// Watches until the script says that it is enough. Returns all that was told.
-fn run(host: &Host<'static>, how: &How<'_>, script: Script<'_>) -> Vec<Heard> {
+fn run(host: &Host<'static>, how: &WatchSettings<'_>, script: Script<'_>) -> Vec<WatchReport> {
     run_at(host, how, &Cell::new(12), script)
 }
 
 /// The same, at an hour of the day that others set, too.
-fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<'_>) -> Vec<Heard> {
-    let machine = Scripted {
+fn run_at(host: &Host<'static>, how: &WatchSettings<'_>, hour: &Cell<u16>, script: Script<'_>) -> Vec<WatchReport> {
+    let machine = ScriptedMachine {
         host,
         script,
         round: Cell::new(0),
@@ -175,7 +175,7 @@ fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<
     };
     let surroundings = Surroundings {
         seams: Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} },
-        cpu: &NoCpu,
+        cpu: &IdleCpu,
         machine: &machine,
         stop: &|| machine.is_stopped.load(Ordering::Relaxed),
     };
@@ -184,13 +184,13 @@ fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<
     watch(&surroundings, &options, &mut |event| {
         let round = machine.round.get();
         heard.push(match event {
-            WatchEvent::Began => Heard::Began,
-            WatchEvent::Passed { passed, .. } => Heard::Shared(round, passed.shared.now / BLOCK_BYTES_U64),
+            WatchEvent::Began => WatchReport::Began,
+            WatchEvent::Passed { passed, .. } => WatchReport::Shared(round, passed.shared.now / BLOCK_BYTES_U64),
             WatchEvent::FilesShared { .. } => unreachable!("it was not asked for"),
-            WatchEvent::LeftOff => Heard::LeftOff(round),
-            WatchEvent::Unseen(count) => Heard::Unseen(count),
+            WatchEvent::LeftOff => WatchReport::LeftOff(round),
+            WatchEvent::Unseen(count) => WatchReport::Unseen(count),
             WatchEvent::Mended(_) => unreachable!("this file system shares in one step"),
-            WatchEvent::Failed(_) => Heard::Failed(round),
+            WatchEvent::Failed(_) => WatchReport::Failed(round),
         });
     })
     .unwrap();
@@ -198,7 +198,7 @@ fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<
     heard
 }
 
-fn options<'a>(how: &'a How<'a>) -> WatchOptions<'a> {
+fn options<'a>(how: &'a WatchSettings<'a>) -> WatchOptions<'a> {
     static ROOTS: [PathBuf; 1] = [PathBuf::new()];
     WatchOptions {
         selection: Selection::new(&ROOTS, how.wants),
@@ -245,7 +245,7 @@ fn is_free(ground: &SimulatedFileSystem, path: &str) -> bool {
 fn what_appears_is_shared_once_enough_of_it_waits_or_for_long_enough() {
     let ground = ground();
     let host = ground.mount(WATCHER);
-    let how = How { batch_percent: 50, wait_max: 5 * INTERVAL, ..USUAL };
+    let how = WatchSettings { batch_percent: 50, wait_max: 5 * INTERVAL, ..USUAL };
     let heard = run(&host, &how, &|round, machine| match round {
         1 => write(&ground, "images/one", 0, 1, 40),
         2 => write(&ground, "images/two", 0, 1, 40),
@@ -254,11 +254,11 @@ fn what_appears_is_shared_once_enough_of_it_waits_or_for_long_enough() {
         13 => machine.is_stopped.store(true, Ordering::Relaxed),
         _ => {}
     });
-    let passes: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).collect();
-    assert_eq!(heard[..2], [Heard::Began, Heard::Unseen(3)], "{heard:?}");
-    assert_eq!(passes[..2], [&Heard::Shared(1, 0), &Heard::Shared(2, 40)], "{heard:?}");
+    let passes: Vec<_> = heard.iter().filter(|heard| matches!(heard, WatchReport::Shared(..))).collect();
+    assert_eq!(heard[..2], [WatchReport::Began, WatchReport::Unseen(3)], "{heard:?}");
+    assert_eq!(passes[..2], [&WatchReport::Shared(1, 0), &WatchReport::Shared(2, 40)], "{heard:?}");
     // A file that changed a moment before it was read is read once more.
-    assert!(matches!(passes[2..], [Heard::Shared(3, 0), Heard::Shared(9, 1)]), "{heard:?}");
+    assert!(matches!(passes[2..], [WatchReport::Shared(3, 0), WatchReport::Shared(9, 1)]), "{heard:?}");
     ground.check().unwrap();
 }
 
@@ -268,7 +268,7 @@ fn what_appears_is_shared_once_enough_of_it_waits_or_for_long_enough() {
 fn what_deleted_files_shared_comes_free_though_nothing_else_happens() {
     let ground = ground();
     let host = ground.mount(WATCHER);
-    let how = How { wait_max: 5 * INTERVAL, ..USUAL };
+    let how = WatchSettings { wait_max: 5 * INTERVAL, ..USUAL };
     let paths = ["one", "two"].map(Path::new);
     let slots = || host.substrate.list(Path::new(".onefold/arena")).unwrap().len();
     let heard = run(&host, &how, &|round, machine| match round {
@@ -284,7 +284,7 @@ fn what_deleted_files_shared_comes_free_though_nothing_else_happens() {
         _ => {}
     });
     assert_eq!(slots(), 0, "{heard:?}");
-    let passes = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).count();
+    let passes = heard.iter().filter(|heard| matches!(heard, WatchReport::Shared(..))).count();
     // Once more for what a file system drops in the background.
     assert!(passes <= 4, "{heard:?}");
     ground.check().unwrap();
@@ -312,7 +312,8 @@ fn images_that_are_gone_are_worth_a_pass_and_their_slots_come_free() {
     let slots = slots.into_inner();
     assert!(slots[1..4].iter().all(|slots| *slots == 40), "{slots:?}");
     assert_eq!(slots.last(), Some(&0), "{slots:?} {heard:?}");
-    let late: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(round, _) if *round > 6)).collect();
+    let late: Vec<_> =
+        heard.iter().filter(|heard| matches!(heard, WatchReport::Shared(round, _) if *round > 6)).collect();
     assert!((1..=2).contains(&late.len()), "once for each time, and not again: {heard:?}");
     ground.check().unwrap();
 }
@@ -321,7 +322,7 @@ fn images_that_are_gone_are_worth_a_pass_and_their_slots_come_free() {
 fn outside_its_windows_and_under_load_it_reads_nothing_and_says_why() {
     let ground = ground();
     let host = ground.mount(WATCHER);
-    let how = How { windows: &["22:00-06:00"], load_max: Some(2.0), ..USUAL };
+    let how = WatchSettings { windows: &["22:00-06:00"], load_max: Some(2.0), ..USUAL };
     let said = RefCell::new(Vec::new());
     let heard = run(&host, &how, &|round, machine| {
         if round > 1 {
@@ -338,7 +339,7 @@ fn outside_its_windows_and_under_load_it_reads_nothing_and_says_why() {
             _ => {}
         }
     });
-    assert_eq!(heard, [Heard::Began, Heard::Unseen(3), Heard::Shared(4, 10)]);
+    assert_eq!(heard, [WatchReport::Began, WatchReport::Unseen(3), WatchReport::Shared(4, 10)]);
     let (outside, load) = ((WatchPhase::OutsideWindows, 0), (WatchPhase::LoadTooHigh, 0));
     assert_eq!(said.into_inner(), [outside, outside, load, (WatchPhase::Waiting, 1)]);
     assert_eq!(seen(&ground), [], "it has ended, and says nothing any more");
@@ -360,13 +361,16 @@ fn the_end_of_a_window_ends_the_work_and_the_next_window_takes_it_up() {
         }
         true
     };
-    let how = How { windows: &["22:00-06:00"], wants: &wants, ..USUAL };
+    let how = WatchSettings { windows: &["22:00-06:00"], wants: &wants, ..USUAL };
     let heard = run_at(&host, &how, &hour, &|round, machine| match round {
         3 => hour.set(22),
         4 => machine.is_stopped.store(true, Ordering::Relaxed),
         _ => {}
     });
-    assert_eq!(heard, [Heard::Began, Heard::Unseen(3), Heard::LeftOff(1), Heard::Shared(3, 20)]);
+    assert_eq!(
+        heard,
+        [WatchReport::Began, WatchReport::Unseen(3), WatchReport::LeftOff(1), WatchReport::Shared(3, 20)]
+    );
     ground.check().unwrap();
 }
 
@@ -378,9 +382,13 @@ fn a_pass_takes_logs_in_before_they_grow_beyond_their_bound() {
     for image in ["images/one", "images/two", "images/zoo"] {
         write(&ground, image, 0, 1, 40);
     }
-    let how = How { log_bytes_max: Some(1), batch_percent: 100, ..USUAL };
+    let how = WatchSettings { log_bytes_max: Some(1), batch_percent: 100, ..USUAL };
     let heard = run(&host, &how, &|round, machine| machine.is_stopped.store(round == 2, Ordering::Relaxed));
-    assert_eq!(heard[2..], [Heard::Shared(1, 0), Heard::Shared(1, 40), Heard::Shared(1, 40)], "{heard:?}");
+    assert_eq!(
+        heard[2..],
+        [WatchReport::Shared(1, 0), WatchReport::Shared(1, 40), WatchReport::Shared(1, 40)],
+        "{heard:?}"
+    );
     ground.check().unwrap();
 }
 
@@ -393,10 +401,14 @@ fn what_was_read_is_shared_before_the_window_ends_and_the_rest_comes_in_the_next
         write(&ground, image, 0, 1, 40);
     }
     // Half an hour before its end.
-    let how = How { windows: &["22:00-06:00"], batch_percent: 100, ..USUAL };
+    let how = WatchSettings { windows: &["22:00-06:00"], batch_percent: 100, ..USUAL };
     let heard =
         run_at(&host, &how, &Cell::new(5), &|round, machine| machine.is_stopped.store(round == 4, Ordering::Relaxed));
-    assert_eq!(heard[2..5], [Heard::Shared(1, 0), Heard::Shared(2, 40), Heard::Shared(3, 40)], "{heard:?}");
+    assert_eq!(
+        heard[2..5],
+        [WatchReport::Shared(1, 0), WatchReport::Shared(2, 40), WatchReport::Shared(3, 40)],
+        "{heard:?}"
+    );
     ground.check().unwrap();
 }
 
@@ -404,7 +416,7 @@ fn what_was_read_is_shared_before_the_window_ends_and_the_rest_comes_in_the_next
 fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
     let ground = ground();
     let host = ground.mount(WATCHER);
-    let how = How { wants: &|path, _| path != Path::new("images/unwanted"), ..USUAL };
+    let how = WatchSettings { wants: &|path, _| path != Path::new("images/unwanted"), ..USUAL };
     let heard = run(&host, &how, &|round, machine| match round {
         1 => {
             for image in ["images/one", "images/two", "images/unwanted"] {
@@ -438,7 +450,7 @@ fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
     });
     // The first pass found both equal, the second one the block that was written to both. What the other host has read
     // of the image that this watch does not include waits for a run that does.
-    assert_eq!(heard[2..4], [Heard::Shared(1, 10), Heard::Shared(2, 1)], "{heard:?}");
+    assert_eq!(heard[2..4], [WatchReport::Shared(1, 10), WatchReport::Shared(2, 1)], "{heard:?}");
     assert!(is_free(&ground, "images/two"), "with the watch, its locks go");
     ground.check().unwrap();
 }
@@ -470,7 +482,7 @@ fn a_state_folder_that_is_deleted_is_made_anew_with_its_locks() {
         _ => {}
     });
     // In the new one nothing is known: all is read again, and found shared.
-    assert!(heard.iter().any(|heard| matches!(heard, Heard::Shared(3..=5, 0))), "{heard:?}");
+    assert!(heard.iter().any(|heard| matches!(heard, WatchReport::Shared(3..=5, 0))), "{heard:?}");
     ground.check().unwrap();
 }
 
@@ -478,7 +490,7 @@ fn a_state_folder_that_is_deleted_is_made_anew_with_its_locks() {
 fn files_that_change_are_left_until_they_are_stable() {
     let ground = ground();
     let host = ground.mount(WATCHER);
-    let how = How { stable_for: 3 * INTERVAL, ..USUAL };
+    let how = WatchSettings { stable_for: 3 * INTERVAL, ..USUAL };
     let heard = run(&host, &how, &|round, machine| {
         if round == 1 {
             write(&ground, "images/one", 0, 1, 10);
@@ -488,16 +500,16 @@ fn files_that_change_are_left_until_they_are_stable() {
         }
         machine.is_stopped.store(round == 12, Ordering::Relaxed);
     });
-    let passes: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).collect();
-    assert!(matches!(passes[..], [Heard::Shared(4 | 5, 0), Heard::Shared(7 | 8, 10)]), "{heard:?}");
+    let passes: Vec<_> = heard.iter().filter(|heard| matches!(heard, WatchReport::Shared(..))).collect();
+    assert!(matches!(passes[..], [WatchReport::Shared(4 | 5, 0), WatchReport::Shared(7 | 8, 10)]), "{heard:?}");
 }
 
 /// A machine that has some images open, others each time.
-struct Fickle<'a, 'run> {
+struct FickleMachine<'a, 'run> {
     host: &'a Host<'run>,
 }
 
-impl Machine for Fickle<'_, '_> {
+impl Machine for FickleMachine<'_, '_> {
     fn load(&self) -> Option<f64> {
         Some(self.host.random.below(3) as f64)
     }
@@ -530,14 +542,14 @@ fn watch_for_a_while(host: &Host<'_>) {
     let ends = clock.monotonic() + Duration::from_secs(host.random.below(3600));
     let surroundings = Surroundings {
         seams: Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} },
-        cpu: &NoCpu,
-        machine: &Fickle { host },
+        cpu: &IdleCpu,
+        machine: &FickleMachine { host },
         stop: &|| clock.monotonic() >= ends,
     };
     let minutes: Vec<String> =
         (0..720).map(|at| format!("{:02}:{:02}-{:02}:{:02}", at / 30, at % 30 * 2, at / 30, at % 30 * 2 + 1)).collect();
     let minutes: Vec<&str> = minutes.iter().map(String::as_str).collect();
-    let how = How {
+    let how = WatchSettings {
         windows: if host.random.below(2) == 0 { &minutes } else { &[] },
         load_max: Some(1.0),
         batch_percent: u32::try_from(host.random.below(10)).expect("below ten"),

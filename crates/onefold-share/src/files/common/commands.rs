@@ -16,7 +16,7 @@ pub(super) struct Commands(String);
 
 /// Consecutive blocks of a content in a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(super) struct PlacedContent {
     /// The first block, as a block of the content.
     pub(super) content: u64,
     /// The first block, as a block of the volume.
@@ -63,9 +63,9 @@ impl Commands {
     }
 
     /// Makes preallocated blocks count as written.
-    pub(super) fn make_written(&mut self, path: &str, places: &[Placed]) {
+    pub(super) fn make_written(&mut self, path: &str, places: &[PlacedContent]) {
         self.line(format_args!("extent_open {path}"));
-        for Placed { content, block, count } in places {
+        for PlacedContent { content, block, count } in places {
             self.line(format_args!("goto_block {content}"));
             self.line(format_args!("replace_node {content} {count} {block}"));
         }

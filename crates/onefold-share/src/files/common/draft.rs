@@ -7,14 +7,14 @@ use onefold_block::random::Random;
 use onefold_substrate::{Access, At, FileHandle, ListedKind, ShareError, Substrate, ToolError, UserNo, VolumeTools};
 
 use super::CommonError;
-use super::commands::{Commands, Placed};
+use super::commands::{Commands, PlacedContent};
 use super::names::hexadecimal;
 use super::plan::{Addition, Origin};
 use super::reading::{is_equal, pairs};
 use super::volume::{ATTRIBUTE, ATTRIBUTE_VALUE, Volume, draft_prefix};
 
 /// Result of filling the blocks of a content.
-pub(super) enum Filled {
+pub(super) enum FillOutcome {
     Good,
     Differs,
     Refused,
@@ -72,7 +72,7 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
         edited.map_err(|error| self.tool_failure(error))
     }
 
-    pub(super) fn punch(&self, places: &[Placed]) -> Result<(), CommonError> {
+    pub(super) fn punch(&self, places: &[PlacedContent]) -> Result<(), CommonError> {
         places.iter().try_for_each(|place| {
             let [offset, length] = [place.block, place.count].map(|blocks| blocks.saturating_mul(BLOCK_BYTES_U64));
             self.io(self.substrate.punch(&self.file, offset, length))
@@ -83,11 +83,11 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
     pub(super) fn fill(
         &self,
         addition: &Addition,
-        places: &[Placed],
+        places: &[PlacedContent],
         images: &[&S::File],
-    ) -> Result<Filled, CommonError> {
+    ) -> Result<FillOutcome, CommonError> {
         let Origin { image, pieces } = &addition.origin;
-        let Some(image) = images.get(*image) else { return Ok(Filled::Refused) };
+        let Some(image) = images.get(*image) else { return Ok(FillOutcome::Refused) };
         let count_max = self.substrate.abilities().share_bytes_max / BLOCK_BYTES_U64;
         for (source, block, count) in pairs(pieces, places, count_max) {
             let [source, block, length] = [source, block, count].map(|blocks| blocks.saturating_mul(BLOCK_BYTES_U64));
@@ -96,11 +96,11 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
                 Ok(()) => {}
                 Err(ShareError::Full) => return Err(CommonError::share(self.volume, ShareError::Full)),
                 // The image became shorter, cannot be read, or does not share.
-                Err(_) => return Ok(Filled::Refused),
+                Err(_) => return Ok(FillOutcome::Refused),
             }
         }
         let is_good = is_equal(self.substrate, &self.file, places, &addition.id, self.volume)?;
-        Ok(if is_good { Filled::Good } else { Filled::Differs })
+        Ok(if is_good { FillOutcome::Good } else { FillOutcome::Differs })
     }
 
     /// Checks the draft, marks it, and makes it durable.

@@ -24,9 +24,9 @@ use onefold_guest::filesystem::ExtentKind;
 use onefold_substrate::{Substrate, ToolError, UserNo, VolumeTools};
 
 use super::CommonError;
-use super::commands::{Commands, Placed, all_folders};
+use super::commands::{Commands, PlacedContent, all_folders};
 use super::contents::{self, ContentId, Contents, RECORD_FOLDER};
-use super::draft::{Draft, Filled, check_name, draft_path, remove_drafts};
+use super::draft::{Draft, FillOutcome, check_name, draft_path, remove_drafts};
 use super::names::hexadecimal;
 use super::plan::{Addition, Changed, Plan};
 use super::reading::{each_part, is_equal, places};
@@ -162,15 +162,15 @@ pub(super) fn change<S: Substrate + VolumeTools>(
             why: format!("`{path}` did not get its blocks"),
         })?;
         match draft.fill(addition, &places, images)? {
-            Filled::Good => {
+            FillOutcome::Good => {
                 commands.make_written(&path, &places);
                 good.push((path, addition.id.1, places));
                 plan.changed.added += 1;
                 plan.changed.added_bytes = plan.changed.added_bytes.saturating_add(addition.id.1);
                 continue;
             }
-            Filled::Differs => plan.changed.differed += 1,
-            Filled::Refused => plan.changed.refused += 1,
+            FillOutcome::Differs => plan.changed.differed += 1,
+            FillOutcome::Refused => plan.changed.refused += 1,
         }
         draft.punch(&places)?;
         if let Some(content) = plan.contents.remove(&addition.id) {
@@ -195,7 +195,7 @@ pub(super) fn change<S: Substrate + VolumeTools>(
 fn see_contents<S: Substrate + VolumeTools>(
     draft: &Draft<'_, S>,
     contents: &Contents,
-    good: &[(String, u64, Vec<Placed>)],
+    good: &[(String, u64, Vec<PlacedContent>)],
 ) -> Result<(), CommonError> {
     let damaged = |why: String| CommonError::Damaged { path: draft.volume.to_owned(), why };
     if record(draft.substrate, &draft.file, draft.volume)? != *contents {

@@ -18,7 +18,7 @@ use super::CommonError;
 use super::add::addition_of;
 use super::contents::ContentId;
 use super::generation::{change, lock};
-use super::held::{HeldTwice, NumberKey, held_twice, number_of};
+use super::held::{NumberKey, RepeatedContents, held_twice, number_of};
 use super::plan::{Addition, Changed};
 use super::reading::places;
 use super::volume::{Volume, is_marked};
@@ -83,7 +83,7 @@ pub fn grow<S: Substrate + VolumeTools>(
     let has = |id: &ContentId| volume.contents.get(id).is_some() && !removed.contains(id);
     let mut key = NumberKey::default();
     growing.random.fill(&mut key).map_err(|error| CommonError::io(&volume.path, error))?;
-    let HeldTwice { mut numbers, holders } = held_twice(state, growing, (&images, &key), &has, &mut report)?;
+    let RepeatedContents { mut numbers, holders } = held_twice(state, growing, (&images, &key), &has, &mut report)?;
     report.candidates = numbers.len() as u64;
     let holders: Vec<_> = images.iter().zip(holders).filter(|(_, holds)| *holds).map(|(image, _)| image).collect();
     let (additions, files) = found(substrate, growing, (&holders, &key), (&mut numbers, &mut report.failed))?;

@@ -37,7 +37,7 @@ pub(super) fn number_of(key: &NumberKey, id: &ContentId) -> u64 {
 }
 
 /// Contents that two images claim to hold and that are not in the volume.
-pub(super) struct HeldTwice {
+pub(super) struct RepeatedContents {
     pub(super) numbers: HashSet<u64>,
     /// For each image, whether it may hold one of these contents in whole blocks.
     pub(super) holders: Vec<bool>,
@@ -53,7 +53,7 @@ pub(super) fn held_twice<S: Substrate>(
     (images, key): (&[ListedFile], &NumberKey),
     has: &dyn Fn(&ContentId) -> bool,
     report: &mut GrowReport,
-) -> Result<HeldTwice, CommonError> {
+) -> Result<RepeatedContents, CommonError> {
     let temporary = |error| CommonError::io(growing.temporary_folder, error);
     let mut rows = SortWriter::new(growing.temporary_folder, growing.memory_bytes / 2);
     for (image, listed) in (0_u64..).zip(images) {
@@ -81,14 +81,18 @@ pub(super) fn held_twice<S: Substrate>(
         growing.pace.boundary().map_err(|stopped| CommonError::State(stopped.into()))?;
     }
     let wanted_max = (growing.memory_bytes / 4 / WANTED_BYTES).min(ADDITIONS_MAX);
-    HeldTwice::of(rows.finish().map_err(temporary)?, images.len(), wanted_max).map_err(temporary)
+    RepeatedContents::of(rows.finish().map_err(temporary)?, images.len(), wanted_max).map_err(temporary)
 }
 
-impl HeldTwice {
+impl RepeatedContents {
     /// Finds the contents in rows, which are in order. A row has the number of a content, an image, and whether the
     /// image may hold the content in whole blocks.
-    fn of(rows: impl Iterator<Item = io::Result<Row>>, images: usize, wanted_max: usize) -> io::Result<HeldTwice> {
-        let mut held = HeldTwice { numbers: HashSet::new(), holders: vec![false; images] };
+    fn of(
+        rows: impl Iterator<Item = io::Result<Row>>,
+        images: usize,
+        wanted_max: usize,
+    ) -> io::Result<RepeatedContents> {
+        let mut held = RepeatedContents { numbers: HashSet::new(), holders: vec![false; images] };
         // The last row of the first image that claims the content.
         let mut first: Option<Row> = None;
         for row in rows {
@@ -154,7 +158,7 @@ mod tests {
     #[test]
     fn a_content_is_wanted_that_two_images_hold_and_those_are_visited_that_may_have_it_whole() {
         let held = |rows: &[Row], wanted_max| {
-            let held = HeldTwice::of(rows.iter().map(|row| Ok(*row)), 4, wanted_max).unwrap();
+            let held = RepeatedContents::of(rows.iter().map(|row| Ok(*row)), 4, wanted_max).unwrap();
             let mut numbers: Vec<_> = held.numbers.into_iter().collect();
             numbers.sort_unstable();
             (numbers, held.holders)

@@ -8,7 +8,7 @@ use onefold_guest::filesystem::ExtentKind;
 use onefold_substrate::Substrate;
 
 use super::CommonError;
-use super::commands::Placed;
+use super::commands::PlacedContent;
 use super::contents::ContentId;
 use super::volume::{places_of, with_volume};
 use crate::format::guest::Piece;
@@ -24,7 +24,7 @@ pub(super) fn places<'p, S: Substrate>(
     volume: &Path,
     paths: impl Iterator<Item = (&'p str, u64)>,
     kind: ExtentKind,
-) -> Result<Vec<Option<Vec<Placed>>>, CommonError> {
+) -> Result<Vec<Option<Vec<PlacedContent>>>, CommonError> {
     with_volume(substrate, file, volume, |tree, reader| {
         paths.map(|(path, length)| places_of(tree, reader, path, length.div_ceil(BLOCK_BYTES_U64), kind)).collect()
     })
@@ -33,7 +33,7 @@ pub(super) fn places<'p, S: Substrate>(
 /// Returns the parts of a content that are consecutive both in the image and in the volume, cut to at most `count_max`
 /// blocks. A part is a block of the image, a block of the volume, and a number of blocks. Both lists have the whole
 /// content in order.
-pub(super) fn pairs(pieces: &[Piece], places: &[Placed], count_max: u64) -> Vec<(u64, u64, u64)> {
+pub(super) fn pairs(pieces: &[Piece], places: &[PlacedContent], count_max: u64) -> Vec<(u64, u64, u64)> {
     let (mut pieces, mut places) = (pieces.iter().copied(), places.iter().copied());
     let (mut piece, mut place) = (pieces.next(), places.next());
     let mut pairs = Vec::new();
@@ -58,7 +58,7 @@ pub(super) fn pairs(pieces: &[Piece], places: &[Placed], count_max: u64) -> Vec<
 pub(super) fn is_equal<S: Substrate>(
     substrate: &S,
     file: &S::File,
-    places: &[Placed],
+    places: &[PlacedContent],
     (digest, length): &ContentId,
     volume: &Path,
 ) -> Result<bool, CommonError> {
@@ -88,7 +88,7 @@ pub(super) fn is_equal<S: Substrate>(
 }
 
 /// Returns the consecutive parts of a text, each with its first block.
-pub(super) fn each_part<'t>(places: &'t [Placed], text: &'t [u8]) -> impl Iterator<Item = (u64, &'t [u8])> {
+pub(super) fn each_part<'t>(places: &'t [PlacedContent], text: &'t [u8]) -> impl Iterator<Item = (u64, &'t [u8])> {
     places.iter().filter_map(|place| {
         let from = usize::try_from(place.content).ok()?.checked_mul(BLOCK_BYTES)?;
         let length = usize::try_from(place.count).ok()?.checked_mul(BLOCK_BYTES)?;
@@ -100,8 +100,8 @@ pub(super) fn each_part<'t>(places: &'t [Placed], text: &'t [u8]) -> impl Iterat
 mod tests {
     use super::*;
 
-    fn placed(content: u64, block: u64, count: u64) -> Placed {
-        Placed { content, block, count }
+    fn placed(content: u64, block: u64, count: u64) -> PlacedContent {
+        PlacedContent { content, block, count }
     }
 
     fn piece(content: u64, block: u64, count: u64) -> Piece {

@@ -13,7 +13,7 @@ use onefold_guest::volume::VolumeReader;
 use onefold_substrate::{Access, FileHandle, ListedKind, Substrate, UserNo};
 
 use super::CommonError;
-use super::commands::Placed;
+use super::commands::PlacedContent;
 use super::contents::{self, Contents};
 use crate::files::identify::SubstrateDisk;
 
@@ -170,15 +170,15 @@ pub(super) fn places_of(
     path: &str,
     blocks: u64,
     kind: ExtentKind,
-) -> Option<Vec<Placed>> {
+) -> Option<Vec<PlacedContent>> {
     let file = tree.find(path.as_bytes(), Links::Keep).ok()?.file;
-    let (mut places, mut next, mut is_plain) = (Vec::<Placed>::new(), 0_u64, true);
+    let (mut places, mut next, mut is_plain) = (Vec::<PlacedContent>::new(), 0_u64, true);
     let system = tree.system(file.system);
     let visited = system.each_extent(file.file, &mut |extent| {
         let mut offset = extent.offset;
         is_plain &= extent.kind == kind && next < blocks;
         reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
-            let place = Placed {
+            let place = PlacedContent {
                 content: offset / BLOCK_BYTES_U64,
                 block: range.start_bytes / BLOCK_BYTES_U64,
                 count: range.length_bytes / BLOCK_BYTES_U64,

@@ -22,7 +22,7 @@ use super::join::SourceRuns;
 use super::report::{TierCounts, of_outcome};
 use super::second::{Failures, LaterRuns};
 use super::tier::{Label, Tier};
-use super::trust::{GivenUp, Trust};
+use super::trust::{GivenUpClaims, Trust};
 use crate::format::{FileBlock, FileNo};
 use crate::pass::{Engine, FilePlace, Finder, Outcome, PassError, Run, RunBatch, RunSorter, SortedRuns, Source};
 
@@ -89,7 +89,7 @@ impl FoundRuns {
     }
 
     /// Returns the images and pairs of images whose claims of a tier were given up.
-    pub(super) fn given_up(&self) -> BTreeSet<(Tier, GivenUp)> {
+    pub(super) fn given_up(&self) -> BTreeSet<(Tier, GivenUpClaims)> {
         self.trust.given_up()
     }
 

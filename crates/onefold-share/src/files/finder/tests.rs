@@ -87,7 +87,7 @@ fn what_a_lying_source_does_not_hold_shares_with_a_second_one() {
         assert_eq!(differed + empty + given_up, all * BLOCK_BYTES_U64, "{lie:?}");
         assert_eq!(second, differed_twice * BLOCK_BYTES_U64);
         assert_eq!(found.packages[&1].believed, 3 * all * BLOCK_BYTES_U64);
-        let pair = |other| (Tier::Digest, GivenUp::Pair { one: FileNo(1), other: FileNo(other) });
+        let pair = |other| (Tier::Digest, GivenUpClaims::Pair { one: FileNo(1), other: FileNo(other) });
         let given_up: BTreeSet<_> = if wasted > 0 { [2, 3, 4].map(pair).into() } else { BTreeSet::new() };
         assert_eq!(found.given_up(), given_up);
     }
@@ -218,7 +218,7 @@ fn runs_of_claims_that_are_mostly_wrong_are_not_compared_any_more() {
     let is_right = |run: &Run| run.target().file == FileNo(3);
     let compared = share_all(&mut found, |run| if is_right(run) { Outcome::Shared } else { Outcome::Differed });
     assert_eq!(compared, BTreeMap::from([((1, 2), ENOUGH_RUNS * RUN_BLOCKS), ((1, 3), 100 * RUN_BLOCKS)]));
-    let pair = GivenUp::Pair { one: FileNo(1), other: FileNo(2) };
+    let pair = GivenUpClaims::Pair { one: FileNo(1), other: FileNo(2) };
     assert_eq!(found.given_up(), [(Tier::Digest, pair)].into());
     assert_eq!(found.tiers[0].given_up, 84 * RUN_BLOCKS * BLOCK_BYTES_U64);
 }

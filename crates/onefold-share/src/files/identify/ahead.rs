@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::IdentifyError;
 use super::claims::Circle;
-use super::examine::{Ended, Findings, examine};
+use super::examine::{ExaminationEnd, Findings, examine};
 use super::open::open_listed;
 use super::search::Search;
 use crate::format::guest::{KeptFile, KeptGuest, PhasedPieces, Piece};
@@ -99,27 +99,27 @@ type FoundFile = (KeptFile, Option<[u8; 16]>, PhasedPieces);
 
 enum Message {
     Found(Batch),
-    End(Box<Ended>),
+    End(Box<ExaminationEnd>),
 }
 
 /// The findings of one image that wait to be taken, by their bytes.
 #[derive(Default)]
-struct Waiting {
-    now: Mutex<WaitingNow>,
+struct FindingsQueue {
+    now: Mutex<QueueState>,
     /// Some were taken, or the image has its turn, or nothing is taken any more.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct WaitingNow {
+struct QueueState {
     bytes: usize,
     /// Whether somebody takes what is found in this image.
     is_taken: bool,
     is_closed: bool,
 }
 
-impl Waiting {
-    fn change(&self, change: impl FnOnce(&mut WaitingNow)) {
+impl FindingsQueue {
+    fn change(&self, change: impl FnOnce(&mut QueueState)) {
         change(&mut self.now.lock());
         self.changed.notify_all();
     }
@@ -128,14 +128,14 @@ impl Waiting {
 /// Where the findings of an image go: to a [`FoundAhead`].
 struct Outlet {
     into: Sender<Message>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<FindingsQueue>,
     /// Findings that may wait, in bytes.
     bytes_max: usize,
 }
 
 /// Returns both ends of the way that findings of an image take. They take `bytes_max` in memory while they wait.
 fn outlet(bytes_max: usize) -> (Outlet, FoundAhead) {
-    let ((into, found), waiting) = (channel(), Arc::<Waiting>::default());
+    let ((into, found), waiting) = (channel(), Arc::<FindingsQueue>::default());
     (Outlet { into, waiting: Arc::clone(&waiting), bytes_max }, FoundAhead { found, waiting })
 }
 
@@ -157,7 +157,7 @@ impl Outlet {
         }
     }
 
-    fn end(&self, ended: Ended) {
+    fn end(&self, ended: ExaminationEnd) {
         // Nobody takes it any more once the work is over.
         let _ = self.into.send(Message::End(Box::new(ended)));
     }
@@ -230,7 +230,7 @@ impl Drop for Ahead<'_> {
 /// What a thread finds in an image.
 pub(in crate::files) struct FoundAhead {
     found: Receiver<Message>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<FindingsQueue>,
 }
 
 impl Drop for FoundAhead {
@@ -250,7 +250,7 @@ impl FoundAhead {
         findings: &mut dyn Findings,
         go_on: &dyn Fn() -> Result<(), IdentifyError>,
         waited: &dyn Fn(),
-    ) -> Result<Ended, IdentifyError> {
+    ) -> Result<ExaminationEnd, IdentifyError> {
         self.waiting.change(|now| now.is_taken = true);
         loop {
             go_on()?;
@@ -306,7 +306,7 @@ impl Batches {
         if self.batch.bytes >= BATCH_BYTES.min(self.into.bytes_max / 2) { self.send() } else { Ok(()) }
     }
 
-    fn end(mut self, ended: Ended) {
+    fn end(mut self, ended: ExaminationEnd) {
         if self.send().is_ok() {
             self.into.end(ended);
         }
@@ -376,9 +376,9 @@ mod tests {
     }
 
     /// A process that takes no processor time.
-    struct NoCpu;
+    struct IdleCpu;
 
-    impl CpuTime for NoCpu {
+    impl CpuTime for IdleCpu {
         fn used(&self) -> Duration {
             Duration::ZERO
         }
@@ -386,12 +386,12 @@ mod tests {
 
     /// Takes down the names of packages, and the number of each file with its first piece.
     #[derive(Default)]
-    struct Taken {
+    struct TakenFindings {
         packages: Vec<String>,
         files: Vec<(u64, Option<Piece>)>,
     }
 
-    impl Findings for Taken {
+    impl Findings for TakenFindings {
         fn package(&mut self, name: String) -> Result<(), IdentifyError> {
             assert!(self.files.is_empty(), "files come after the names of their packages");
             self.packages.push(name);
@@ -426,8 +426,8 @@ mod tests {
         }
     }
 
-    fn ended() -> Ended {
-        Ended { sums: Default::default(), is_stranger: true, facts: Err(IdentifyError::Exhausted) }
+    fn ended() -> ExaminationEnd {
+        ExaminationEnd { sums: Default::default(), is_stranger: true, facts: Err(IdentifyError::Exhausted) }
     }
 
     /// Sends so many findings; returns what becomes of them.
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn findings_come_in_order_however_little_may_wait() {
         let (into, found) = outlet(1);
-        let mut taken = Taken::default();
+        let mut taken = TakenFindings::default();
         let last = thread::scope(|scope| {
             scope.spawn(move || sent(700, 10_000, into).unwrap());
             found.take(&mut taken, &|| Ok(()), &|| ()).unwrap()
@@ -481,7 +481,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(5));
                 assert!(waiting.now.lock().bytes <= bytes_max);
             }
-            let mut taken = Taken::default();
+            let mut taken = TakenFindings::default();
             found.take(&mut taken, &|| Ok(()), &|| ()).unwrap();
             assert_eq!(taken.files.iter().map(|(number, _)| *number).collect::<Vec<_>>(), Vec::from_iter(0..FILES));
         });
@@ -498,13 +498,13 @@ mod tests {
                 asked.set(asked.get() + 1);
                 if asked.get() > 3 { Err(over()) } else { Ok(()) }
             };
-            assert!(found.take(&mut Taken::default(), &stop, &|| ()).is_err());
+            assert!(found.take(&mut TakenFindings::default(), &stop, &|| ()).is_err());
             drop(found);
             assert!(matches!(sender.join().unwrap(), Err(IdentifyError::Stopped(_))));
         });
         let (into, found) = outlet(1);
         drop(into);
-        assert!(found.take(&mut Taken::default(), &|| Ok(()), &|| ()).is_err());
+        assert!(found.take(&mut TakenFindings::default(), &|| Ok(()), &|| ()).is_err());
     }
 
     /// Returns what a file is like.
@@ -524,13 +524,13 @@ mod tests {
     fn whoever_waits_for_a_thread_hears_soon_that_the_work_is_to_end() {
         let is_to_end = Cell::new(false);
         let wish = || if is_to_end.get() { Wish::StopSoon } else { Wish::GoOn };
-        let pace = Pace::new(Limits::default(), &SystemClock, &NoCpu, &wish);
+        let pace = Pace::new(Limits::default(), &SystemClock, &IdleCpu, &wish);
         pace.boundary().unwrap();
         is_to_end.set(true);
         let (_into, found) = outlet(1);
         let began = Instant::now();
         let go_on = || pace.boundary().map_err(|stopped| IdentifyError::Stopped(stopped.into()));
-        assert!(found.take(&mut Taken::default(), &go_on, &|| pace.waited()).is_err());
+        assert!(found.take(&mut TakenFindings::default(), &go_on, &|| pace.waited()).is_err());
         assert!(began.elapsed() < 20 * LOOK_EVERY, "{:?}", began.elapsed());
     }
 
@@ -540,7 +540,7 @@ mod tests {
         let (stat, began) = (a_stat(), Instant::now());
         let stop = || began.elapsed() > Duration::from_secs(20);
         let limits = Limits { read_bytes_per_second: NonZeroU64::new(1), ..Limits::default() };
-        let pace = Pace::new(limits, &SystemClock, &NoCpu, &|| Wish::GoOn).stopped_by(&stop);
+        let pace = Pace::new(limits, &SystemClock, &IdleCpu, &|| Wish::GoOn).stopped_by(&stop);
         let disks = [Zeros { is_bad: false }, Zeros { is_bad: false }];
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -566,7 +566,7 @@ mod tests {
                 let next = || ahead.next_image();
                 std::iter::from_fn(next)
                     .map(|found| {
-                        let ended = found.take(&mut Taken::default(), &|| Ok(()), &|| ()).unwrap();
+                        let ended = found.take(&mut TakenFindings::default(), &|| Ok(()), &|| ()).unwrap();
                         ended.facts.map_or(true, |facts| facts.has_unread)
                     })
                     .collect()

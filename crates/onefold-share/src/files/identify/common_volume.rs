@@ -14,13 +14,13 @@ use super::open::open_listed;
 use super::shared::SharedBlocks;
 use super::systems::each_system;
 use super::watched::{GuestReads, PacedDisk, WatchedDisk, read_bytes_max};
-use super::{IdentifyError, Identifying};
+use super::{Identification, IdentifyError};
 use crate::files::common::Contents;
 use crate::files::tier::Tier;
 use crate::format::guest::KeptClaim;
 use crate::scan::ListedFile;
 
-impl Identifying<'_> {
+impl Identification<'_> {
     /// Adds the contents of a common volume, which is the source of each of them; `rank` is the place of its number
     /// among those of all images. Its record is a claim, as those of guests are.
     ///

@@ -48,9 +48,9 @@ mod tests {
 
     use super::*;
 
-    struct Counting(u64);
+    struct ReadCounter(u64);
 
-    impl Reader for Counting {
+    impl Reader for ReadCounter {
         fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
             if offset == 13 {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn bytes_past_the_end_are_zeros_and_failures_are_reported() {
-        let disk = SubstrateDisk::new(Arc::new(Counting(6)), 10);
+        let disk = SubstrateDisk::new(Arc::new(ReadCounter(6)), 10);
         let mut bytes = [1; 4];
         disk.read(4, &mut bytes).unwrap();
         assert_eq!(bytes, [7, 7, 0, 0]);

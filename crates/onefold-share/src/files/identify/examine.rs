@@ -36,7 +36,7 @@ const BYTES_FOR_LENGTH_MAX: u64 = 4;
 pub(super) const BYTES_MIN: u64 = 64 << 20;
 
 /// Asked from time to time by long work, which ends with the returned error.
-pub(super) type GoOn<'a> = &'a dyn Fn() -> Result<(), StateError>;
+pub(super) type StopCheck<'a> = &'a dyn Fn() -> Result<(), StateError>;
 
 /// Receives the findings of an examination, in order.
 pub(super) trait Findings {
@@ -56,7 +56,7 @@ pub(super) trait Findings {
 }
 
 /// Result of an examination beside its findings.
-pub(super) struct Ended {
+pub(super) struct ExaminationEnd {
     /// Sums over the examined part, even if that is not all.
     pub(super) sums: Examined,
     /// Whether the image was not made from the template.
@@ -78,7 +78,7 @@ pub(super) struct GuestFacts {
 pub(super) struct Examiner<'e> {
     search: &'e Search<'e>,
     disk: &'e dyn Disk,
-    go_on: GoOn<'e>,
+    go_on: StopCheck<'e>,
     findings: &'e mut dyn Findings,
     /// Bytes that its files may still claim.
     pub(super) bytes_left: u64,
@@ -122,9 +122,9 @@ pub(super) fn examine(
     kept: Option<KeptGuest>,
     search: &Search<'_>,
     memory: &mut CacheMemory,
-    go_on: GoOn<'_>,
+    go_on: StopCheck<'_>,
     findings: &mut dyn Findings,
-) -> Ended {
+) -> ExaminationEnd {
     let reads = GuestReads::new(search.read_pace, read_bytes_max(stat));
     let paced = PacedDisk::new(disk, &reads);
     let cached = CachedDisk::with_memory(&paced, search.cache_bytes, std::mem::take(memory));
@@ -138,7 +138,7 @@ pub(super) fn examine(
         databases,
         has_unread: reads.have_failed(),
     });
-    Ended { sums, is_stranger, facts }
+    ExaminationEnd { sums, is_stranger, facts }
 }
 
 impl<'e> Examiner<'e> {
@@ -147,7 +147,7 @@ impl<'e> Examiner<'e> {
         search: &'e Search<'e>,
         disk: &'e dyn Disk,
         stat: &HostStat,
-        go_on: GoOn<'e>,
+        go_on: StopCheck<'e>,
         findings: &'e mut dyn Findings,
     ) -> Examiner<'e> {
         let bytes_left = claimed_bytes_max(stat);
@@ -172,7 +172,7 @@ impl<'e> Examiner<'e> {
     }
 
     /// Returns the callback that is asked at each path, file and extent.
-    pub(super) fn go_on(&self) -> GoOn<'e> {
+    pub(super) fn go_on(&self) -> StopCheck<'e> {
         self.go_on
     }
 

@@ -6,14 +6,14 @@ use super::claims::{Circle, Claims};
 use super::examine::Findings;
 use super::kept::Recorder;
 use super::shared::SharedBlocks;
-use super::{IdentifyError, Identifying};
+use super::{Identification, IdentifyError};
 use crate::files::packages::PackageNames;
 use crate::files::tier::Label;
 use crate::format::guest::{KeptFile, PhasedPieces};
 
 /// Makes rows of the findings in one image.
 pub(super) struct ImageRows<'r, 'i> {
-    pub(super) identifying: &'r mut Identifying<'i>,
+    pub(super) identifying: &'r mut Identification<'i>,
     pub(super) rank: u32,
     pub(super) circle: Circle<'r>,
     /// The blocks of the image that share with others on the host.
@@ -46,7 +46,7 @@ impl Findings for ImageRows<'_, '_> {
     }
 }
 
-impl Identifying<'_> {
+impl Identification<'_> {
     /// Adds the rows of a file of the image with this rank.
     pub(super) fn add_rows(
         &mut self,

@@ -7,7 +7,7 @@ use onefold_substrate::{FileStat, Substrate};
 use super::claims::{Circle, Claims};
 use super::open::open_listed;
 use super::shared::SharedBlocks;
-use super::{IdentifyError, Identifying};
+use super::{Identification, IdentifyError};
 use crate::files::packages::PackageNames;
 use crate::files::report::Examined;
 use crate::format::guest::{GUEST_BYTES_MAX, KeptFile, KeptFiles, KeptGuest, PACKAGES_MAX, PhasedPieces};
@@ -100,7 +100,7 @@ impl Examination {
     }
 }
 
-impl Identifying<'_> {
+impl Identification<'_> {
     /// Adds the candidates of an image that has not changed since its record `guest` was kept: nothing of it is read.
     /// Which of its blocks share on the host is asked anew, because sharing changes no time of a file. Returns false if
     /// the image has changed after all.

@@ -13,7 +13,7 @@ use onefold_guest::tree::{GuestFile, SystemIndex, Tree};
 
 use super::IdentifyError;
 use super::databases::DatabaseStamps;
-use super::examine::{GoOn, OwnedFile};
+use super::examine::{OwnedFile, StopCheck};
 use super::search::Search;
 use super::systems::each_system;
 use crate::files::report::Examined;
@@ -27,13 +27,13 @@ pub(super) struct KnownFiles {
     pub(super) has_packages: bool,
     databases: u64,
     /// In order of the trees, and of the file systems in each.
-    owned: Vec<KnownOwned>,
+    owned: Vec<PackagedFile>,
     probes: HashMap<(u32, GuestFile), KnownProbes>,
 }
 
 /// A file of a package.
 #[derive(Debug)]
-struct KnownOwned {
+struct PackagedFile {
     tree: u32,
     owned: OwnedFile,
     stamp: u64,
@@ -57,7 +57,7 @@ impl KnownFiles {
         guest: &Guest<'_>,
         kept: &KeptGuest,
         search: &Search<'_>,
-        go_on: GoOn<'_>,
+        go_on: StopCheck<'_>,
     ) -> Result<Option<KnownFiles>, IdentifyError> {
         if !search.wants_packaged() || Examined::of_counts(&kept.head.counts).surplus_files > 0 {
             return Ok(None);
@@ -85,7 +85,7 @@ impl KnownFiles {
                     let is_content = matches!(file.claim, KeptClaim::Content(_));
                     let package = file.package;
                     let file = OwnedFile { file: of_tree, digest, package, is_later: true, is_content };
-                    owned.push(KnownOwned { tree, owned: file, stamp });
+                    owned.push(PackagedFile { tree, owned: file, stamp });
                 }
                 KeptClaim::Path { path, probes: Some(number) } => {
                     probes.insert((tree, of_tree), KnownProbes { stamp, path, probes: number });

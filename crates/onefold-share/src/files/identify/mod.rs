@@ -40,7 +40,7 @@ use self::claims::ClaimKey;
 pub(super) use self::databases::databases_of;
 pub(super) use self::disk::SubstrateDisk;
 pub(super) use self::error::IdentifyError;
-use self::examine::{DIGESTS_MAX, Ended, claimed_bytes_max, examine};
+use self::examine::{DIGESTS_MAX, ExaminationEnd, claimed_bytes_max, examine};
 use self::image_rows::ImageRows;
 pub(super) use self::kept::Examination;
 use self::kept::{Recorder, kept_bytes_max};
@@ -57,7 +57,7 @@ use crate::scan::ListedFile;
 use crate::state::StateError;
 
 /// Takes candidates of images, one image after the other.
-pub(super) struct Identifying<'a> {
+pub(super) struct Identification<'a> {
     pub(super) candidates: Candidates,
     pub(super) packages: PackageNames,
     pub(super) examined: Examined,
@@ -81,7 +81,7 @@ pub(super) struct BegunImage<'b, 'l, S: Substrate> {
     pub(super) found: FoundAhead,
 }
 
-impl Identifying<'_> {
+impl Identification<'_> {
     /// Adds the candidates of an image; `rank` is the place of its number among those of all images, and `kept` the
     /// record of an earlier run of this kind. Returns the result of the examination.
     ///
@@ -102,7 +102,7 @@ impl Identifying<'_> {
         })
     }
 
-    /// Does the same as [`Identifying::add_image`] for an image that a thread examines.
+    /// Does the same as [`Identification::add_image`] for an image that a thread examines.
     ///
     /// # Errors
     /// See [`IdentifyError`].
@@ -123,14 +123,14 @@ impl Identifying<'_> {
         substrate: &S,
         opened: &OpenedImage<'_, S>,
         rank: u32,
-        examine: impl FnOnce(&mut ImageRows<'_, '_>) -> Result<Ended, IdentifyError>,
+        examine: impl FnOnce(&mut ImageRows<'_, '_>) -> Result<ExaminationEnd, IdentifyError>,
     ) -> Result<Examination, IdentifyError> {
         let OpenedImage { file, stat, circle } = opened;
         let shared = SharedBlocks::load(substrate, file, &|| (self.go_on)().map_err(IdentifyError::Stopped))?;
         let (before, refused_before) = (self.examined, self.packages.refused());
         let recorder = Recorder::new(kept_bytes_max(stat, self.kept_bytes_max));
         let mut rows = ImageRows { identifying: self, rank, circle: *circle, shared, recorder, packages: Vec::new() };
-        let Ended { sums, is_stranger, facts } = examine(&mut rows)?;
+        let ExaminationEnd { sums, is_stranger, facts } = examine(&mut rows)?;
         let recorder = rows.recorder;
         self.examined.add(&sums);
         if is_stranger {

@@ -78,7 +78,7 @@ pub(in crate::files) fn each_packaged<S: Substrate>(
 }
 
 /// A path in a database.
-struct Listed {
+struct ListedPath {
     id: PathId,
     path: Vec<u8>,
     digest: [u8; 16],
@@ -94,7 +94,7 @@ fn visit_system(
     visit: &mut PackagedVisit<'_>,
     bytes_left: &mut u64,
 ) -> Result<(), IdentifyError> {
-    let (mut paths, mut listed, mut path_bytes_left) = (PathSet::new(), Vec::<Listed>::new(), PATH_BYTES_MAX);
+    let (mut paths, mut listed, mut path_bytes_left) = (PathSet::new(), Vec::<ListedPath>::new(), PATH_BYTES_MAX);
     for (package, _) in database.packages().iter().enumerate().filter(|(_, package)| {
         // Otherwise the database names the digests of a version that is not, or not completely, there.
         package.state == PackageState::Installed && (visit.wants_package)(package)
@@ -108,7 +108,7 @@ fn visit_system(
                 && let Some(id) = paths.add(owned.path)
             {
                 path_bytes_left = left;
-                listed.push(Listed { id, path: owned.packaged_path.to_vec(), digest, package });
+                listed.push(ListedPath { id, path: owned.packaged_path.to_vec(), digest, package });
             }
             ControlFlow::Continue(())
         });
@@ -118,7 +118,7 @@ fn visit_system(
     found.sort_by_key(|(file, _)| *file);
     found.dedup_by_key(|(file, _)| *file);
     let mut pieces = Pieces::default();
-    for (file, Listed { path, digest, package, .. }) in &found {
+    for (file, ListedPath { path, digest, package, .. }) in &found {
         visit.pace.boundary().map_err(|stopped| IdentifyError::Stopped(stopped.into()))?;
         let of_tree = system.tree.system(file.system);
         let Some(package) = database.packages().get(*package) else { continue };

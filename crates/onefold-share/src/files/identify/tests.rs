@@ -24,7 +24,7 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
         substrate.stat(&file).unwrap()
     });
     let pace = Pace::unlimited();
-    let mut identifying = Identifying {
+    let mut identifying = Identification {
         candidates: Candidates::new(Path::new("/var/tmp"), 1 << 16),
         packages: PackageNames::new(1 << 16),
         examined: Examined::default(),

@@ -160,9 +160,9 @@ mod tests {
     const BAD: u64 = 1 << 20;
 
     /// A disk with a bad sector.
-    struct Bad;
+    struct BadDisk;
 
-    impl Disk for Bad {
+    impl Disk for BadDisk {
         fn size_bytes(&self) -> u64 {
             1 << 30
         }
@@ -180,9 +180,9 @@ mod tests {
     }
 
     /// A process that takes no processor time.
-    struct NoCpu;
+    struct IdleCpu;
 
-    impl CpuTime for NoCpu {
+    impl CpuTime for IdleCpu {
         fn used(&self) -> Duration {
             Duration::ZERO
         }
@@ -191,7 +191,7 @@ mod tests {
     /// Reads the disk through a cache, with a pace.
     fn with(pace: &Pace<'_>, bytes_max: u64, run: &dyn Fn(&dyn Disk, &GuestReads<'_>)) {
         let reads = GuestReads::new(pace.reading(), bytes_max);
-        let paced = PacedDisk::new(&Bad, &reads);
+        let paced = PacedDisk::new(&BadDisk, &reads);
         let cached = CachedDisk::new(&paced, 1 << 20);
         run(&WatchedDisk::new(&cached, &reads), &reads);
     }
@@ -234,7 +234,7 @@ mod tests {
     fn what_the_cache_does_not_have_is_paid_for() {
         let clock = ManualClock::starting_at(1000);
         let limits = Limits { read_bytes_per_second: NonZeroU64::new(64 << 10), ..Limits::default() };
-        let pace = Pace::new(limits, &clock, &NoCpu, &|| Wish::GoOn);
+        let pace = Pace::new(limits, &clock, &IdleCpu, &|| Wish::GoOn);
         with(&pace, u64::MAX, &|disk, _| {
             let began = clock.monotonic();
             let read = |pages: Range<u64>| pages.for_each(|page| disk.read(page << 14, &mut [0; 512]).unwrap());

@@ -30,7 +30,7 @@ const ROWS_AT_ONCE: u32 = 1 << 12;
 
 /// Result of a join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Joined {
+pub(super) struct JoinReport {
     /// Bytes of runs, which are believed equal to others.
     pub(super) believed: [u64; Tier::ALL.len()],
     /// Bytes that are believed equal to others, but lie at another offset within a block.
@@ -47,14 +47,14 @@ pub(super) fn join<E: From<io::Error>>(
     images: &[FileNo],
     runs: &mut SourceRuns,
     go_on: &mut dyn FnMut() -> Result<(), E>,
-) -> Result<Joined, E> {
+) -> Result<JoinReport, E> {
     let mut group = Group {
         images,
         first: SourceFile::default(),
         second: SourceFile::default(),
         is_misaligned: false,
         key: None,
-        joined: Joined::default(),
+        joined: JoinReport::default(),
     };
     let mut left = ROWS_AT_ONCE;
     for row in rows {
@@ -143,7 +143,7 @@ struct Group<'a> {
     is_misaligned: bool,
     /// The key of the current file's content.
     key: Option<ContentKey>,
-    joined: Joined,
+    joined: JoinReport,
 }
 
 impl Group<'_> {
@@ -206,13 +206,13 @@ mod tests {
         Label { tier: Tier::Digest, package }
     }
 
-    fn joined(add: impl FnOnce(&mut Candidates)) -> (Vec<Run>, Joined) {
+    fn joined(add: impl FnOnce(&mut Candidates)) -> (Vec<Run>, JoinReport) {
         let (first, _, joined) = joined_twice(add);
         (first, joined)
     }
 
     /// Returns the runs with first sources, and those with second ones.
-    fn joined_twice(add: impl FnOnce(&mut Candidates)) -> (Vec<Run>, Vec<Run>, Joined) {
+    fn joined_twice(add: impl FnOnce(&mut Candidates)) -> (Vec<Run>, Vec<Run>, JoinReport) {
         let folder = Path::new("/var/tmp");
         let mut candidates = Candidates::new(folder, 1 << 16);
         add(&mut candidates);
@@ -263,7 +263,7 @@ mod tests {
         });
         let told: Vec<_> = runs.iter().map(told).collect();
         assert_eq!(told, [(5, 300, 3, 100, 4), (5, 304, 3, 200, 6), (5, 300, 8, 500, 10)]);
-        assert_eq!(found, Joined { believed: [20 * BLOCK_BYTES_U64, 0, 0, 0], misaligned: 0 });
+        assert_eq!(found, JoinReport { believed: [20 * BLOCK_BYTES_U64, 0, 0, 0], misaligned: 0 });
         assert_eq!(runs.iter().map(|run| Label::of_key(run.key()).unwrap().package).collect::<Vec<_>>(), [1, 1, 1]);
     }
 
@@ -310,7 +310,7 @@ mod tests {
             candidates.add(2, 7, label(1), (3, 9), &[piece(0, 400, 8)], false).unwrap();
         });
         assert_eq!(runs.iter().map(told).collect::<Vec<_>>(), [(5, 300, 8, 400, 8)]);
-        assert_eq!(found, Joined { believed: [8 * BLOCK_BYTES_U64, 0, 0, 0], misaligned: 8 * BLOCK_BYTES_U64 });
+        assert_eq!(found, JoinReport { believed: [8 * BLOCK_BYTES_U64, 0, 0, 0], misaligned: 8 * BLOCK_BYTES_U64 });
     }
 
     /// However files are split into pieces, each run names equal blocks of one content. Each block of a target that a

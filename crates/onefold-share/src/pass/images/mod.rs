@@ -18,7 +18,7 @@ use crate::opt_out::OptOuts;
 use crate::pass::PassOptions;
 use crate::selection::Selection;
 use crate::state::files::{Marks, StampChange};
-use crate::state::locks::{Held, Subject};
+use crate::state::locks::{LockGuard, Subject};
 use crate::state::logs::LogName;
 use crate::state::{State, StateError};
 use onefold_substrate::is_gone;
@@ -80,7 +80,7 @@ pub(super) enum Hold<S: Substrate> {
 pub(super) struct ImageLock<S: Substrate> {
     handle: FileHandle,
     held: HeldFiles,
-    _lock: Held<S>,
+    _lock: LockGuard<S>,
 }
 
 impl<S: Substrate> Drop for ImageLock<S> {

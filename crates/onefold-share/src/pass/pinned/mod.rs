@@ -31,7 +31,7 @@ use super::share::Shared;
 use super::{PassError, PassOptions, Trouble};
 use crate::format::FileNo;
 use crate::state::State;
-use crate::state::locks::{Held, Subject};
+use crate::state::locks::{LockGuard, Subject};
 
 /// Amount that is copied before it is made durable once, in bytes: this much more space is used for a moment.
 const BATCH_BYTES: u64 = 32 << 20;
@@ -145,7 +145,7 @@ struct Releaser<'a, 'b, 'i, 'c, S: Substrate> {
     /// Locks of images, held until all of the batch is moved.
     holds: BTreeMap<FileNo, Hold<S>>,
     /// The lock that keeps other hosts from moving slots, while this one looks for parts to move.
-    held: Option<Held<S>>,
+    held: Option<LockGuard<S>>,
     /// Number of extents that were examined under the lock.
     looked_at: usize,
     batch: Vec<Remainder>,
@@ -171,7 +171,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
     }
 
     /// Waits until no other host moves slots. `None` if that takes too long: then extents are left as they are.
-    fn lock(&self) -> Result<Option<Held<S>>, PassError> {
+    fn lock(&self) -> Result<Option<LockGuard<S>>, PassError> {
         for _ in 0..LOCK_TRIES {
             let held = self.state.try_lock(&Subject::Moves)?;
             if held.is_some() {

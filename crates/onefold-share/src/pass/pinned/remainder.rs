@@ -31,7 +31,7 @@ impl Part {
 
 /// A part of an extent to which some file refers, and the place of its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Copied {
+pub(super) struct CopiedPart {
     pub(super) within: u64,
     pub(super) length: u64,
     pub(super) offset: u64,
@@ -42,7 +42,7 @@ pub(super) struct Remainder {
     pub(super) loss: Loss,
     pub(super) parts: Vec<Part>,
     /// Disjoint and in order. Their copies are not made yet.
-    pub(super) runs: Vec<Copied>,
+    pub(super) runs: Vec<CopiedPart>,
 }
 
 impl Remainder {
@@ -60,22 +60,22 @@ impl Remainder {
 }
 
 /// Sorts parts by their place in the extent, and returns the ranges that they cover.
-pub(super) fn runs_of(parts: &mut [Part]) -> Vec<Copied> {
+pub(super) fn runs_of(parts: &mut [Part]) -> Vec<CopiedPart> {
     parts.sort_by_key(|part| part.within);
-    let mut runs: Vec<Copied> = Vec::new();
+    let mut runs: Vec<CopiedPart> = Vec::new();
     for part in parts {
         match runs.last_mut() {
             Some(last) if part.within <= last.within + last.length => {
                 last.length = last.length.max(part.within + part.length - last.within);
             }
-            _ => runs.push(Copied { within: part.within, length: part.length, offset: 0 }),
+            _ => runs.push(CopiedPart { within: part.within, length: part.length, offset: 0 }),
         }
     }
     runs
 }
 
 /// Returns the place of the copy for a place in the extent.
-pub(super) fn copy_of(runs: &[Copied], within: u64) -> Option<u64> {
+pub(super) fn copy_of(runs: &[CopiedPart], within: u64) -> Option<u64> {
     let run = runs[..runs.partition_point(|run| run.within <= within)].last()?;
     (within < run.within + run.length).then(|| run.offset + (within - run.within))
 }

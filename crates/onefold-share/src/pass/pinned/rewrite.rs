@@ -11,7 +11,7 @@ use super::{ROOM_LEFT_PART, Releaser};
 use crate::format::{FileBlock, FileNo};
 use crate::pace::CallKind;
 use crate::pass::PassError;
-use crate::pass::again::Because;
+use crate::pass::again::RereadCause;
 use crate::state::StateError;
 
 impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
@@ -54,7 +54,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                         // Other slots may have been moved already. Files that share with them look for them again.
                         Holder::Arena(_) => {
                             remainder.image_parts().for_each(|(file, first, count)| {
-                                self.trouble.again.add(file, first, count, Because::Changed);
+                                self.trouble.again.add(file, first, count, RereadCause::Changed);
                             });
                             break;
                         }
@@ -81,7 +81,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                         |handle: &FileHandle| !self.arenas.as_ref().is_some_and(|all| all.contains_key(handle));
                     for (handle, first) in places.into_iter().filter(|(handle, _)| is_image(handle)) {
                         if let Some(number) = self.images.latest_number_of(&handle)? {
-                            self.trouble.again.add(number, first, blocks, Because::Changed);
+                            self.trouble.again.add(number, first, blocks, RereadCause::Changed);
                         }
                     }
                 }

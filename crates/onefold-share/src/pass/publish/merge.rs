@@ -15,7 +15,7 @@ use crate::format::shard::{EntryCounts, ShardWriter};
 use crate::format::{FingerprintPrefix, FormatError};
 use crate::pace::Pace;
 use crate::pass::arenas::Arenas;
-use crate::pass::rows::{Candidate, Change, Seen, Step};
+use crate::pass::rows::{Candidate, Change, SeenContent, Step};
 use crate::pass::slots::SlotSet;
 use crate::pass::{PassError, requests};
 use crate::state::shards::Shard;
@@ -182,7 +182,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
             }
         }
         while let Some(row) = self.seen.next_if(|next| next <= digest)? {
-            let Seen { digest: seen, file, block } = Seen::of(row);
+            let SeenContent { digest: seen, file, block } = SeenContent::of(row);
             if is_apart && seen == digest {
                 self.look_again(Candidate { file, block, digest })?;
             }

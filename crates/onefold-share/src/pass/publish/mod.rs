@@ -51,14 +51,14 @@ const AGAIN_BYTES: usize = 1 << 20;
 
 /// A shard's generation and its contents.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct ShardFacts {
     pub(super) generation: u64,
     pub(super) counts: EntryCounts,
     pub(super) bytes: u64,
 }
 
 /// The shards whose named slots are all known.
-pub(super) type KnownShards = BTreeMap<Prefix, Known>;
+pub(super) type KnownShards = BTreeMap<Prefix, ShardFacts>;
 
 /// Changes for the index.
 pub(super) struct News<'a> {
@@ -104,7 +104,7 @@ pub(super) fn publish<S: Substrate>(
     let mut ahead = VecDeque::new();
     for prefix in publisher.known.keys().copied() {
         if merges || !publisher.rows(news.changes, prefix)?.is_empty() {
-            ahead.push_back(Ahead { prefix, locked: 0, late: 0 });
+            ahead.push_back(PendingShard { prefix, locked: 0, late: 0 });
         }
     }
     // Number of consecutive shards that were locked.
@@ -139,7 +139,7 @@ pub(super) fn publish<S: Substrate>(
 }
 
 /// A shard that is to be published.
-struct Ahead {
+struct PendingShard {
     prefix: Prefix,
     /// How often other hosts had its lock.
     locked: u32,
@@ -237,7 +237,7 @@ impl<'b, S: Substrate> Publisher<'_, 'b, S> {
             self.again.push(place?)?;
         }
         self.known.retain(|other, _| !other.covers(prefix) && !prefix.covers(*other));
-        self.known.insert(prefix, Known { generation, counts, bytes });
+        self.known.insert(prefix, ShardFacts { generation, counts, bytes });
         Ok(true)
     }
 

@@ -74,9 +74,9 @@ mod tests {
     use super::*;
     use crate::format::{FileBlock, FileNo};
 
-    struct Listed(Vec<io::Result<Run>>);
+    struct ListFinder(Vec<io::Result<Run>>);
 
-    impl RunBatch for Listed {
+    impl RunBatch for ListFinder {
         fn next_run(&mut self) -> io::Result<Option<Run>> {
             if self.0.is_empty() { Ok(None) } else { self.0.remove(0).map(Some) }
         }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     fn all(runs: Vec<io::Result<Run>>) -> Vec<(u64, u64)> {
-        let (mut batch, mut joined, mut all) = (Listed(runs), Joined::default(), Vec::new());
+        let (mut batch, mut joined, mut all) = (ListFinder(runs), Joined::default(), Vec::new());
         while let Some(run) = joined.next(&mut batch).unwrap() {
             all.push((run.first, run.count));
         }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn an_error_comes_before_the_run_that_it_cuts_off_is_shared() {
         let error = Err(io::ErrorKind::StorageFull.into());
-        let mut batch = Listed(vec![zeros(3), zeros(4), zeros(9), zeros(10), error, zeros(11)]);
+        let mut batch = ListFinder(vec![zeros(3), zeros(4), zeros(9), zeros(10), error, zeros(11)]);
         let mut runs = Joined::default();
         let whole = runs.next(&mut batch).unwrap().unwrap();
         assert_eq!((whole.first, whole.count), (3, 2));
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn runs_are_not_joined_where_that_is_not_wanted() {
-        let mut batch = Listed(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(56, 9, 1, 3)]);
+        let mut batch = ListFinder(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(56, 9, 1, 3)]);
         let mut joined = Joined::new(false);
         let mut counts = Vec::new();
         while let Some(run) = joined.next(&mut batch).unwrap() {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_comes_of_a_part_is_told_by_content() {
-        let mut batch = Listed(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(56, 9, 1, 2), run(57, 10, 5, 3)]);
+        let mut batch = ListFinder(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(56, 9, 1, 2), run(57, 10, 5, 3)]);
         let mut joined = Joined::default();
         let whole = joined.next(&mut batch).unwrap().unwrap();
         let parts = |from, count| {

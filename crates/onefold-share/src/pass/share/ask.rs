@@ -6,16 +6,16 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{At, Compared, ShareError, Slice, Substrate};
 
 use super::Sharer;
-use super::target::{Mapped, TargetFile};
+use super::target::{MappedFile, TargetFile};
 use crate::extents::Extents;
 use crate::pace::CallKind;
 use crate::pass::pinned::Loss;
 use crate::pass::runs::{Outcome, Run, Source};
 use crate::policy::{FreedUnit, SharePolicy};
-use crate::state::maps::Moved;
+use crate::state::maps::MovedRange;
 
 /// The space that sharing a range frees.
-enum Freed {
+enum FreedSpace {
     /// Bytes to which only this range refers, and bytes of which the map does not show this.
     Blocks { unshared: u64, untold: u64 },
     /// Parts of whole extents.
@@ -110,17 +110,17 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Returns the space that sharing a range will free. To be called before it is shared.
-    fn freed_by(&mut self, part: Run) -> Freed {
+    fn freed_by(&mut self, part: Run) -> FreedSpace {
         let substrate = self.state.substrate();
-        let Some(TargetFile { opened: Some(Mapped { file, map }), slices, .. }) = &mut self.target else {
-            return Freed::Blocks { unshared: 0, untold: part.bytes() };
+        let Some(TargetFile { opened: Some(MappedFile { file, map }), slices, .. }) = &mut self.target else {
+            return FreedSpace::Blocks { unshared: 0, untold: part.bytes() };
         };
         let policy = self.state.policy();
         if policy.freed == FreedUnit::Block {
             return unshared_bytes(substrate, file, map, part, policy);
         }
         let (from, to) = (part.offset(), part.offset() + part.bytes());
-        Freed::Extents(slices.within(substrate, file, from, to).map(|slices| {
+        FreedSpace::Extents(slices.within(substrate, file, from, to).map(|slices| {
             let loss = |slice: &Slice| {
                 self.noted.remnants.note(part.file, slice);
                 Loss { extent: slice.extent, bytes: slice.end().min(to) - slice.offset.max(from) }
@@ -129,18 +129,18 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }))
     }
 
-    fn note_shared(&mut self, part: Run, freed: Freed) -> io::Result<()> {
+    fn note_shared(&mut self, part: Run, freed: FreedSpace) -> io::Result<()> {
         self.count(&part, Outcome::Shared);
         self.note_moved(part);
         self.note_done(&part);
         self.noted.touched.insert(part.file);
         match freed {
-            Freed::Blocks { unshared, untold } => {
+            FreedSpace::Blocks { unshared, untold } => {
                 self.shared.freed += unshared;
                 self.shared.untold += untold;
             }
-            Freed::Extents(Ok(lost)) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
-            Freed::Extents(Err(_)) => self.shared.untold += part.bytes(),
+            FreedSpace::Extents(Ok(lost)) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
+            FreedSpace::Extents(Err(_)) => self.shared.untold += part.bytes(),
         }
         self.shared.zeros += if part.source == Source::Zeros { part.bytes() } else { 0 };
         Ok(())
@@ -168,7 +168,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             let length = (length / BLOCK_BYTES_U64).max(1) * BLOCK_BYTES_U64;
             // If the place of a slot is not known, it cannot be ruled out that the range moved.
             if place.is_some() || part.source == Source::Zeros {
-                target.moved.push(Moved { offset, length, place });
+                target.moved.push(MovedRange { offset, length, place });
             }
             at += length / BLOCK_BYTES_U64;
         }
@@ -183,7 +183,7 @@ fn unshared_bytes<S: Substrate>(
     map: &mut Extents,
     part: Run,
     policy: SharePolicy,
-) -> Freed {
+) -> FreedSpace {
     let (mut at, end) = (part.offset(), part.offset() + part.bytes());
     let (mut unshared, mut untold) = (0, 0);
     while at < end {
@@ -200,5 +200,5 @@ fn unshared_bytes<S: Substrate>(
         }
         at += stretch;
     }
-    Freed::Blocks { unshared, untold }
+    FreedSpace::Blocks { unshared, untold }
 }

@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{FileHandle, Refusal, ShareError, Substrate};
 
-use super::done::{Done, Known};
-use super::target::Mapped;
+use super::done::{DoneRanges, EarlierResult};
+use super::target::MappedFile;
 use super::{Sharer, Stretch};
 use crate::extents::Extents;
 use crate::format::FileNo;
@@ -33,7 +33,7 @@ pub(super) struct Facts {
     /// How many whole blocks it has.
     blocks: u64,
     /// Ranges that share by now.
-    pub(super) done: Done,
+    pub(super) done: DoneRanges,
     /// Files with which the file system does not let the target share.
     apart: BTreeSet<FileNo>,
 }
@@ -67,9 +67,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             let part = run.part(first - run.first, end - first);
             match known {
                 _ if self.distance(&run) == Some(0) => self.count(&part, Outcome::Done),
-                Known::Done => self.count(&part, Outcome::Done),
-                Known::Before => self.look_again(part)?,
-                Known::Nothing => self.share_whole(part)?,
+                EarlierResult::Done => self.count(&part, Outcome::Done),
+                EarlierResult::Before => self.look_again(part)?,
+                EarlierResult::Nothing => self.share_whole(part)?,
             }
         }
         Ok(())
@@ -141,7 +141,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let Some(file) = self.opened() else { return Ok(()) };
         let Some(target) = self.target.as_mut().filter(|target| target.facts.is_none()) else { return Ok(()) };
         let stat = self.state.substrate().stat(&file)?;
-        let (done, apart) = (Done::default(), BTreeSet::new());
+        let (done, apart) = (DoneRanges::default(), BTreeSet::new());
         target.facts = Some(Facts { handle: stat.handle, blocks: stat.length / BLOCK_BYTES_U64, done, apart });
         Ok(())
     }
@@ -197,7 +197,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             // The map must show the ranges that are forgotten; otherwise the space that they freed would count twice.
             opened.map = Extents::narrow();
         }
-        let Some(Mapped { file, map }) = &mut target.opened else { return };
+        let Some(MappedFile { file, map }) = &mut target.opened else { return };
         // The place of the source of a later run, and the references to it, may have changed now. The target may be one.
         for first in std::iter::once(part.first).chain(is_one_file.then_some(source.block.0)) {
             let [from, end] = [first, first + part.count].map(|block| block * BLOCK_BYTES_U64);

@@ -5,7 +5,7 @@ use onefold_substrate::Substrate;
 
 use super::Sharer;
 use crate::format::Slot;
-use crate::pass::again::Because;
+use crate::pass::again::RereadCause;
 use crate::pass::runs::{Outcome, Run, Source};
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
@@ -52,7 +52,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             self.count(run, Outcome::Refused);
             blamed = Some(if matches!(why, ShareError::Refused(_)) { self.blamed(run) } else { run.file });
             if !matches!(why, ShareError::Refused(_)) {
-                self.read_again(run, Because::Failed);
+                self.read_again(run, RereadCause::Failed);
             }
         }
         if let Some(file) = blamed {
@@ -63,7 +63,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     /// Notes blocks that differ from their source.
     pub(super) fn note_differing(&mut self, part: &Run) {
         self.count(part, Outcome::Differed);
-        self.read_again(part, Because::Changed);
+        self.read_again(part, RereadCause::Changed);
         if let Source::Slot(first) = part.source {
             let slots = (first.number()..first.number() + part.count).filter_map(Slot::from_number);
             slots.for_each(|slot| self.noted.suspects.insert(slot));
@@ -71,7 +71,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Makes the next scan read blocks that a log has reported. A belief of another finder is found again.
-    pub(super) fn read_again(&mut self, run: &Run, because: Because) {
+    pub(super) fn read_again(&mut self, run: &Run, because: RereadCause) {
         if !matches!(run.source, Source::File(_)) {
             self.trouble.again.add(run.file, run.first_block(), run.count, because);
         }

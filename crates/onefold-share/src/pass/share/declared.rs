@@ -28,7 +28,7 @@ use crate::extents::Extents;
 use crate::format::intent::{Intent, IntentRun, RUNS_MAX};
 use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo};
-use crate::mend::{FillError, Filled, Holed, check_exclusive, fill, has_hole};
+use crate::mend::{FillCounts, FillError, HoledImage, check_exclusive, fill, has_hole};
 use crate::pass::PassError;
 use crate::pass::runs::{Run, Source};
 use crate::state::StateError;
@@ -39,20 +39,20 @@ use crate::state::intents::IntentFile;
 const BYTES_MAX: u64 = 32 << 20;
 
 /// The gathered runs of a file.
-pub(super) struct Declaring<'a, S: Substrate> {
+pub(super) struct DeclaredRuns<'a, S: Substrate> {
     gathered: Vec<Run>,
     bytes: u64,
     /// Created at first use.
     intents: Option<IntentFile<'a, S>>,
 }
 
-impl<S: Substrate> Default for Declaring<'_, S> {
+impl<S: Substrate> Default for DeclaredRuns<'_, S> {
     fn default() -> Self {
-        Declaring { gathered: Vec::new(), bytes: 0, intents: None }
+        DeclaredRuns { gathered: Vec::new(), bytes: 0, intents: None }
     }
 }
 
-impl<S: Substrate> Declaring<'_, S> {
+impl<S: Substrate> DeclaredRuns<'_, S> {
     pub(super) fn gather(&mut self, run: Run) {
         self.bytes += run.count * BLOCK_BYTES_U64;
         self.gathered.push(run);
@@ -65,7 +65,7 @@ impl<S: Substrate> Declaring<'_, S> {
 }
 
 /// Result of asking for the declared shares.
-struct Asked {
+struct ShareAnswer {
     /// Number of runs of which some part may have been shared.
     runs: usize,
     /// Whether the file system refuses the file: a refusal of one run holds for the others.
@@ -74,9 +74,9 @@ struct Asked {
     ended: Result<(), StateError>,
 }
 
-impl Asked {
-    fn up_to(runs: usize) -> Asked {
-        Asked { runs, is_refused: false, ended: Ok(()) }
+impl ShareAnswer {
+    fn up_to(runs: usize) -> ShareAnswer {
+        ShareAnswer { runs, is_refused: false, ended: Ok(()) }
     }
 }
 
@@ -142,7 +142,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
         let asked = self.ask_declared(file, &runs);
         // Whatever ended it, the requested ranges may be holes, and are not durable.
-        let holed = Holed { file, length: stat.length, modified };
+        let holed = HoledImage { file, length: stat.length, modified };
         let settled = self.fill_holes(&holed, &intent.runs[..asked.runs]).and_then(|()| substrate.sync_shares(file));
         let intents = self.declaring.as_mut().and_then(|declaring| declaring.intents.as_mut());
         settled.map_err(|why| PassError::Unmended { path, why })?;
@@ -218,20 +218,20 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Asks the file system to share the declared runs.
-    fn ask_declared(&mut self, file: &S::File, runs: &[(Run, IntentRun)]) -> Asked {
+    fn ask_declared(&mut self, file: &S::File, runs: &[(Run, IntentRun)]) -> ShareAnswer {
         let mut looked_at = BTreeMap::new();
         for (index, (run, declared)) in runs.iter().enumerate() {
             let rest = || runs[index..].iter().map(|(run, _)| run);
             if self.state.substrate().is_exclusive_wanted(file) {
                 self.leave_out(rest(), ShareError::Busy);
-                return Asked::up_to(index);
+                return ShareAnswer::up_to(index);
             }
             let arena = declared.slot.arena();
             let keeps_slots = match looked_at.get(&arena) {
                 Some(keeps_slots) => *keeps_slots,
                 None => match self.state.keeps_slots(arena, &self.sources.arenas[&arena].file) {
                     Ok(keeps_slots) => *looked_at.entry(arena).or_insert(keeps_slots),
-                    Err(error) => return Asked { ended: Err(error), ..Asked::up_to(index) },
+                    Err(error) => return ShareAnswer { ended: Err(error), ..ShareAnswer::up_to(index) },
                 },
             };
             if !keeps_slots {
@@ -241,7 +241,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             // Finding that out took calls, each of which may have taken any time.
             if self.state.substrate().is_exclusive_wanted(file) {
                 self.leave_out(rest(), ShareError::Busy);
-                return Asked::up_to(index);
+                return ShareAnswer::up_to(index);
             }
             match self.ask(file, *run) {
                 Ok(Compared::Shared) => {}
@@ -250,17 +250,17 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     let is_refused = matches!(why, ShareError::Refused(_));
                     if is_refused || matches!(why, ShareError::Full) {
                         self.leave_out(rest(), why);
-                        return Asked { is_refused, ..Asked::up_to(index + 1) };
+                        return ShareAnswer { is_refused, ..ShareAnswer::up_to(index + 1) };
                     }
                     self.leave_out(std::iter::once(run), why);
                 }
             }
         }
-        Asked::up_to(runs.len())
+        ShareAnswer::up_to(runs.len())
     }
 
     /// Fills the holes that shares have left, whatever they reported.
-    fn fill_holes(&mut self, holed: &Holed<'_, S>, runs: &[IntentRun]) -> io::Result<()> {
+    fn fill_holes(&mut self, holed: &HoledImage<'_, S>, runs: &[IntentRun]) -> io::Result<()> {
         let mut map = Extents::new();
         for run in runs {
             if !has_hole(self.state.substrate(), holed.file, &mut map, run)? {
@@ -268,7 +268,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
             match fill(self.state, holed, run) {
                 // A block that differs was written on another host, and is no hole.
-                Ok(Filled { .. }) => {}
+                Ok(FillCounts { .. }) => {}
                 Err(FillError::Io(why)) => return Err(why),
                 Err(why @ FillError::Lost) => return Err(io::Error::other(why)),
             }

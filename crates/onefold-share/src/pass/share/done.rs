@@ -10,7 +10,7 @@ const RANGES_MAX: usize = 1 << 16;
 
 /// Result of earlier runs for a range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum EarlierResult {
     /// No right run has reached it.
     Nothing,
     /// It shared before this pass.
@@ -21,12 +21,12 @@ pub(super) enum Known {
 
 /// The blocks of a target that share.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct DoneRanges {
     now: Ranges,
     before: Ranges,
 }
 
-impl Done {
+impl DoneRanges {
     /// Adds a range that is not empty, and that this pass has made share. Returns false if another range was forgotten
     /// for it.
     pub(super) fn add(&mut self, first: u64, end: u64) -> bool {
@@ -39,14 +39,14 @@ impl Done {
     }
 
     /// Returns the parts of a range, with what is known of each.
-    pub(super) fn parts(&self, first: u64, end: u64) -> Vec<(u64, u64, Known)> {
+    pub(super) fn parts(&self, first: u64, end: u64) -> Vec<(u64, u64, EarlierResult)> {
         let mut parts = Vec::new();
         for (first, end, is_done) in self.now.parts(first, end) {
             if is_done {
-                parts.push((first, end, Known::Done));
+                parts.push((first, end, EarlierResult::Done));
                 continue;
             }
-            let of = |is_before| if is_before { Known::Before } else { Known::Nothing };
+            let of = |is_before| if is_before { EarlierResult::Before } else { EarlierResult::Nothing };
             let seen = self.before.parts(first, end);
             parts.extend(seen.into_iter().map(|(first, end, is_before)| (first, end, of(is_before))));
         }
@@ -101,14 +101,14 @@ mod tests {
     fn what_is_known_agrees_with_two_sets() {
         let random = SeededRandom::new(4);
         for _ in 0..300 {
-            let (mut done, mut now, mut before) = (Done::default(), BTreeSet::new(), BTreeSet::new());
+            let (mut done, mut now, mut before) = (DoneRanges::default(), BTreeSet::new(), BTreeSet::new());
             for _ in 0..20 {
                 let first = random.below(60);
                 let end = first + 1 + random.below(9);
                 let known = |block| match (now.contains(&block), before.contains(&block)) {
-                    (true, _) => Known::Done,
-                    (false, true) => Known::Before,
-                    (false, false) => Known::Nothing,
+                    (true, _) => EarlierResult::Done,
+                    (false, true) => EarlierResult::Before,
+                    (false, false) => EarlierResult::Nothing,
                 };
                 let mut at = first;
                 for (from, to, what) in done.parts(first, end) {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut done = Done::default();
+        let mut done = DoneRanges::default();
         for range in 0..3 * RANGES_MAX as u64 {
             assert_eq!(done.add(2 * range, 2 * range + 1), range < RANGES_MAX as u64);
             done.add_before(2 * range, 2 * range + 1);

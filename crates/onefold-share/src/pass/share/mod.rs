@@ -23,10 +23,10 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::SortWriter;
 use onefold_substrate::{ShareError, Substrate};
 
-use self::declared::Declaring;
+use self::declared::DeclaredRuns;
 use self::sources::Sources;
-use self::target::{Mapped, TargetFile};
-use super::again::Because;
+use self::target::{MappedFile, TargetFile};
+use super::again::RereadCause;
 use super::images::{Hold, Images};
 use super::pinned::Remnants;
 use super::room::RecordsRoom;
@@ -75,7 +75,7 @@ pub struct Shared {
 
 /// Results for later steps.
 #[derive(Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct ShareNotes {
     /// Files that have come to share some blocks in this pass.
     pub(super) touched: BTreeSet<FileNo>,
     /// Slots that differed from a block that was to share with them: either the block was overwritten, or the slot is
@@ -91,7 +91,7 @@ pub(super) struct Noted {
 pub(super) struct Sinks<'a> {
     /// Blocks that were taken from whole extents.
     pub(super) losses: &'a mut SortWriter,
-    pub(super) noted: &'a mut Noted,
+    pub(super) noted: &'a mut ShareNotes,
     pub(super) trouble: &'a mut Trouble,
     /// Results for all targets so far.
     pub(super) shared: &'a mut Shared,
@@ -124,7 +124,7 @@ pub(super) fn share<'b, S: Substrate>(
         target: None,
         unsynced: Vec::new(),
         room: RecordsRoom::new(state.substrate()),
-        declaring: state.policy().is_declared().then(Declaring::default),
+        declaring: state.policy().is_declared().then(DeclaredRuns::default),
         buffers: [Vec::new(), Vec::new()],
     };
     let worked = sharer.share_each();
@@ -144,7 +144,7 @@ struct Sharer<'a, 'b, 'i, S: Substrate> {
     joined: Joined,
     /// Blocks that were taken from whole extents.
     losses: &'a mut SortWriter,
-    noted: &'a mut Noted,
+    noted: &'a mut ShareNotes,
     trouble: &'a mut Trouble,
     shared: &'a mut Shared,
     call_blocks: u64,
@@ -154,7 +154,7 @@ struct Sharer<'a, 'b, 'i, S: Substrate> {
     unsynced: Vec<FileNo>,
     room: RecordsRoom,
     /// Gathered runs, if shares have to be declared first.
-    declaring: Option<Declaring<'b, S>>,
+    declaring: Option<DeclaredRuns<'b, S>>,
     /// Buffers for the source and the target.
     buffers: [Vec<u8>; 2],
 }
@@ -252,7 +252,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
             Ok(None) => {
                 if self.target.as_ref().is_some_and(|target| target.is_failing) {
-                    self.read_again(&run, Because::Failed);
+                    self.read_again(&run, RereadCause::Failed);
                 }
                 // It could not be opened, or refuses, which was noted then. Or its arena file is gone.
                 self.count(&run, Outcome::Refused);
@@ -272,7 +272,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
         let substrate = self.state.substrate();
         let opened = self.target.as_mut().and_then(|target| target.opened.as_mut());
-        let Some(Mapped { file, map }) = opened else { return Ok(None) };
+        let Some(MappedFile { file, map }) = opened else { return Ok(None) };
         let mut count = 0;
         let mut first = None;
         while count < run.count {
@@ -336,7 +336,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     return Ok(());
                 }
             }
-            if self.declaring.as_ref().is_some_and(Declaring::is_full) {
+            if self.declaring.as_ref().is_some_and(DeclaredRuns::is_full) {
                 self.share_gathered()?;
             }
         }

@@ -8,7 +8,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{Access, FileHandle, ShareError, Substrate, is_gone};
 
 use super::Sharer;
-use super::target::Mapped;
+use super::target::MappedFile;
 use crate::extents::{Extents, ScatteredExtents};
 use crate::format::FileNo;
 use crate::pass::PassError;
@@ -23,7 +23,7 @@ const FILES_MAX: usize = 16;
 pub(super) struct Sources<S: Substrate> {
     /// A file that is one hole.
     zeros: S::File,
-    pub(super) arenas: BTreeMap<u32, Mapped<S>>,
+    pub(super) arenas: BTreeMap<u32, MappedFile<S>>,
     /// Images, or the outcome of runs from files that this pass may not use as sources.
     pub(super) files: BTreeMap<FileNo, Result<SourceFile<S>, Outcome>>,
     /// Maps of images that were sources of earlier targets, and may be sources again.
@@ -109,7 +109,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
         if let Some(file) = self.state.open_arena(number, Access::Read)? {
             let map = Extents::load(self.state.substrate(), &file)?;
-            self.sources.arenas.insert(number, Mapped { file: Rc::new(file), map });
+            self.sources.arenas.insert(number, MappedFile { file: Rc::new(file), map });
         }
         Ok(())
     }

@@ -12,10 +12,10 @@ use crate::pass::PassError;
 use crate::pass::images::Hold;
 use crate::slices::Slices;
 use crate::state::StateError;
-use crate::state::maps::Moved;
+use crate::state::maps::MovedRange;
 
 /// A file and its map.
-pub(super) struct Mapped<S: Substrate> {
+pub(super) struct MappedFile<S: Substrate> {
     pub(super) file: Rc<S::File>,
     pub(super) map: Extents,
 }
@@ -26,11 +26,11 @@ pub(super) struct TargetFile<S: Substrate> {
     /// Released before the file is closed.
     pub(super) hold: Hold<S>,
     /// `None` if it cannot be opened, or does not share.
-    pub(super) opened: Option<Mapped<S>>,
+    pub(super) opened: Option<MappedFile<S>>,
     /// Whether opening it failed for a reason that may pass.
     pub(super) is_failing: bool,
     /// New places of its shared ranges.
-    pub(super) moved: Vec<Moved>,
+    pub(super) moved: Vec<MovedRange>,
     /// The whole extents of its data, if the file system frees whole extents only.
     pub(super) slices: Slices,
     /// Facts that runs from other files need, once there is such a run.
@@ -56,7 +56,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let (mut opened, mut is_failing) = (None, false);
         if !matches!(hold, Hold::Others) {
             match self.open(number) {
-                Ok(file) => opened = Some(Mapped { file: Rc::new(file), map: Extents::new() }),
+                Ok(file) => opened = Some(MappedFile { file: Rc::new(file), map: Extents::new() }),
                 Err(why) => {
                     is_failing = !matches!(why, ShareError::Refused(_));
                     self.trouble.note(self.images.path(number), why);
@@ -85,7 +85,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         self.share_gathered()?;
         self.note_moved_of_file()?;
         let Some(target) = self.target.take() else { return Ok(()) };
-        if let Some(Mapped { file, .. }) = &target.opened {
+        if let Some(MappedFile { file, .. }) = &target.opened {
             if self.state.substrate().syncs_all_shares() {
                 self.unsynced.push(target.number);
             } else {

@@ -32,7 +32,7 @@ fn cut_after(ground: &Ground, batch: BatchOptions, shared: u64) -> Result<Passed
         PassProgress::Sharing { bytes } if bytes >= shared => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     };
-    How { batch, call_bytes: K, progress: &progress, ..USUAL }.pass(&state, &mut files)
+    PassSettings { batch, call_bytes: K, progress: &progress, ..USUAL }.pass(&state, &mut files)
 }
 
 /// Regression, for two equal images: three passes that were cut off shared nothing, and filled slots anew each time.
@@ -79,7 +79,7 @@ fn what_a_killed_pass_has_filled_is_emptied_before_more_is() {
             }
             PassProgress::Planned { .. } => ControlFlow::Continue(()),
         };
-        assert!(How { progress: &progress, ..USUAL }.pass(&state, &mut files).is_err());
+        assert!(PassSettings { progress: &progress, ..USUAL }.pass(&state, &mut files).is_err());
         drop(state);
         drop(host);
         ground.file_system.pass(Duration::from_secs(120));
@@ -106,7 +106,7 @@ fn a_pass_may_be_stopped_anywhere_and_leaves_no_slot_that_nobody_names() {
             asked.set(asked.get() + 1);
             if asked.get() > calls { Wish::StopNow } else { Wish::GoOn }
         };
-        let passed = How { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
+        let passed = PassSettings { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
         drop(state);
         assert_eq!(filled(&ground), named(&ground), "stopped at {calls}: {passed:?}");
         if passed.is_ok() {
@@ -145,7 +145,7 @@ fn a_pass_that_runs_out_of_room_anywhere_leaves_no_slot_that_nobody_names() {
             }
             Wish::GoOn
         };
-        let passed = How { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
+        let passed = PassSettings { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
         ground.file_system.set_full(false);
         match &passed {
             Ok(passed) => assert!(passed.trouble.is_full || passed.index.is_some(), "{calls}: {passed:?}"),
@@ -185,7 +185,7 @@ pub(super) fn places(ground: &Ground, paths: &[&str]) -> usize {
 
 /// How a pass is cut off.
 #[derive(Clone, Copy, Debug)]
-enum Cut {
+enum Interruption {
     Signal(Wish),
     Kill,
     Full,
@@ -209,21 +209,25 @@ fn a_pass_that_is_cut_off_a_thousand_times_comes_to_its_end() {
         let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         let (asked, most) = (Cell::new(0), random.below(70));
-        let cut = [Cut::Signal(Wish::StopSoon), Cut::Signal(Wish::StopNow), Cut::Kill, Cut::Full]
-            [usize::try_from(random.below(4)).unwrap()];
+        let cut = [
+            Interruption::Signal(Wish::StopSoon),
+            Interruption::Signal(Wish::StopNow),
+            Interruption::Kill,
+            Interruption::Full,
+        ][usize::try_from(random.below(4)).unwrap()];
         let wish = || {
             asked.set(asked.get() + 1);
             if asked.get() <= most {
                 return Wish::GoOn;
             }
             match cut {
-                Cut::Signal(wish) => return wish,
-                Cut::Kill => ground.file_system.crash(HostNo(0)),
-                Cut::Full => ground.file_system.set_full(true),
+                Interruption::Signal(wish) => return wish,
+                Interruption::Kill => ground.file_system.crash(HostNo(0)),
+                Interruption::Full => ground.file_system.set_full(true),
             }
             Wish::GoOn
         };
-        let passed = How { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
+        let passed = PassSettings { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
         ground.file_system.set_full(false);
         drop(state);
         drop(host);
@@ -267,7 +271,7 @@ fn batches_cost_hardly_more_calls_and_extents_than_one_whole_pass() {
         scan_all(&state, &mut files);
         let before = ground.file_system.counters();
         let batch = BatchOptions { slots };
-        let passed = How { batch, ..USUAL }.pass(&state, &mut files).unwrap();
+        let passed = PassSettings { batch, ..USUAL }.pass(&state, &mut files).unwrap();
         let after = ground.file_system.counters();
         assert_eq!(passed.shared.now, 3 * 4096 * K);
         let mut extents = 0;
@@ -305,7 +309,8 @@ fn many_small_files_take_few_descriptors() {
         look();
         ControlFlow::Continue(())
     };
-    let passed = How { batch: SMALL, wish: &wish, progress: &progress, ..USUAL }.pass(&state, &mut files).unwrap();
+    let passed =
+        PassSettings { batch: SMALL, wish: &wish, progress: &progress, ..USUAL }.pass(&state, &mut files).unwrap();
     assert_eq!(passed.shared.now, 200 * K);
     assert!(most.get() > 0 && most.get() < 40, "{} files were open", most.get());
 }
@@ -380,7 +385,7 @@ fn what_a_damaged_batch_held_is_found_again() {
         let state = ground.state();
         let mut files = Marks::load(&state).unwrap();
         // If the header is intact, the damage is found in the middle, and the next pass goes on.
-        let first = How { batch: SMALL, ..USUAL }.pass(&state, &mut files);
+        let first = PassSettings { batch: SMALL, ..USUAL }.pass(&state, &mut files);
         assert!(matches!(first, Ok(_) | Err(PassError::Index { .. })), "{at}: {first:?}");
         drop(state);
         ground.run();
@@ -428,7 +433,7 @@ fn a_place_that_the_own_batch_hides_is_seen() {
     let batch = [Entry { digest, place: Place::Shared(slot) }];
     let number = state.publish_batch(0, &batch).unwrap().unwrap();
     let mut seen = SpoolWriter::new(Path::new("/var/tmp"), 0);
-    seen.push(rows::Seen { digest, file: FileNo(99), block: FileBlock(0) }.row()).unwrap();
+    seen.push(rows::SeenContent { digest, file: FileNo(99), block: FileBlock(0) }.row()).unwrap();
     let seen = seen.finish().unwrap();
     let mut index = since::SeenIndex { batches: [number].into(), ..since::SeenIndex::default() };
     index.named.insert(slot);

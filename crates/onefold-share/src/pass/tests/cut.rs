@@ -22,7 +22,7 @@ fn places_that_only_the_index_names_are_shared_once_their_batch_was_cut_off() {
             asked.set(asked.get() + 1);
             if asked.get() > calls { Wish::StopNow } else { Wish::GoOn }
         };
-        let passed = How { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
+        let passed = PassSettings { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
         drop(state);
         assert_eq!(filled(&ground), named(&ground), "stopped at {calls}: {passed:?}");
         unshared += u64::from(usize::try_from(named(&ground)).unwrap() > 48 - places(&ground, &["one", "two"]));
@@ -51,7 +51,7 @@ fn slots_that_were_read_are_kept_when_their_batch_is_cut_off_before_it_is_shared
     scan_all(&state, &mut files);
     // More slots than are left unread.
     let wish = || if filled(&ground) > 9000 { Wish::StopNow } else { Wish::GoOn };
-    let passed = How { wish: &wish, ..ALL_AT_ONCE }.pass(&state, &mut files);
+    let passed = PassSettings { wish: &wish, ..ALL_AT_ONCE }.pass(&state, &mut files);
     assert!(matches!(passed, Err(PassError::State(StateError::Interrupted))), "{passed:?}");
     assert_eq!(ground.file_system.counters().shares, 0);
     let known = named(&ground);
@@ -66,4 +66,4 @@ fn slots_that_were_read_are_kept_when_their_batch_is_cut_off_before_it_is_shared
 }
 
 /// One batch may use all of the memory and of the index.
-const ALL_AT_ONCE: How<'static> = How { shard_entries_max: 1 << 20, memory_bytes: 16 << 20, ..USUAL };
+const ALL_AT_ONCE: PassSettings<'static> = PassSettings { shard_entries_max: 1 << 20, memory_bytes: 16 << 20, ..USUAL };

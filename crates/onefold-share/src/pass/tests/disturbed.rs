@@ -35,7 +35,7 @@ fn what_a_dropped_shard_held_is_found_again() {
                 }
                 ControlFlow::Continue(())
             };
-            let passed = How { progress: &progress, ..USUAL }.pass(&state, &mut files);
+            let passed = PassSettings { progress: &progress, ..USUAL }.pass(&state, &mut files);
             assert!(matches!(passed, Err(PassError::Index { .. })), "{passed:?}");
         } else {
             spoil();
@@ -97,7 +97,7 @@ fn what_was_left_undone_is_noted_before_the_logs_go() {
         }
         ControlFlow::Continue(())
     };
-    let passed = How { progress: &progress, ..USUAL }.pass(&state, &mut files);
+    let passed = PassSettings { progress: &progress, ..USUAL }.pass(&state, &mut files);
     assert!(matches!(passed, Err(PassError::State(StateError::Untrusted { why: Distrust::Kind, .. }))), "{passed:?}");
     assert_eq!(ground.names("logs").len(), 0);
     assert_eq!(unread(&state), [("a".into(), false), ("b".into(), true)].into());
@@ -117,7 +117,7 @@ fn a_file_that_comes_back_as_it_was_is_read() {
     let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     opt_out::exclude(&ground.host.substrate, Path::new("folder")).unwrap();
-    How { is_dry_run: true, ..USUAL }.pass(&state, &mut files).unwrap();
+    PassSettings { is_dry_run: true, ..USUAL }.pass(&state, &mut files).unwrap();
     opt_out::include(&ground.host.substrate, Path::new("folder")).unwrap();
     drop(state);
     ground.write("two", 1, 5);
@@ -138,7 +138,7 @@ fn a_log_that_others_have_taken_in_is_no_trouble() {
         ground.names("logs").iter().for_each(|log| ground.host.substrate.remove(log).unwrap());
         Wish::GoOn
     };
-    let passed = How { wish: &wish, ..USUAL }.pass(&state, &mut files).unwrap();
+    let passed = PassSettings { wish: &wish, ..USUAL }.pass(&state, &mut files).unwrap();
     assert_eq!((passed.logs, notices.get()), (0, 0));
     assert_eq!(unread(&state), [("one".into(), false)].into());
 }
@@ -157,7 +157,7 @@ fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
         let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
-        let passed = How { call_bytes: K, ..USUAL }.pass(&state, &mut files).unwrap();
+        let passed = PassSettings { call_bytes: K, ..USUAL }.pass(&state, &mut files).unwrap();
         if passed.planned.targets > 0 && passed.index.is_some_and(|(counts, _)| counts.unique > 0) {
             // The failed call was the only one that puts blocks into the arena.
             continue;
@@ -183,7 +183,7 @@ fn waiting_for_a_shard_ends_when_the_user_wants_it() {
     scan_all(&state, &mut files);
     let clock = ManualClock::default();
     let wish = || if clock.monotonic() >= Duration::from_secs(1) { Wish::StopNow } else { Wish::GoOn };
-    let passed = How { clock: Some(&clock), wish: &wish, ..USUAL }.pass(&state, &mut files);
+    let passed = PassSettings { clock: Some(&clock), wish: &wish, ..USUAL }.pass(&state, &mut files);
     assert!(matches!(passed, Err(PassError::State(StateError::Interrupted))), "{passed:?}");
     assert!(clock.monotonic() <= Duration::from_millis(1100), "{:?}", clock.monotonic());
 }

@@ -39,9 +39,9 @@ fn times_that_were_set_are_no_reason_to_read_an_image_again() {
 
 /// The processor time of a process that has used ten seconds before its work begins.
 #[derive(Default)]
-struct UsedBefore(Cell<bool>);
+struct UsedCpu(Cell<bool>);
 
-impl onefold_substrate::CpuTime for UsedBefore {
+impl onefold_substrate::CpuTime for UsedCpu {
     fn used(&self) -> Duration {
         Duration::from_secs(if self.0.replace(true) { 10 } else { 0 })
     }
@@ -50,7 +50,7 @@ impl onefold_substrate::CpuTime for UsedBefore {
 /// Runs while another host mends. The run waits for that host as long as it may, and neither the wait nor the scan pays
 /// for the time that was used before.
 fn run_with_a_limit_on_processor_time(ground: &Ground) -> crate::RunReport {
-    let (clock, cpu) = (ManualClock::default(), UsedBefore::default());
+    let (clock, cpu) = (ManualClock::default(), UsedCpu::default());
     let limits = Limits { cpu_percent: std::num::NonZeroU32::new(1), ..Limits::default() };
     let pace = Pace::new(limits, &clock, &cpu, &|| Wish::GoOn);
     let scan_began = Cell::new(Duration::ZERO);

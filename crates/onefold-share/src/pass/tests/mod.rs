@@ -103,7 +103,7 @@ fn scan_those(state: &State<'_, Sim>, files: &mut Marks, wants: &dyn Fn(&Path, L
 
 /// Settings of a pass that a test may change.
 #[derive(Clone, Copy)]
-struct How<'a> {
+struct PassSettings<'a> {
     selection: Selection<'a>,
     batch: BatchOptions,
     call_bytes: u64,
@@ -115,7 +115,7 @@ struct How<'a> {
     progress: &'a dyn Fn(PassProgress) -> ControlFlow<()>,
 }
 
-const USUAL: How<'static> = How {
+const USUAL: PassSettings<'static> = PassSettings {
     selection: Selection::all(),
     batch: BatchOptions { slots: Slot::IN_FILE },
     call_bytes: 1 << 20,
@@ -127,7 +127,7 @@ const USUAL: How<'static> = How {
     progress: &|_| ControlFlow::Continue(()),
 };
 
-impl How<'_> {
+impl PassSettings<'_> {
     fn pass(&self, state: &State<'_, Sim>, files: &mut Marks) -> Result<Passed, PassError> {
         let own_clock = ManualClock::default();
         let clock = self.clock.unwrap_or(&own_clock);

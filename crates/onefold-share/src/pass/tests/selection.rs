@@ -24,7 +24,7 @@ fn run_on(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, is_dry_run
     let mut files = Marks::load(&state).unwrap();
     scan_those(&state, &mut files, wants);
     let roots = [PathBuf::new()];
-    How { selection: Selection::new(&roots, wants), is_dry_run, ..USUAL }.pass(&state, &mut files).unwrap()
+    PassSettings { selection: Selection::new(&roots, wants), is_dry_run, ..USUAL }.pass(&state, &mut files).unwrap()
 }
 
 fn without(name: &'static str) -> impl Fn(&Path, ListedKind) -> bool {

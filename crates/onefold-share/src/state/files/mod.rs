@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{Access, FileHandle, Substrate};
 
-pub(crate) use self::notes::{Noted, StampChange};
+pub(crate) use self::notes::{MarkUpdate, StampChange};
 use super::logs::LogName;
 use super::{State, StateError};
 use crate::domain::{Domain, Membership};

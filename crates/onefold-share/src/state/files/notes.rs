@@ -21,7 +21,7 @@ use crate::state::{State, StateError};
 const GONE_SETTLED: Duration = Duration::from_secs(60);
 
 /// New content of a mark after a look at its file.
-pub(crate) struct Noted<'a> {
+pub(crate) struct MarkUpdate<'a> {
     /// The stamp before it was last read to its end.
     pub(crate) scanned: Option<Stamp>,
     /// Further findings.
@@ -213,7 +213,7 @@ impl Marks {
     ) -> Result<(), StateError> {
         let Some(known) = self.by_number.get(&number) else { return Ok(()) };
         let membership = known.membership.clone();
-        self.note_read(state, number, path, &Noted { scanned, flags, membership: &membership })
+        self.note_read(state, number, path, &MarkUpdate { scanned, flags, membership: &membership })
     }
 
     /// Does the same as [`Marks::note`], with all findings of a look at the file.
@@ -228,10 +228,10 @@ impl Marks {
         state: &State<'_, S>,
         number: FileNo,
         path: &Path,
-        noted: &Noted<'_>,
+        noted: &MarkUpdate<'_>,
     ) -> Result<(), StateError> {
         let Some(known) = self.by_number.get(&number) else { return Ok(()) };
-        let Noted { scanned, flags, membership } = *noted;
+        let MarkUpdate { scanned, flags, membership } = *noted;
         assert_eq!(known.membership.domain, membership.domain, "a number keeps its domain");
         let mut mark = Mark { path: path.to_owned(), scanned, flags, membership: membership.clone(), ..known.clone() };
         if scanned.is_some() {

@@ -30,7 +30,7 @@ fn runs_of_files_as_they_were_cost_nothing_but_savings() {
         Run::between(numbers.place(("one", 0)), unknown, 5, key(9)).unwrap(),
         numbers.run(("short", 0), ("one", 0), FileBlock::LIMIT, 10),
     ];
-    let mut finder = Listed::of(vec![runs, Vec::new()]);
+    let mut finder = ListFinder::of(vec![runs, Vec::new()]);
     let passed = USUAL.share_found(&state, &mut files, &mut finder).unwrap();
     assert_eq!((passed.shared.now, finder.came(1, Outcome::Shared)), (6 * K, 6), "{passed:?}");
     assert_eq!([1, 2, 3].map(|key| finder.came(key, Outcome::Differed)), [14, 9, 1]);
@@ -59,8 +59,8 @@ fn very_many_runs_of_any_length_are_counted() {
     .unwrap();
     let runs = || [longest, barred].into_iter().flat_map(|run| std::iter::repeat_n(run, 9000)).collect();
     for is_dry_run in [true, false] {
-        let mut finder = Listed::of(vec![runs()]);
-        let passed = How { is_dry_run, ..USUAL }.share_found(&state, &mut files, &mut finder).unwrap();
+        let mut finder = ListFinder::of(vec![runs()]);
+        let passed = PassSettings { is_dry_run, ..USUAL }.share_found(&state, &mut files, &mut finder).unwrap();
         let expected = if is_dry_run { (0, 0, 0) } else { (8 * K, u64::MAX, u64::MAX) };
         let shared = passed.shared;
         assert_eq!((shared.now, shared.differed, shared.barred), expected, "{passed:?}");
@@ -90,7 +90,7 @@ fn selection_and_opt_outs_bind_both_sides() {
         ground.write(path, 1, 10);
     }
     let (wants, roots) = (|path: &Path, _: ListedKind| path != Path::new("out"), [PathBuf::new()]);
-    let how = How { selection: Selection::new(&roots, &wants), ..USUAL };
+    let how = PassSettings { selection: Selection::new(&roots, &wants), ..USUAL };
     let state = ground.state();
     let mut files = Marks::load(&state).unwrap();
     let numbers = Numbers::of(&state, &mut files);
@@ -98,8 +98,9 @@ fn selection_and_opt_outs_bind_both_sides() {
     let runs = |is_dry_run| {
         let runs = [("in", "out"), ("out", "in"), ("in", "opted"), ("opted", "in"), ("in", "in-too")];
         let runs = runs.iter().zip(1..).map(|((source, target), key)| numbers.run((source, 0), (target, 0), 10, key));
-        let mut finder = Listed::of(vec![runs.collect()]);
-        let passed = How { is_dry_run, ..how }.share_found(&state, &mut Marks::load(&state).unwrap(), &mut finder);
+        let mut finder = ListFinder::of(vec![runs.collect()]);
+        let passed =
+            PassSettings { is_dry_run, ..how }.share_found(&state, &mut Marks::load(&state).unwrap(), &mut finder);
         (passed.unwrap(), finder)
     };
     let (passed, finder) = runs(true);
@@ -133,8 +134,9 @@ fn a_source_that_is_opted_out_meanwhile_is_none_for_the_next_target() {
             }
             Wish::GoOn
         };
-        let mut finder = Listed::of(vec![runs]);
-        let passed = How { wish: &wish, call_bytes: K, ..USUAL }.share_found(&state, &mut files, &mut finder).unwrap();
+        let mut finder = ListFinder::of(vec![runs]);
+        let passed =
+            PassSettings { wish: &wish, call_bytes: K, ..USUAL }.share_found(&state, &mut files, &mut finder).unwrap();
         assert_eq!((passed.shared.now, passed.shared.barred), (10 * K, 10 * K), "{opted}: {passed:?}");
         assert_eq!((finder.came(1, Outcome::Shared), finder.came(2, Outcome::Barred)), (10, 10), "{opted}");
     }
@@ -160,9 +162,9 @@ fn a_file_that_another_host_has_found_outside_is_left_alone() {
         let their_state = State::open(&other.substrate, &*other.clock, &*other.random, &|_| {}).unwrap();
         list(&their_state, &mut Marks::load(&their_state).unwrap(), &Selection::all()).unwrap();
         let (roots, wants) = ([PathBuf::from("in")], |_: &Path, _: ListedKind| true);
-        let how = How { selection: Selection::new(&roots, &wants), ..USUAL };
+        let how = PassSettings { selection: Selection::new(&roots, &wants), ..USUAL };
         let pair = if is_source { ("in/moved", "in/one") } else { ("in/one", "in/moved") };
-        let mut finder = Listed::of(vec![vec![numbers.run((pair.0, 0), (pair.1, 0), 10, 1)]]);
+        let mut finder = ListFinder::of(vec![vec![numbers.run((pair.0, 0), (pair.1, 0), 10, 1)]]);
         ground.host.substrate.bind(Some(std::rc::Rc::new(|path: &Path| path.starts_with("in"))));
         let passed = how.share_found(&state, &mut files, &mut finder).unwrap();
         ground.host.substrate.bind(None);
@@ -194,9 +196,9 @@ fn a_file_with_two_numbers_is_left_alone_where_one_of_them_has_a_name_outside() 
     let (moved, one) = (FilePlace { file: second.number, block: FileBlock(0) }, numbers.place(("in/one", 0)));
     for (source, target) in [(moved, one), (one, moved)] {
         let (roots, wants) = ([PathBuf::from("in")], |_: &Path, _: ListedKind| true);
-        let how = How { selection: Selection::new(&roots, &wants), ..USUAL };
+        let how = PassSettings { selection: Selection::new(&roots, &wants), ..USUAL };
         let run = Run::between(source, target, 10, ContentKey::new(1).unwrap()).unwrap();
-        let mut finder = Listed::of(vec![vec![run]]);
+        let mut finder = ListFinder::of(vec![vec![run]]);
         ground.host.substrate.bind(Some(std::rc::Rc::new(|path: &Path| path.starts_with("in"))));
         let passed = how.share_found(&state, &mut Marks::load(&state).unwrap(), &mut finder).unwrap();
         ground.host.substrate.bind(None);
@@ -215,7 +217,7 @@ fn files_of_two_domains_do_not_share() {
     }
     let runs =
         [(("alice", 0), ("alice-too", 0), 10, 1), (("alice", 0), ("bob", 0), 10, 2), (("bob", 0), ("alice", 0), 10, 3)];
-    let (passed, _) = ground.share_runs_as(How { is_dry_run: true, ..USUAL }, &runs);
+    let (passed, _) = ground.share_runs_as(PassSettings { is_dry_run: true, ..USUAL }, &runs);
     assert_eq!((passed.planned.targets, passed.planned.outside, passed.shared.now), (10, 20, 0), "{passed:?}");
     let (passed, finder) = ground.share_runs(&runs);
     assert_eq!((passed.shared.now, passed.shared.barred), (10 * K, 20 * K), "{passed:?}");
@@ -242,7 +244,7 @@ fn where_shares_are_declared_runs_from_file_to_file_are_refused() {
     let state = ground.state();
     let mut files = Marks::load(&state).unwrap();
     let numbers = Numbers::of(&state, &mut files);
-    let mut finder = Listed::of(vec![vec![numbers.run(("one", 0), ("three", 0), 4, 1)]]);
+    let mut finder = ListFinder::of(vec![vec![numbers.run(("one", 0), ("three", 0), 4, 1)]]);
     let refused = USUAL.share_found(&state, &mut files, &mut finder);
     assert!(matches!(refused, Err(PassError::Undeclared)) && finder.told() == 0, "{refused:?}");
 }

@@ -16,7 +16,7 @@ use crate::state::locks::Subject;
 
 /// Yields the runs of a test, and keeps their outcomes: blocks by key and outcome.
 #[derive(Default)]
-struct Listed {
+struct ListFinder {
     batches: VecDeque<Vec<Run>>,
     current: VecDeque<Run>,
     came: BTreeMap<(u32, Outcome), u64>,
@@ -26,9 +26,9 @@ struct Listed {
     compared_max: BTreeMap<u32, u64>,
 }
 
-impl Listed {
-    fn of(batches: Vec<Vec<Run>>) -> Listed {
-        Listed { batches: batches.into(), ..Listed::default() }
+impl ListFinder {
+    fn of(batches: Vec<Vec<Run>>) -> ListFinder {
+        ListFinder { batches: batches.into(), ..ListFinder::default() }
     }
 
     fn came(&self, key: u32, outcome: Outcome) -> u64 {
@@ -41,7 +41,7 @@ impl Listed {
     }
 }
 
-impl RunBatch for Listed {
+impl RunBatch for ListFinder {
     fn next_run(&mut self) -> io::Result<Option<Run>> {
         Ok(self.current.pop_front())
     }
@@ -62,7 +62,7 @@ impl RunBatch for Listed {
     }
 }
 
-impl<'b> Finder<'b, Sim> for Listed {
+impl<'b> Finder<'b, Sim> for ListFinder {
     fn next_batch(&mut self, _: &mut Engine<'_, 'b, Sim>) -> Result<Option<&mut dyn RunBatch>, PassError> {
         let Some(batch) = self.batches.pop_front() else { return Ok(None) };
         self.current = batch.into();
@@ -99,21 +99,26 @@ type GivenRun<'a> = ((&'a str, u64), (&'a str, u64), u64, u32);
 
 impl Ground {
     /// Shares runs (source, target, count, key) as one batch.
-    fn share_runs(&self, runs: &[GivenRun<'_>]) -> (Passed, Listed) {
+    fn share_runs(&self, runs: &[GivenRun<'_>]) -> (Passed, ListFinder) {
         self.share_runs_as(USUAL, runs)
     }
 
-    fn share_runs_as(&self, how: How<'_>, runs: &[GivenRun<'_>]) -> (Passed, Listed) {
+    fn share_runs_as(&self, how: PassSettings<'_>, runs: &[GivenRun<'_>]) -> (Passed, ListFinder) {
         self.share_bounded(how, runs, BTreeMap::new())
     }
 
     /// Shares runs, with bounds on the number of blocks that are compared for some keys.
-    fn share_bounded(&self, how: How<'_>, runs: &[GivenRun<'_>], compared_max: BTreeMap<u32, u64>) -> (Passed, Listed) {
+    fn share_bounded(
+        &self,
+        how: PassSettings<'_>,
+        runs: &[GivenRun<'_>],
+        compared_max: BTreeMap<u32, u64>,
+    ) -> (Passed, ListFinder) {
         let state = self.state();
         let mut files = Marks::load(&state).unwrap();
         let numbers = Numbers::of(&state, &mut files);
         let runs = runs.iter().map(|(source, target, count, key)| numbers.run(*source, *target, *count, *key));
-        let mut finder = Listed { compared_max, ..Listed::of(vec![runs.collect()]) };
+        let mut finder = ListFinder { compared_max, ..ListFinder::of(vec![runs.collect()]) };
         let passed = how.share_found(&state, &mut files, &mut finder).unwrap();
         self.file_system.check().unwrap();
         (passed, finder)
@@ -130,7 +135,7 @@ impl Ground {
     }
 }
 
-impl How<'_> {
+impl PassSettings<'_> {
     fn share_found<'b>(
         &self,
         state: &State<'b, Sim>,

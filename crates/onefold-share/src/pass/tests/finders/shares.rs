@@ -33,7 +33,7 @@ fn a_finder_is_asked_before_each_call_of_a_joined_run() {
     let other = vec![9; usize::try_from(16 * K).unwrap()];
     ground.host.substrate.write_at(&file, 6 * K, &other).unwrap();
     let runs = [(("one", 0), ("two", 0), 6, 1), (("one", 6), ("two", 6), 16, 2), (("one", 22), ("two", 22), 8, 3)];
-    let how = How { call_bytes: 2 * K, ..USUAL };
+    let how = PassSettings { call_bytes: 2 * K, ..USUAL };
     let (passed, finder) = ground.share_bounded(how, &runs, BTreeMap::from([(2, 4)]));
     assert_eq!((passed.shared.now, passed.shared.differed), (14 * K, 4 * K), "{passed:?}");
     let of = |key| [Outcome::Shared, Outcome::Differed, Outcome::Declined].map(|outcome| finder.came(key, outcome));
@@ -239,7 +239,7 @@ fn short_runs_are_left_alone_after_they_are_joined() {
     let mut files = Marks::load(&state).unwrap();
     let numbers = Numbers::of(&state, &mut files);
     let run = |at, count, key| numbers.run(("one", at), ("two", at), count, key);
-    let mut finder = Listed::of(vec![vec![run(0, 2, 1), run(2, 2, 2), run(9, 3, 3)]]);
+    let mut finder = ListFinder::of(vec![vec![run(0, 2, 1), run(2, 2, 2), run(9, 3, 3)]]);
     let (clock, pace) = (ManualClock::default(), Pace::unlimited());
     let options = PassOptions { min_run_bytes: 4 * K, ..PassOptions::new(Path::new("/var/tmp"), &pace, &clock) };
     let passed = share_found(&state, &mut files, &mut finder, &options).unwrap();
@@ -260,7 +260,7 @@ fn short_equal_parts_between_blocks_that_differ_are_left_alone() {
     let state = ground.state();
     let mut files = Marks::load(&state).unwrap();
     let numbers = Numbers::of(&state, &mut files);
-    let mut finder = Listed::of(vec![vec![numbers.run(("one", 0), ("two", 0), 40, 1)]]);
+    let mut finder = ListFinder::of(vec![vec![numbers.run(("one", 0), ("two", 0), 40, 1)]]);
     let (clock, pace) = (ManualClock::default(), Pace::unlimited());
     let usual = PassOptions::new(Path::new("/var/tmp"), &pace, &clock);
     let options = PassOptions { min_run_bytes: 4 * K, call_bytes: 16 * K, ..usual };
@@ -286,7 +286,7 @@ fn a_pass_that_is_cut_off_anywhere_keeps_what_it_has_shared() {
             let mut files = Marks::load(&state).unwrap();
             let numbers = Numbers::of(&state, &mut files);
             let runs = |target| (0..6).map(|at| numbers.run(("one", at), (target, at), 1, 1)).collect();
-            let mut finder = Listed::of(vec![runs("three"), runs("two")]);
+            let mut finder = ListFinder::of(vec![runs("three"), runs("two")]);
             let asked = Cell::new(0);
             let wish = || {
                 asked.set(asked.get() + 1);
@@ -294,7 +294,7 @@ fn a_pass_that_is_cut_off_anywhere_keeps_what_it_has_shared() {
                 ground.file_system.set_full(is_over && !is_stopped);
                 if is_over && is_stopped { Wish::StopNow } else { Wish::GoOn }
             };
-            let how = How { call_bytes: K, wish: &wish, ..USUAL };
+            let how = PassSettings { call_bytes: K, wish: &wish, ..USUAL };
             let passed = how.share_found(&state, &mut files, &mut finder);
             ground.file_system.set_full(false);
             ground.file_system.check().unwrap();
@@ -328,7 +328,7 @@ fn a_block_that_cannot_be_read_is_told_of() {
         ground.write(path, 1, 10);
     }
     ground.file_system.set_readable("one", 4, false).unwrap();
-    let how = How { call_bytes: K, ..USUAL };
+    let how = PassSettings { call_bytes: K, ..USUAL };
     let (passed, finder) = ground.share_runs_as(how, &[(("one", 0), ("two", 0), 10, 1)]);
     assert_eq!((passed.shared.now, passed.shared.refused), (9 * K, K), "{passed:?}");
     assert_eq!((finder.came(1, Outcome::Refused), passed.trouble.failed.len()), (1, 1));

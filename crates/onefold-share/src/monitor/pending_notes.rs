@@ -10,7 +10,7 @@ use super::report::MonitorCounts;
 use crate::format::{FileBlock, FingerprintPrefix};
 
 /// Reports that are not logged yet.
-pub(super) struct Told {
+pub(super) struct PendingNotes {
     pub(super) notes: Notes,
     pub(super) budget: Budget,
     /// Length of the image according to the reports, in bytes.
@@ -25,7 +25,7 @@ pub(super) struct Told {
     pub(super) counts: MonitorCounts,
 }
 
-impl Told {
+impl PendingNotes {
     /// Notes the content of written whole blocks.
     pub(super) fn written(&mut self, first: u64, digests: &[Option<FingerprintPrefix>]) {
         let blocks = (first..FileBlock::LIMIT).zip(digests);
