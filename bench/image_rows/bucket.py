@@ -31,6 +31,8 @@ class BucketRow(ImageRow):
     name = "s3"
     sides = (ONEFOLD, FOLDER)
     share_of_time = 2.0
+    # Ceph alone takes half a minute to start.
+    in_quick = False
 
     def make_lines(self, settings):
         beside = "the folder store"

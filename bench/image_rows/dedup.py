@@ -89,6 +89,8 @@ class Casync(Side):
     name = "casync"
     settings = "defaults (chunks of about 64 KiB, zstd)"
     needed = ("casync",)
+    # As slow as all others together.
+    in_quick = False
     options = ""
     places = "--store={folder}/store/castr {folder}/store/{name}.caibx"
     restore_script = f"casync extract {places} {{target}} && {FLUSH}"

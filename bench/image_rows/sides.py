@@ -31,6 +31,8 @@ class Side:
     deduplicates = True
     # Whether a run that measures defaults only has it. One that is much slower than all others is left out there.
     is_default = True
+    # Whether quick runs have it.
+    in_quick = True
     # What it sets in the environment, as words of the shell; {folder} is its own folder.
     environment = ""
 
@@ -98,5 +100,7 @@ def sides(programs, settings, is_wanted=lambda side: True):
 
     known = [kind(programs) for kind in (*DEDUPLICATING, *PLAIN)]
     every = not settings.defaults_only
-    peers = [side for side in known if side.is_there() and (side.is_default or every) and is_wanted(side)]
+    is_quick = settings.mode == "quick"
+    chosen = [side for side in known if (side.is_default or every) and (side.in_quick or not is_quick)]
+    peers = [side for side in chosen if side.is_there() and is_wanted(side)]
     return [Onefold(programs), *peers]
