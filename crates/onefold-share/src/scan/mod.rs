@@ -35,6 +35,7 @@ use self::places::ReadPlaces;
 use self::turn::Subject;
 use crate::digest::PIECE_BYTES;
 use crate::domain::{DomainRules, Membership};
+use crate::format::FileNo;
 use crate::format::mark::{MarkFlags, Stamp};
 use crate::state::files::{MarkUpdate, Marks, StampChange};
 use crate::state::locks;
@@ -208,14 +209,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
         let state = self.state;
         let number = self.files.number(state, &stat.handle, path, membership)?;
         if self.is_unchanged(stat, membership, state.now()?) {
-            self.scanned.unchanged += 1;
-            if self.files.get(number).is_some_and(|mark| mark.path != *path) {
-                match state.try_lock(&locks::Subject::File(stat.handle.clone()))? {
-                    Some(_lock) => self.files.note_path(state, number, path)?,
-                    // The host that has it may be about to write its mark. This host finds it there all the same.
-                    None => self.files.see_at(number, path),
-                }
-            }
+            self.note_unchanged(number, found)?;
             return Ok(LookOutcome::Done);
         }
         let Some(_lock) = state.try_lock(&locks::Subject::File(stat.handle.clone()))? else {
@@ -284,6 +278,19 @@ impl<S: Substrate> Scan<'_, '_, S> {
             older_domain: is_older.then_some(&membership.domain),
         };
         self.take_turn(&subject, scanned)
+    }
+
+    /// Counts a file that has not changed, and notes its path if that is a new one.
+    fn note_unchanged(&mut self, number: FileNo, found: &ListedImage) -> Result<(), StateError> {
+        self.scanned.unchanged += 1;
+        if self.files.get(number).is_some_and(|mark| mark.path != found.path) {
+            match self.state.try_lock(&locks::Subject::File(found.stat.handle.clone()))? {
+                Some(_lock) => self.files.note_path(self.state, number, &found.path)?,
+                // The host that has it may be about to write its mark. This host finds it there all the same.
+                None => self.files.see_at(number, &found.path),
+            }
+        }
+        Ok(())
     }
 }
 
