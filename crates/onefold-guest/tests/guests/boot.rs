@@ -1,7 +1,6 @@
 //! The boot of an image whose free bytes were all overwritten.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +8,7 @@ use onefold_disk::{CachedDisk, FileDisk};
 use onefold_guest::guest::Guest;
 
 use crate::fixtures::{Images, has, skip, tell};
+use crate::noise;
 
 /// Returns the image that is to boot: the one that `ONEFOLD_GUEST_IMAGE` names, or the demo's.
 fn image() -> PathBuf {
@@ -22,16 +22,8 @@ fn poison(image: &Path) -> u64 {
     let disk = CachedDisk::new(&disk, 64 << 20);
     let map = Guest::open(&disk).unwrap().disk_map().unwrap();
     let file = OpenOptions::new().write(true).open(image).unwrap();
-    let noise: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect();
-    let mut overwritten = 0;
-    for range in map.iter().filter(|run| run.use_.is_free()).map(|run| run.range) {
-        for at in (range.start_bytes..range.end_bytes()).step_by(noise.len()) {
-            let length = usize::try_from((range.end_bytes() - at).min(noise.len() as u64)).unwrap();
-            file.write_all_at(&noise[..length], at).unwrap();
-            overwritten += length as u64;
-        }
-    }
-    overwritten
+    let free = map.iter().filter(|run| run.use_.is_free()).map(|run| (run.range.start_bytes, run.range.end_bytes()));
+    noise::overwrite(&file, free)
 }
 
 #[test]

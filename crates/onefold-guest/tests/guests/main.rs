@@ -8,6 +8,7 @@ mod budget;
 mod ext;
 mod fixtures;
 mod machines;
+mod noise;
 mod ntfs;
 mod packages;
 mod second;

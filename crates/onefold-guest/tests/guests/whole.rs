@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::ops::{ControlFlow, Range};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use onefold_disk::{CachedDisk, Disk, DiskError, FileDisk};
@@ -12,6 +11,7 @@ use onefold_guest::guest::{DiskUse, Guest};
 use onefold_guest::volume::VolumeOrigin;
 
 use crate::fixtures::{Images, has};
+use crate::noise;
 
 /// An MBR with a small ext4, a gap, and a physical volume of LVM2 with ext4 on a logical volume. Prints where the
 /// logical volume begins, its length, and the free bytes of the group.
@@ -102,10 +102,9 @@ fn contents(system: &dyn FileSystem) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 fn poison(path: &Path, guest: &Guest<'_>) {
     let image = OpenOptions::new().write(true).open(path).unwrap();
-    for run in guest.disk_map().unwrap().iter().filter(|run| run.use_.is_free()) {
-        let noise: Vec<u8> = (0..run.range.length_bytes).map(|at| (at % 251) as u8 | 1).collect();
-        image.write_all_at(&noise, run.range.start_bytes).unwrap();
-    }
+    let map = guest.disk_map().unwrap();
+    let free = map.iter().filter(|run| run.use_.is_free()).map(|run| (run.range.start_bytes, run.range.end_bytes()));
+    noise::overwrite(&image, free);
 }
 
 #[test]

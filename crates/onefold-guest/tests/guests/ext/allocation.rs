@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use onefold_guest::filesystem::{Allocation, AllocationClass, FileSystem, TableKind};
@@ -12,6 +11,7 @@ use super::listing::{compare_content, found_tree, tree};
 use super::options::whole_matrix;
 use super::{RECIPE, with_ext};
 use crate::fixtures::{BUSY_COPIES, Images, MADE, has, tell, times};
+use crate::noise;
 
 const OPTIONS: &[&str] = &[
     "-t ext2 -b 1024 -g 2048",
@@ -62,15 +62,7 @@ fn printed_free_runs(printed: &str, block_bytes: u64, cluster_bytes: u64) -> Vec
 fn poison(image: &Path) {
     let free = with_ext(image, |fs| free_runs(fs));
     let file = File::options().write(true).open(image).unwrap();
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    for (start, end) in free {
-        let words = std::iter::repeat_with(|| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 11).to_le_bytes()
-        });
-        let noise: Vec<u8> = words.flatten().take(usize::try_from(end - start).unwrap()).collect();
-        file.write_all_at(&noise, start).unwrap();
-    }
+    noise::overwrite(&file, free);
 }
 
 #[test]

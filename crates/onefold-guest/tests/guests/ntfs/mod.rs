@@ -2,6 +2,7 @@
 
 mod damage;
 mod features;
+mod large;
 mod runs;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use onefold_guest::ntfs::{self, Ntfs};
 use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
 use crate::fixtures::{Images, MADE, has, tell};
+use crate::noise;
 
 /// Makes `image` and mounts it: the arguments are its size and the options of `mkntfs`. What follows runs in the mount.
 const MOUNT: &str = r#"
@@ -243,22 +245,7 @@ fn poison(images: &Images) {
         let map = ntfs.allocation().unwrap();
         map.into_iter().filter(|run| run.class == AllocationClass::Free).collect::<Vec<_>>()
     });
-    // No structure is like noise; and where no two pieces are alike, none is at its place by chance.
-    let mut noise = vec![0; 1 << 20];
-    for run in &free {
-        for at in (run.start_bytes..run.end_bytes()).step_by(1 << 20) {
-            let mut word = at | 1;
-            for bytes in noise.chunks_exact_mut(8) {
-                word ^= word << 13;
-                word ^= word >> 7;
-                word ^= word << 17;
-                bytes.copy_from_slice(&word.to_le_bytes());
-            }
-            let length = (run.end_bytes() - at).min(noise.len() as u64);
-            image.write_all_at(&noise[..usize::try_from(length).unwrap()], at).unwrap();
-        }
-    }
-    assert!(!free.is_empty());
+    assert!(noise::overwrite(&image, free.iter().map(|run| (run.start_bytes, run.end_bytes()))) > 0);
     let script = "ntfsfix -n image >fixed || { cat fixed; exit 1; }
         ntfs-3g -o ro image mounted; diff -r mounted copy; umount mounted";
     images.script(script, [""; 0]);
@@ -323,24 +310,8 @@ fn the_whole_matrix_of_clusters_and_sectors_is_read() {
             made += usize::from(check_everything(&size, &options, recipe).is_some());
         }
     }
-    made += usize::from(check_everything("512M", &[], MANY_NAMES).is_some());
     tell(made, MADE);
 }
-
-/// A directory of 50,000 names, after a third was taken out, and a file of 20,000 pieces.
-const MANY_NAMES: &str = r#"
-mkdir names; python3 - <<'END'
-import os
-for number in range(75_000):
-    open(f"names/a name {number}", "wb").close()
-for number in range(0, 75_000, 3):
-    os.unlink(f"names/a name {number}")
-with open("pieces", "wb") as file:
-    for piece in range(20_000):
-        file.seek(piece * 2 * 4096)
-        file.write(b"%d" % piece)
-END
-"#;
 
 #[test]
 fn an_mft_in_many_pieces_is_read() {

@@ -1,12 +1,12 @@
 //! What is free is what the kernel lists as free, and nothing needs it.
 
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use onefold_guest::filesystem::{Allocation, AllocationClass, FileSystem, TableKind};
 
 use super::{make, with_xfs};
 use crate::fixtures::{Images, has};
+use crate::noise;
 
 /// Returns the map, which covers the volume without gaps.
 pub(super) fn map_of(xfs: &dyn FileSystem, size_bytes: u64) -> Vec<Allocation> {
@@ -53,15 +53,7 @@ pub(super) fn must_be_free_as_mounted(images: &Images) {
 /// Overwrites every free byte of an image.
 pub(super) fn poison(path: &Path) {
     let free = free_runs(path);
-    let file = std::fs::File::options().write(true).open(path).unwrap();
-    let noise: Vec<u8> =
-        (0..1_u32 << 20).map(|index| (index.wrapping_mul(2_654_435_761) >> 23).to_le_bytes()[0]).collect();
-    for (start, end) in free {
-        for at in (start..end).step_by(noise.len()) {
-            let length = usize::try_from(end - at).unwrap().min(noise.len());
-            file.write_all_at(&noise[..length], at).unwrap();
-        }
-    }
+    noise::overwrite(&std::fs::File::options().write(true).open(path).unwrap(), free);
 }
 
 /// Poisons the image, lets `xfs_repair` check it, and mounts it again: everything is as before.
