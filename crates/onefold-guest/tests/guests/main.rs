@@ -8,6 +8,7 @@ mod budget;
 mod ext;
 mod fixtures;
 mod machines;
+mod newer;
 mod noise;
 mod ntfs;
 mod packages;

@@ -9,25 +9,38 @@ use super::listing::{
     ORACLE, assert_same, attributes, compare_content, extents, found_tree, kernel_attributes, kernel_extents, paths,
     tree,
 };
-use super::options::{MOUNTED, REFUSED, has_quotas, whole_matrix};
+use super::options::{MOUNTED, NEWER, REFUSED, has_quotas, whole_matrix};
 use super::{RECIPE, with_ext};
 use crate::fixtures::{Images, MADE, has, tell};
+use crate::newer;
 use crate::second::compare_ext;
 
 #[test]
 fn trees_content_extents_and_attributes_are_those_that_the_kernel_shows() {
-    compare_with_mounts(MOUNTED);
+    compare_with_mounts("", MOUNTED);
 }
 
 #[test]
 #[ignore = "the whole matrix, for make test-guest"]
 fn the_whole_matrix_is_as_the_kernel_shows_it() {
     let options = whole_matrix();
-    compare_with_mounts(&options.iter().map(String::as_str).filter(|options| !has_quotas(options)).collect::<Vec<_>>());
+    let mounted: Vec<_> = options.iter().map(String::as_str).filter(|options| !has_quotas(options)).collect();
+    compare_with_mounts("", &mounted);
 }
 
-/// Makes a file system with each set of options, has the kernel fill it by the recipe, and compares all of it.
-fn compare_with_mounts(options: &[&str]) {
+#[test]
+#[ignore = "the whole matrix, for make test-guest"]
+fn what_the_newer_mke2fs_makes_is_as_the_kernel_shows_it() {
+    let Some(prelude) = newer::prelude() else { return };
+    compare_with_mounts(&format!("{prelude}{IS_NEWER}"), NEWER);
+}
+
+/// Fails where `mke2fs` is not the newer one.
+const IS_NEWER: &str = "mke2fs -V 2>&1 | grep -q '^mke2fs 1[.]47[.]'\n";
+
+/// Makes a file system with each set of options, has the kernel fill it by the recipe, and compares all of it. The
+/// prelude comes before what makes it.
+fn compare_with_mounts(prelude: &str, options: &[&str]) {
     let Some(images) = Images::new() else { return };
     if !has("mke2fs") || !has("setfattr") || !has("setfacl") {
         return;
@@ -41,7 +54,7 @@ fn compare_with_mounts(options: &[&str]) {
             ORACLE
             umount mounted";
         let make = make.replace("RECIPE", RECIPE).replace("ORACLE", ORACLE);
-        images.script(&format!("rm -f image\n{make}"), [options]);
+        images.script(&format!("rm -f image\n{prelude}{make}"), [options]);
         with_ext(&images.path("image"), |fs| {
             assert_eq!(*fs.state(), State::Certain);
             assert_same("tree", &tree(fs), &found_tree(&images.path("tree")));

@@ -27,6 +27,22 @@ pub(super) const REFUSED: &[&str] = &[
     "-t ext3 -b 16384 -O ^dir_index",
 ];
 
+/// What the `mke2fs` of Debian 13 makes: with its defaults, and with more or less than these.
+pub(super) const NEWER: &[&str] = &[
+    "-t ext2",
+    "-t ext3",
+    "-t ext4",
+    "-t ext4 -b 1024",
+    "-t ext4 -b 2048 -I 512 -O inline_data",
+    "-t ext4 -O ^orphan_file,^metadata_csum_seed",
+    "-t ext4 -O bigalloc -C 16384",
+    "-t ext4 -O meta_bg,^resize_inode,sparse_super2",
+    "-t ext4 -O fast_commit,ea_inode,large_dir",
+    "-t ext4 -O ^has_journal,^orphan_file",
+    "-t ext4 -O encrypt,verity,stable_inodes",
+    "-t ext4 -E packed_meta_blocks=1,orphan_file_size=131072",
+];
+
 /// Features of ext4 that are tried with blocks of each size.
 const FEATURES: &[&str] = &[
     "uninit_bg,^metadata_csum",

@@ -2,8 +2,9 @@
 
 use super::tree::must_be_as_mounted;
 use super::version4::compare_with_protofile;
-use super::{empty, make};
+use super::{empty, make, make_after};
 use crate::fixtures::{MADE, has, tell};
+use crate::newer;
 
 /// Features of version 5, tried with blocks of each size.
 const FEATURES: &[&str] = &[
@@ -39,6 +40,33 @@ fn the_whole_matrix_of_version_5_reads_as_mounted() {
         }
     }
     tell(made, MADE);
+}
+
+/// What the `mkfs.xfs` of Debian 13 makes: with its defaults, and with more or less than these.
+const NEWER: &[&str] = &[
+    "",
+    "-b size=1024",
+    "-b size=65536",
+    "-m rmapbt=0",
+    "-m reflink=0,finobt=0,bigtime=0,inobtcount=0 -i nrext64=0",
+    "-i sparse=0,size=2048 -n size=16384",
+    "-d agcount=9 -l size=64m",
+    "-n parent=1",
+    "-i exchange=1",
+    "-n parent=1 -i exchange=1 -b size=2048",
+];
+
+#[test]
+#[ignore = "the whole matrix, for make test-guest"]
+fn what_the_newer_mkfs_makes_reads_as_mounted() {
+    let Some(prelude) = newer::prelude() else { return };
+    let is_newer = "mkfs.xfs -V | grep -q ' 6[.]13[.]'\n";
+    for options in NEWER {
+        eprintln!("mkfs.xfs {options}");
+        let Some(images) = make_after(&format!("{prelude}{is_newer}"), "1G", options, &["700", "500"]) else { return };
+        must_be_as_mounted(&images);
+    }
+    tell(NEWER.len(), MADE);
 }
 
 #[test]

@@ -48,9 +48,14 @@ umount mounted
 /// Returns a folder with `image` and what the kernel shows of it: the files in `view`, its free space in `fsmap`, and
 /// the number of `inodes`; `None` where the tools are missing.
 fn make(size: &str, options: &str, recipe: &[&str]) -> Option<Images> {
+    make_after("", size, options, recipe)
+}
+
+/// As [`make`], with a prelude to the script that makes it.
+fn make_after(prelude: &str, size: &str, options: &str, recipe: &[&str]) -> Option<Images> {
     let images = empty()?;
     let arguments = [size, options].into_iter().chain(recipe.iter().copied());
-    images.script(&prepared(&format!("{MAKE}{SHOW}")), arguments);
+    images.script(&prepared(&format!("{prelude}{MAKE}{SHOW}")), arguments);
     Some(images)
 }
 
