@@ -40,7 +40,7 @@ pub(super) const NEWER: &[&str] = &[
     "-t ext4 -O fast_commit,ea_inode,large_dir",
     "-t ext4 -O ^has_journal,^orphan_file",
     "-t ext4 -O encrypt,verity,stable_inodes",
-    "-t ext4 -E packed_meta_blocks=1,orphan_file_size=131072",
+    "-t ext4 -G 4 -E packed_meta_blocks=1",
 ];
 
 /// Features of ext4 that are tried with blocks of each size.
