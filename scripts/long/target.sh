@@ -239,8 +239,8 @@ run_test-guest() {
     cargo test --locked --workspace --test guests --no-run
     cargo test --locked --workspace --test guest --no-run
     scripts/fuzz.sh --build
-    # A whole Debian, its packages, and its files on XFS on LVM2. Tests skip what is not there.
-    bench/corpus/corpus.sh build debian-12-base debian-12-web debian-12-lvm
+    # A whole Debian, its packages, its files on XFS on LVM2, and newer programs. Tests skip what is not there.
+    bench/corpus/corpus.sh build debian-12-base debian-12-web debian-12-lvm debian-13-xfs
     ONEFOLD_SEED=$seed logged "${whole[@]}" --include-ignored
     # The command line, on ten million files and within its memory.
     ONEFOLD_SEED=$seed logged cargo test --locked --workspace --test guest -- --nocapture --include-ignored
