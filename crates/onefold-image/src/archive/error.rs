@@ -95,9 +95,15 @@ pub enum ArchiveError {
     /// It is unknown whether an entry was made, because the store answers with errors.
     #[error("the store does not say whether the change was made")]
     Doubtful(#[source] StoreError),
-    /// The index would need more memory than it may use.
+    /// The archive has as many units as an index may have.
     #[error("the archive has more than {units_max} units, which this version of Onefold does not index")]
     TooLarge {
+        /// Maximum number of units.
+        units_max: usize,
+    },
+    /// A capture would have more new units than a segment of the index can name.
+    #[error("more than {units_max} units of the image are new, which is too many for one capture")]
+    TooManyNew {
         /// Maximum number of units.
         units_max: usize,
     },

@@ -3,6 +3,7 @@
 mod check;
 mod collect;
 mod error;
+mod followed;
 mod index;
 mod ledger;
 mod objects;
@@ -35,7 +36,9 @@ pub use state::ImageRecord;
 pub use units::{StoredUnit, WantedUnit};
 pub use writer::{ManifestDraft, Writer};
 
-use self::index::{Index, Place, UNITS_MAX};
+use self::followed::Followed;
+pub use self::index::IndexRoom;
+use self::index::{Found, Index, Place, Reading, UNITS_MAX};
 use self::objects::{Folder, damaged, is_missing, random_bytes, read_whole};
 use self::probe::PROBES;
 use self::state::State;
@@ -53,6 +56,9 @@ use crate::{ArchiveId, ImageName, ImageVersion, ObjectId, UnitKey, UnitName, Wri
 const DESCRIPTOR_BYTES_MAX: u64 = 4096;
 /// Names of the descriptor and its copy.
 const DESCRIPTORS: [&str; 2] = ["descriptor", "descriptor.copy"];
+
+/// How often a unit is looked up while the local files of the index turn out to be damaged.
+const LOOKS_MAX: u32 = 16;
 
 /// Bounds of what writers add.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +82,7 @@ pub struct Archive {
     state: RwLock<State>,
     index: RwLock<Index>,
     tables: Tables,
+    followed: Followed,
     /// The entry up to which the archive is read, if that is not its end. Nothing is added then.
     hole: Option<LedgerHole>,
     /// Whether the copy of the descriptor is missing, as after a creation that was killed.
@@ -151,6 +158,7 @@ impl Archive {
             state,
             index,
             tables: Tables::default(),
+            followed: Followed::default(),
             hole: None,
             lacks_copy: false,
             limits: LIMITS,
@@ -172,6 +180,20 @@ impl Archive {
     /// Limits the memory for cached tables of packs to about so many bytes, at most 64 MiB.
     pub fn limit_tables(&self, bytes_max: usize) {
         self.tables.limit(bytes_max);
+    }
+
+    /// Gives the index its room, and forgets what it knows.
+    pub fn set_index_room(&self, room: IndexRoom) {
+        *self.index.write() = Index::with_room(room);
+    }
+
+    /// Reads the index on, and returns the memory that it takes, in bytes.
+    ///
+    /// # Errors
+    /// When the store fails, or there is no room for the index.
+    pub fn index_bytes(&self) -> Result<usize, ArchiveError> {
+        self.read_index(&self.state.read())?;
+        Ok(self.index.read().memory_bytes())
     }
 
     /// Reads the entries that were appended to the ledger since the last read.
@@ -197,7 +219,7 @@ impl Archive {
         }
         if *current != state {
             // The same position may stand for other parts of the index now.
-            *self.index.write() = Index::default();
+            self.index.write().clear();
             current.clone_from(&state);
         }
         drop(current);
@@ -399,17 +421,40 @@ impl Archive {
     /// Returns possible places of a unit according to the index and the ledger as last read, the shortest stored form
     /// first.
     fn places(&self, name: UnitName) -> Result<Vec<Place>, ArchiveError> {
+        Ok(self.found(name)?.places)
+    }
+
+    /// As [`Archive::places`], and whether places may be missing.
+    fn found(&self, name: UnitName) -> Result<Found, ArchiveError> {
         let state = self.state.read();
-        self.read_index(&state)?;
-        Ok(self.index.read().places(name, |pack| state.holds(pack, name)))
+        for _ in 0..LOOKS_MAX {
+            self.read_index(&state)?;
+            let index = self.index.read();
+            // Another thread may have dropped a part of it since.
+            if !index.is_of(&state) {
+                continue;
+            }
+            let found = index.places(name, |pack| state.holds(pack, name));
+            drop(index);
+            match found {
+                Ok(found) => return Ok(found),
+                Err(broken) => self.index.write().drop_broken(broken),
+            }
+        }
+        let source = std::io::Error::other("its files are damaged again and again");
+        Err(ArchiveError::System { what: "to look units up in the index", source })
     }
 
     /// Reads the index on to what `state` says.
     fn read_index(&self, state: &State) -> Result<(), ArchiveError> {
         if !self.index.read().is_of(state) {
-            self.index.write().read_on(&*self.store, self.descriptor.archive, state, &self.tables)?;
+            self.index.write().read_on(&self.reading(state))?;
         }
         Ok(())
+    }
+
+    fn reading<'r>(&'r self, state: &'r State) -> Reading<'r> {
+        Reading { store: &*self.store, archive: self.descriptor.archive, state, tables: &self.tables }
     }
 
     /// Reads the packs again that the index lacks, because the store failed. Returns whether it knows more units now.
@@ -417,7 +462,8 @@ impl Archive {
         if self.index.read().unread().is_empty() {
             return Ok(false);
         }
-        self.index.write().read_again(&*self.store, self.descriptor.archive, &self.tables)
+        let state = self.state.read();
+        self.index.write().read_again(&self.reading(&state))
     }
 
     /// Returns whether a capture may add this many units to the archive.

@@ -144,6 +144,12 @@ impl State {
         self.dropped.get(&(folder, object)).copied()
     }
 
+    /// Returns the segment that has the units of a pack, if the pack holds units.
+    pub(super) fn segment_of(&self, pack: ObjectId) -> Option<ObjectId> {
+        let held = self.live.get(&pack)?;
+        self.parts.get(&held.part).map(|part| part.segment)
+    }
+
     /// Returns all objects that images need, and the segments of the index.
     pub(super) fn needed(&self) -> HashSet<(Folder, ObjectId)> {
         let packs = self.live.keys().map(|pack| (Folder::Packs, *pack));

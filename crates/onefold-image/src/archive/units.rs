@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::index::{PLACES_MAX, Place};
+use super::index::Place;
 use super::objects::Folder;
 use super::rules::{Rule, follows};
 use super::tables::{entry_at, is_broken, is_unread};
@@ -52,15 +52,23 @@ struct Job {
 }
 
 impl Archive {
-    /// Returns where a unit is stored; `None` if no pack has it. The pack's table confirms it, and of several copies it
-    /// is the shortest. A pack that is gone, damaged or cannot be read has nothing, so `None` does not prove that the
+    /// Returns where a unit is stored; `None` if no pack has it. The pack's table confirms it. Of several copies it is the
+    /// shortest, unless one is beside the units that were looked up before. A pack that is gone, damaged or cannot be read has nothing, so `None` does not prove that the
     /// unit is lost.
     ///
     /// # Errors
     /// When the store fails.
     pub fn stored(&self, name: &UnitName) -> Result<Option<StoredUnit>, ArchiveError> {
+        let followed = {
+            let state = self.state.read();
+            self.followed.find(name, |pack| state.holds(pack, *name))
+        };
+        if followed.is_some() {
+            return Ok(followed);
+        }
         for place in self.places(*name)? {
             if let Some(stored) = self.confirmed(*name, place)? {
+                self.followed.note(stored.pack, &self.table(stored.pack)?);
                 return Ok(Some(stored));
             }
         }
@@ -195,7 +203,7 @@ impl Archive {
     /// these may hide the right one: the segment of another writer may name places that are none.
     fn crowded_out(&self, name: UnitName) -> Result<Vec<Place>, ArchiveError> {
         let mut places = Vec::new();
-        if self.places(name)?.len() < PLACES_MAX {
+        if !self.found(name)?.is_crowded {
             return Ok(places);
         }
         let packs = self.state.read().packs();

@@ -15,7 +15,7 @@ use crate::format::descriptor::UnitKind;
 use crate::format::ledger::{Change, HOST_BYTES_MAX};
 use crate::format::manifest::{CapturedVolume, Manifest, RegionChunks, Totals};
 use crate::format::pack::{PackBuilder, TableEntry, UNIT_HEADER_BYTES, UnitHeader};
-use crate::format::segment::{IndexEntry, Segment};
+use crate::format::segment::{IndexEntry, SEGMENT_UNITS_MAX, Segment};
 use crate::store::ByteRange;
 use crate::{ImageName, ImageVersion, ObjectId, UnitName, WriterId};
 
@@ -227,6 +227,9 @@ impl<'a> Writer<'a> {
     pub fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), ArchiveError> {
         if self.own.contains_key(&name) {
             return Ok(());
+        }
+        if self.own.len() >= SEGMENT_UNITS_MAX {
+            return Err(ArchiveError::TooManyNew { units_max: SEGMENT_UNITS_MAX });
         }
         if !self.exceeds {
             self.archive.index.read().check_room(self.own.len(), self.archive.limits.units_max)?;

@@ -150,9 +150,20 @@ pub(super) fn disclose_of_with(
 
 /// Checks kind, name and length in the frame of an object, and returns its archive and what it needs.
 pub(super) fn check_frame(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(ArchiveId, Needs), FormatError> {
+    let (archive, needs, length) = check_start(kind, id, object)?;
+    if length == object.len() as u64 {
+        Ok((archive, needs))
+    } else {
+        Err(FormatError::Length { structure: kind.structure() })
+    }
+}
+
+/// Checks kind and name in the frame of an object of which only the beginning is there. Returns its archive, what it
+/// needs, and the length that it claims.
+pub(super) fn check_start(kind: Kind, id: ObjectId, start: &[u8]) -> Result<(ArchiveId, Needs, u64), FormatError> {
     let structure = kind.structure();
     let other = |what| FormatError::Other { structure, what };
-    let mut decoder = Decoder::new(structure, object);
+    let mut decoder = Decoder::new(structure, start);
     if decoder.array()? != MAGIC || decoder.u16()? != kind as u16 {
         return Err(other("its kind"));
     }
@@ -161,8 +172,5 @@ pub(super) fn check_frame(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(Ar
     if decode_id(&mut decoder)? != id {
         return Err(other("its name"));
     }
-    if decoder.u64()? != object.len() as u64 {
-        return Err(FormatError::Length { structure });
-    }
-    Ok((archive, needs))
+    Ok((archive, needs, decoder.u64()?))
 }

@@ -6,12 +6,16 @@
 //! | packs   | names, 24 bytes each                                                            |
 //! | entries | prefix u64, number of the pack u32, offset u32, stored bytes u32: 20 bytes each |
 
+mod pieces;
+
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};
 use super::fields::{ID_BYTES, decode_id, encode_id};
 use super::frame::{Kind, disclose_of, enclose};
 use super::pack::{PACK_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::{ArchiveId, ObjectId};
+
+pub use self::pieces::SegmentDecoder;
 
 /// Where a unit is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +43,43 @@ pub struct Segment {
 /// Maximum length of a segment in bytes.
 pub const SEGMENT_BYTES_MAX: u64 = 384 << 20;
 /// Bytes of an entry.
-const ENTRY_BYTES: usize = 20;
+pub(crate) const ENTRY_BYTES: usize = 20;
+/// Maximum number of units that the segment of one capture may have.
+pub(crate) const SEGMENT_UNITS_MAX: usize = 16 << 20;
+const _: () = assert!((SEGMENT_UNITS_MAX * ENTRY_BYTES) as u64 <= SEGMENT_BYTES_MAX - (32 << 20));
+
+impl IndexEntry {
+    /// Returns the bytes of the entry.
+    pub(crate) fn to_bytes(self) -> [u8; ENTRY_BYTES] {
+        let mut bytes = [0; ENTRY_BYTES];
+        bytes[..8].copy_from_slice(&self.prefix.to_le_bytes());
+        for (bytes, word) in
+            bytes[8..].as_chunks_mut::<4>().0.iter_mut().zip([self.pack, self.offset, self.stored_bytes])
+        {
+            *bytes = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// Returns the entry that has these bytes.
+    pub(crate) fn of_bytes(bytes: &[u8; ENTRY_BYTES]) -> IndexEntry {
+        let (prefix, words) = bytes.split_first_chunk::<8>().expect("an entry is longer");
+        let [pack, offset, stored_bytes] = [0, 1, 2].map(|word| u32::from_le_bytes(words.as_chunks::<4>().0[word]));
+        IndexEntry { prefix: u64::from_le_bytes(*prefix), pack, offset, stored_bytes }
+    }
+
+    /// Returns whether the entry leads to a place in one of this many packs.
+    pub(crate) fn is_valid(&self, packs: usize) -> bool {
+        (self.pack as usize) < packs
+            && (1..=UNIT_BYTES_MAX).contains(&self.stored_bytes)
+            && u64::from(self.offset) + u64::from(self.stored_bytes) < PACK_BYTES_MAX
+    }
+
+    /// Returns by what the entries of a segment are sorted.
+    fn key(&self) -> (u64, u32, u32) {
+        (self.prefix, self.pack, self.offset)
+    }
+}
 
 impl Segment {
     /// Encodes the segment as an object.
@@ -54,7 +94,7 @@ impl Segment {
             encode_id(&mut body, *pack);
         }
         for entry in &self.entries {
-            body.u64(entry.prefix).u32(entry.pack).u32(entry.offset).u32(entry.stored_bytes);
+            body.bytes(&entry.to_bytes());
         }
         Ok(enclose(Kind::Segment, archive, id, &body.0))
     }
@@ -70,11 +110,8 @@ impl Segment {
         let packs = decoder.there(u64::from(packs), ID_BYTES)?;
         let packs = (0..packs).map(|_| decode_id(&mut decoder)).collect::<Result<Vec<_>, _>>()?;
         let entries = decoder.there(u64::from(entries), ENTRY_BYTES)?;
-        let mut entry = || {
-            let (prefix, pack, offset) = (decoder.u64()?, decoder.u32()?, decoder.u32()?);
-            Ok(IndexEntry { prefix, pack, offset, stored_bytes: decoder.u32()? })
-        };
-        let entries = (0..entries).map(|_| entry()).collect::<Result<Vec<_>, _>>()?;
+        let mut entry = || Ok(IndexEntry::of_bytes(&decoder.array()?));
+        let entries = (0..entries).map(|_| entry()).collect::<Result<Vec<_>, FormatError>>()?;
         decoder.end()?;
         let segment = Segment { packs, entries };
         segment.check()?;
@@ -87,15 +124,14 @@ impl Segment {
         if (self.packs.len() * ID_BYTES + self.entries.len() * ENTRY_BYTES) as u64 > SEGMENT_BYTES_MAX - 1024 {
             return Err(FormatError::Length { structure });
         }
-        let key = |entry: &IndexEntry| (entry.prefix, entry.pack, entry.offset);
-        if !self.entries.is_sorted_by(|one, next| key(one) < key(next)) {
-            return Err(wrong("its entries are out of order, or there twice"));
+        if !self.entries.is_sorted_by(|one, next| one.key() < next.key()) {
+            return Err(wrong(UNSORTED));
         }
-        let is_valid = |entry: &IndexEntry| {
-            (entry.pack as usize) < self.packs.len()
-                && (1..=UNIT_BYTES_MAX).contains(&entry.stored_bytes)
-                && u64::from(entry.offset) + u64::from(entry.stored_bytes) < PACK_BYTES_MAX
-        };
-        if self.entries.iter().all(is_valid) { Ok(()) } else { Err(wrong("an entry leads nowhere")) }
+        let is_valid = self.entries.iter().all(|entry| entry.is_valid(self.packs.len()));
+        if is_valid { Ok(()) } else { Err(wrong(NOWHERE)) }
     }
 }
+
+/// What is wrong with entries.
+const UNSORTED: &str = "its entries are out of order, or there twice";
+const NOWHERE: &str = "an entry leads nowhere";

@@ -196,6 +196,9 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
             (Exit::Damage, Some("delete the object of the signature, and sign the image again"))
         }
         ArchiveError::TooLarge { .. } => (Exit::Failed, Some("begin another archive")),
+        ArchiveError::TooManyNew { .. } => {
+            (Exit::Failed, Some("capture the partitions one by one, with --partition, before the whole disk"))
+        }
         ArchiveError::Unstorable(_) | ArchiveError::System { .. } => (Exit::Failed, None),
     }
 }

@@ -3,6 +3,7 @@
 mod collect;
 mod damage;
 mod faults;
+mod index;
 mod ledger;
 mod repair;
 mod reuse;

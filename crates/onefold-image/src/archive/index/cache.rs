@@ -1,0 +1,157 @@
+//! The folder in which runs survive the process. It is a cache: it may be lost, old or damaged at any time.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{AtFlags, CWD, OFlags};
+
+use super::run::{Run, RunError};
+use crate::ArchiveId;
+
+/// Maximum length of all runs that the cache keeps of all archives.
+const CACHE_BYTES_MAX: u64 = 4 << 30;
+/// Ending of the names of runs.
+const ENDING: &str = "run";
+/// Maximum number of files of an archive that are looked at.
+const FILES_MAX: usize = 64;
+
+/// The cache of one archive.
+#[derive(Debug)]
+pub(super) struct Cache {
+    /// The folder for all archives.
+    all: PathBuf,
+    folder: PathBuf,
+    archive: ArchiveId,
+}
+
+impl Cache {
+    /// Returns the cache of an archive in the folder for all archives.
+    pub(super) fn new(all: &Path, archive: ArchiveId) -> Cache {
+        let folder = all.join(format!("{:032x}", u128::from_be_bytes(archive.0)));
+        Cache { all: all.to_owned(), folder, archive }
+    }
+
+    /// Returns the folder for new files, and makes it if need be. Returns `None` if it is not that of this user alone:
+    /// what others write there would not be harmful, but what they read might.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        for folder in [&self.all, &self.folder] {
+            match DirBuilder::new().mode(0o700).create(folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
+                Ok(()) | Err(_) => {}
+            }
+        }
+        self.is_private().then_some(&self.folder)
+    }
+
+    fn is_private(&self) -> bool {
+        is_private(&self.all) && is_private(&self.folder)
+    }
+
+    /// Returns the runs of the archive, the longest first. Removes damaged ones.
+    pub(super) fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        if !self.is_private() {
+            return runs;
+        }
+        for path in files_in(&self.folder) {
+            match open(&path, self.archive) {
+                Ok(run) => runs.push(run),
+                Err(RunError::Damaged) => remove(&path),
+                Err(RunError::Io(_)) => {}
+            }
+        }
+        // The time says which archives are in use.
+        if let Ok(folder) = File::open(&self.folder) {
+            let _ = folder.set_modified(SystemTime::now());
+        }
+        runs.sort_by_key(|run| std::cmp::Reverse(run.entries()));
+        runs
+    }
+
+    /// Gives a run a name in the cache, unless it is too long. Removes the runs of archives that were not used for the
+    /// longest time, so that the cache stays within its bound. Any failure costs only time.
+    pub(super) fn keep(&self, run: &mut Run) {
+        if run.path.is_some() || !self.is_private() || !self.make_room(run.length_bytes()) {
+            return;
+        }
+        let Ok(random) = File::open("/dev/urandom").and_then(|mut file| {
+            let mut bytes = [0; 8];
+            io::Read::read_exact(&mut file, &mut bytes).map(|()| u64::from_le_bytes(bytes))
+        }) else {
+            return;
+        };
+        let path = self.folder.join(format!("{random:016x}.{ENDING}"));
+        let unnamed = format!("/proc/self/fd/{}", run.file().as_raw_fd());
+        if rustix::fs::linkat(CWD, unnamed, CWD, &path, AtFlags::SYMLINK_FOLLOW).is_ok() {
+            run.path = Some(path);
+        }
+    }
+
+    /// Makes room for so many bytes. Returns whether there is.
+    fn make_room(&self, bytes: u64) -> bool {
+        let mut others: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
+        let mut used = length_of(&self.folder).saturating_add(bytes);
+        if used > CACHE_BYTES_MAX {
+            return false;
+        }
+        for entry in fs::read_dir(&self.all).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let modified = entry.metadata().ok().filter(fs::Metadata::is_dir).and_then(|folder| folder.modified().ok());
+            if let Some(modified) = modified.filter(|_| path != self.folder) {
+                let length = length_of(&path);
+                used = used.saturating_add(length);
+                others.push((modified, path, length));
+            }
+        }
+        others.sort();
+        for (_, folder, length) in others {
+            if used <= CACHE_BYTES_MAX {
+                break;
+            }
+            files_in(&folder).iter().for_each(|path| remove(path));
+            let _ = fs::remove_dir(&folder);
+            used = used.saturating_sub(length);
+        }
+        used <= CACHE_BYTES_MAX
+    }
+}
+
+/// Removes a file of the cache, as far as that is possible. Processes that have it open keep it.
+pub(super) fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
+}
+
+fn is_private(folder: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0)
+}
+
+/// Returns the runs in the folder of an archive.
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    paths.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).take(FILES_MAX).collect()
+}
+
+fn length_of(folder: &Path) -> u64 {
+    files_in(folder).iter().filter_map(|path| fs::symlink_metadata(path).ok()).map(|found| found.len()).sum()
+}
+
+fn open(path: &Path, archive: ArchiveId) -> Result<Run, RunError> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+    let file = OpenOptions::new().read(true).custom_flags(i32::try_from(flags).unwrap_or(0)).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > CACHE_BYTES_MAX {
+        return Err(RunError::Damaged);
+    }
+    let mut run = match Run::open(file, archive) {
+        // A file that ends early was cut short.
+        Err(RunError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(RunError::Damaged),
+        run => run?,
+    };
+    run.path = Some(path.to_owned());
+    Ok(run)
+}

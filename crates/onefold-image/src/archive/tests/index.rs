@@ -1,0 +1,86 @@
+//! An archive whose index lies in files.
+
+use std::os::unix::fs::FileExt;
+
+use super::*;
+
+/// A room that has memory for hardly any unit.
+fn room(folder: &Path) -> IndexRoom {
+    let room = IndexRoom::new(1000, folder);
+    IndexRoom { cache: Some(folder.join("cache")), ..room }
+}
+
+fn open(store: &Arc<dyn Store>, folder: &Path) -> Archive {
+    let archive = Archive::open(Arc::clone(store)).unwrap();
+    archive.set_index_room(room(folder));
+    archive
+}
+
+#[test]
+fn images_come_back_and_share_units_whatever_happens_to_the_files_of_the_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let random = SeededRandom::new(1);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    let mut images: Vec<Image> = Vec::new();
+    for number in 0..6 {
+        let archive = open(&store, folder.path());
+        let mut plain = units(&random, 20);
+        plain.extend(images.iter().flat_map(|(_, plain)| plain[..3].to_vec()));
+        let (image, _) = capture(&archive, &random, &format!("image{number}"), &plain);
+        images.push((image, plain));
+    }
+    let archive = open(&store, folder.path());
+    assert_eq!(archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().copies, 0, "nothing is stored twice");
+    assert!(archive.index_bytes().unwrap() > 0);
+    let runs = || -> Vec<std::path::PathBuf> {
+        let of = std::fs::read_dir(folder.path().join("cache")).unwrap().map(|entry| entry.unwrap().path());
+        of.flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())).collect()
+    };
+    assert!(!runs().is_empty());
+    // The blocks of runs change under an archive that has them open.
+    for run in runs() {
+        let file = std::fs::OpenOptions::new().write(true).open(&run).unwrap();
+        let length = file.metadata().unwrap().len();
+        file.write_all_at(&vec![0xa5; usize::try_from(length / 2).unwrap()], length / 4).unwrap();
+    }
+    for (image, plain) in &images {
+        assert_eq!(contents(&archive, image).unwrap(), *plain);
+    }
+    // Damaged, cut short and gone.
+    for change in 0..3 {
+        for run in runs() {
+            match change {
+                0 => std::fs::OpenOptions::new()
+                    .write(true)
+                    .open(&run)
+                    .unwrap()
+                    .write_all_at(&[0xff; 100], 5000)
+                    .unwrap(),
+                1 => std::fs::OpenOptions::new().write(true).open(&run).unwrap().set_len(9000).unwrap(),
+                _ => std::fs::remove_file(&run).unwrap(),
+            }
+        }
+        let archive = open(&store, folder.path());
+        for (image, plain) in &images {
+            assert_eq!(contents(&archive, image).unwrap(), *plain);
+        }
+        let (_, stored_bytes) = capture(&archive, &random, "again", &images[5].1);
+        assert!(stored_bytes < 2000, "{stored_bytes} bytes: only the chunk header may be new");
+    }
+}
+
+#[test]
+fn without_room_for_its_files_the_index_fails_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let random = SeededRandom::new(1);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    let plain = units(&random, 100);
+    let (image, _) = capture(&archive, &random, "image", &plain);
+    archive.set_index_room(IndexRoom::new(1000, &folder.path().join("none")));
+    let refused = contents(&archive, &image).unwrap_err();
+    assert!(matches!(refused, ArchiveError::System { what: "room for the index of units", .. }), "{refused:?}");
+    archive.set_index_room(IndexRoom::default());
+    assert_eq!(contents(&archive, &image).unwrap(), plain);
+}
