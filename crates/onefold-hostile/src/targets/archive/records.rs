@@ -11,7 +11,7 @@ use onefold_image::format::manifest::{CaptureWay, CapturedVolume, Manifest, Regi
 use onefold_image::format::pack::{
     Codec, PackBuilder, Tail, UNIT_HEADER_BYTES, UnitHeader, decode_pack, decode_tail, length_of,
 };
-use onefold_image::format::segment::{IndexEntry, Segment};
+use onefold_image::format::segment::{IndexEntry, Segment, SegmentDecoder};
 use onefold_image::{ArchiveId, ImageName, ImageVersion, ObjectId, SectorRun, UnitKey, UnitName, WriterId};
 
 use super::seal::{Ending, damage, seal};
@@ -47,7 +47,7 @@ fn structures() -> &'static [Structure; 7] {
             structure(descriptors(), Ending::Digest, |bytes| Descriptor::decode(bytes)?.encode()),
             structure(entries(), Ending::Digest, |bytes| Entry::decode(ARCHIVE, POSITION, bytes)?.encode()),
             structure(manifests(), Ending::Digest, |bytes| Manifest::decode(ARCHIVE, ID, bytes)?.encode()),
-            structure(segments(), Ending::Digest, |bytes| Segment::decode(ARCHIVE, ID, bytes)?.encode(ARCHIVE, ID)),
+            structure(segments(), Ending::Digest, segment_again),
             structure(chunk_headers(), Ending::Nothing, |bytes| ChunkHeader::decode(bytes)?.encode()),
             structure(unit_headers(), Ending::Nothing, |bytes| Ok(UnitHeader::decode(bytes)?.encode().to_vec())),
             structure(vec![pack()], Ending::Pack, pack_again),
@@ -80,6 +80,20 @@ pub(in crate::targets) fn run(bytes: &[u8]) {
             assert!(table.is_sorted_by(|one, next| one.offset + one.stored_bytes < next.offset), "units overlap");
         }
     }
+}
+
+/// Returns the segment of `bytes`. A decoder that gets it in pieces says the same.
+fn segment_again(bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
+    let whole = Segment::decode(ARCHIVE, ID, bytes);
+    for piece_bytes in [1, 100, bytes.len().max(1)] {
+        let mut decoder = SegmentDecoder::new(ARCHIVE, ID, bytes.len());
+        let mut entries = Vec::new();
+        let pieces = bytes.chunks(piece_bytes);
+        let read = pieces.map(|piece| decoder.push(piece)).try_for_each(|read| read.map(|read| entries.extend(read)));
+        let pieced = read.and_then(|()| decoder.finish()).map(|packs| Segment { packs, entries });
+        assert_eq!(pieced.ok().as_ref(), whole.as_ref().ok(), "in pieces of {piece_bytes} bytes");
+    }
+    whole?.encode(ARCHIVE, ID)
 }
 
 /// Returns a pack with the table and the units of `bytes`, if they agree.

@@ -8,6 +8,7 @@ pub(super) mod manifests;
 pub(crate) mod place;
 mod probe;
 mod repair;
+pub(super) mod room;
 mod stat;
 
 use std::num::NonZeroU64;
@@ -49,7 +50,10 @@ fn open_paced<'a>(place: impl Into<Place<'a>>, rate: Option<NonZeroU64>) -> Outc
         None => place.open()?,
     };
     match Archive::open(store) {
-        Ok(archive) => Ok(Arc::new(archive)),
+        Ok(archive) => {
+            archive.set_index_room(room::usual());
+            Ok(Arc::new(archive))
+        }
         Err(error) => Err(Failure::of_archive(format!("cannot open the archive `{}`", place.path.shown()), &error)),
     }
 }

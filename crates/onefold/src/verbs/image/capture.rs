@@ -27,12 +27,15 @@ use crate::interrupt::Interrupt;
 use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
-use crate::verbs::archive;
+use crate::verbs::archive::{self, room};
 use crate::verbs::images::{self, FoundImage, UnfitFile};
 use crate::verbs::key::secret;
 
 /// Endings of image files, which are no part of an image's name.
 const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd", "img", "raw"];
+
+/// Divisor of `--memory`: the index of the archive may take this share.
+const INDEX_SHARE: u64 = 4;
 
 /// An image that is to be captured, and its name in the archive.
 struct Wanted {
@@ -71,7 +74,9 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
     // A key that cannot be used is found out before the work.
     let key = arguments.sign.as_deref().map(|key| secret::open(key, arguments.signing.password_file.as_deref()));
     let archive = archive::open(&arguments.archive)?;
-    let work = Work { archive: &archive, arguments, key: key.transpose()?, talk, interrupt: Interrupt::watch() };
+    let cannot = format!("cannot read the index of the archive `{}`", arguments.archive.shown());
+    let index_bytes = room::take(&archive, arguments.memory.0 / INDEX_SHARE, &cannot)?;
+    let work = Work { archive: &archive, index_bytes, arguments, key: key.transpose()?, talk, interrupt: Interrupt::watch() };
     let mut done = Vec::new();
     let mut wanted = wanted.into_iter();
     for wanted in wanted.by_ref() {
@@ -167,6 +172,8 @@ fn name_of(path: &Path) -> Outcome<ImageName> {
 /// What all captures of one run share.
 struct Work<'a> {
     archive: &'a Archive,
+    /// Memory that the index takes.
+    index_bytes: u64,
     arguments: &'a CaptureArgs,
     /// The key that signs the images.
     key: Option<SecretKey>,
@@ -191,7 +198,7 @@ impl Work<'_> {
             scope: if self.arguments.all { Scope::All } else { Scope::Allocated },
             exact: self.arguments.exact,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: usize::try_from(self.arguments.memory.0 - source.memory_bytes).unwrap_or(usize::MAX),
+            memory_bytes: self.memory_bytes(&source),
             level: self.arguments.level,
             folder: &temporary,
         };
@@ -225,6 +232,12 @@ impl Work<'_> {
             }
             Err(error) => Err(Failure::of_capture(cannot(), &error)),
         }
+    }
+
+    /// Returns the memory that source and index leave.
+    fn memory_bytes(&self, source: &Source) -> usize {
+        let left = self.arguments.memory.0.saturating_sub(source.memory_bytes + self.index_bytes);
+        usize::try_from(left).unwrap_or(usize::MAX)
     }
 
     /// Signs a captured image, if a key is given.
