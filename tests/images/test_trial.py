@@ -95,6 +95,11 @@ class Comparing(Folder):
         with mock.patch.object(volumes, "call", return_value=told):
             self.assertEqual(volumes.volumes_of("onefold", "disk"), [Volume("p1", "ext4", ((512, 1024),))])
 
+    def test_a_file_system_that_onefold_does_not_read_is_checked_all_the_same(self):
+        told = '{"images": [{"volumes": [{"volume": "p1", "holds": "Btrfs, UUID 1a1f", "ranges": [[512, 1024]]}]}]}'
+        with mock.patch.object(volumes, "call", return_value=told):
+            self.assertEqual(volumes.volumes_of("onefold", "disk"), [Volume("p1", "btrfs", ((512, 1024),))])
+
 
 class Trips(Folder):
     def test_bytes_have_to_add_up(self):

@@ -64,8 +64,14 @@ class Look:
 def volumes_of(onefold, image):
     """Returns the file systems of a disk that have a checker."""
     told = json.loads(call(onefold, "guest", "info", "--json", "--quiet", image))["images"][0]
-    found = [Volume(one["volume"], one["holds"], tuple(map(tuple, one["ranges"]))) for one in told["volumes"]]
+    named = ((kind_of(one["holds"]), one) for one in told["volumes"])
+    found = [Volume(one["volume"], kind, tuple(map(tuple, one["ranges"]))) for kind, one in named]
     return [volume for volume in found if volume.kind in CHECKERS]
+
+
+def kind_of(holds):
+    """Returns the name of a file system: one that is recognised and not read is told with its UUID, as in "Btrfs, UUID"."""
+    return holds.split(",")[0].lower()
 
 
 def look(onefold, image, folder):
