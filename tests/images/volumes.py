@@ -70,7 +70,7 @@ def volumes_of(onefold, image):
 
 
 def kind_of(holds):
-    """Returns the name of a file system: one that is recognised and not read is told with its UUID, as in "Btrfs, UUID"."""
+    """Returns the name of a file system: one that is recognised and not read is told as "Btrfs, UUID ..."."""
     return holds.split(",")[0].lower()
 
 
