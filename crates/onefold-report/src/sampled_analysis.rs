@@ -82,7 +82,7 @@ impl fmt::Display for SampleReport {
         write!(
             f,
             "A sample: {} of {} regions of {} with data were read, the same ones in every image, {:.1} % of what is no hole. \
-             Of 100 samples as could be drawn, the ranges of {:.0} or more hold the true figures; each run draws another.",
+             In at least {:.0} of 100 such samples, the ranges contain the true values; each run draws another.",
             self.regions_read,
             self.regions,
             human(self.region_bytes),

@@ -221,8 +221,8 @@ fn a_sample_reads_little_and_says_what_it_is() {
     assert_eq!(found["sample"]["is_small"], true);
     assert!(found.get("similarity").is_none() && found["images"][0].get("only_here_bytes").is_none());
     let page = fs::read_to_string(&report).unwrap();
-    assert!(page.contains("from a sample") && page.contains("the ranges of 95 or more"), "{page}");
-    let told = onefold("analyze --sample=25%", &images).done().out;
+    assert!(page.contains("from a sample") && page.contains("In at least 95 of 100 such samples"), "{page}");
+    let told = onefold("analyze --details --sample=25%", &images).done().out;
     assert!(told.contains("A sample: ") && told.contains("not told: ") && told.contains("at most"), "{told}");
 }
 

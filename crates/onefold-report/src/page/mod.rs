@@ -5,11 +5,10 @@ mod sampled;
 mod svg;
 mod treemap;
 
-use onefold_block::size::human;
+use onefold_block::size::{self, human};
 
 use crate::analysis::{Analysis, BlockSize, ImageReport, TopBlockReport};
 
-use figures::percent;
 pub use sampled::sampled_page;
 use svg::escape;
 
@@ -131,11 +130,8 @@ fn facts(found: &Analysis) -> String {
         ("images hold", human(total.apparent_bytes)),
         ("of that zeros", human(total.zero_bytes)),
         ("distinct", human(total.distinct_bytes)),
-        ("saved", format!("{:.1} %", percent(total.saved_bytes, nonzero))),
-        (
-            "saved, zeros counted",
-            format!("{:.1} %", percent(total.saved_bytes + total.zero_bytes, total.apparent_bytes)),
-        ),
+        ("saved", size::percent(total.saved_bytes, nonzero)),
+        ("saved, zeros counted", size::percent(total.saved_bytes + total.zero_bytes, total.apparent_bytes)),
     ];
     list_of(&facts)
 }
@@ -215,13 +211,13 @@ fn image_table(images: &[ImageReport]) -> String {
 fn size_table(found: &Analysis) -> String {
     let total = &found.total;
     let row = |size: &BlockSize| {
-        let part = |part: u64| format!("{:.1} %", percent(part, size.nonzero_bytes));
+        let part = |part: u64| size::percent(part, size.nonzero_bytes);
         let zeros = total.apparent_bytes.saturating_sub(size.distinct_bytes);
         vec![
             human(size.block_bytes),
             human(size.distinct_bytes),
             part(size.saved_bytes),
-            format!("{:.1} %", percent(zeros, total.apparent_bytes)),
+            size::percent(zeros, total.apparent_bytes),
             human(size.metadata_bytes),
             human(size.linked_clone_bytes),
         ]
@@ -237,7 +233,7 @@ fn shift_table(found: &Analysis) -> String {
         return String::new();
     }
     let row = |moved: u64, sizes: &[BlockSize]| {
-        let parts = sizes.iter().map(|size| format!("{:.1} %", percent(size.saved_bytes, size.nonzero_bytes)));
+        let parts = sizes.iter().map(|size| size::percent(size.saved_bytes, size.nonzero_bytes));
         [format!("{moved} B")].into_iter().chain(parts).collect()
     };
     let mut rows: Vec<Vec<String>> = vec![row(0, &found.block_sizes)];

@@ -56,7 +56,7 @@ fn warnings(found: &SampledAnalysis) -> String {
     let mut lines: Vec<String> = Vec::new();
     if found.sample.is_small {
         lines.push(
-            "These images are too small to be sampled: the ranges say little. Reading all takes no long time.".into(),
+            "These images are too small to be sampled: the ranges say little. Reading all of them is quick.".into(),
         );
     }
     for image in found.images.iter().filter(|image| image.changed_meanwhile) {

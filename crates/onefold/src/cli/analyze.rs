@@ -27,8 +27,11 @@ pub(crate) struct AnalyzeArgs {
     /// zero, and misaligned volumes
     #[arg(long)]
     pub(crate) files: bool,
-    /// Read a share of each image only, such as 8% (4% where none is named), and tell ranges instead of exact numbers;
-    /// for large sets
+    /// Also show the findings for each image and block size, how blocks repeat, and which images are alike
+    #[arg(long)]
+    pub(crate) details: bool,
+    /// Read only a share of each image, such as --sample=8% (4% if none is named), and report ranges instead of exact
+    /// numbers; for large sets
     #[arg(
         long,
         value_name = "SHARE",
@@ -90,7 +93,7 @@ impl FromStr for ShareArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ShareArg, String> {
-        let number = text.strip_suffix('%').map(str::trim_end).and_then(|number| number.parse::<f64>().ok());
+        let number = text.strip_suffix('%').map_or(text, str::trim_end).parse::<f64>().ok();
         let percent = number.ok_or("expected a percentage, such as 4%")?;
         let range = || format!("from {} % to {} %", Share::MIN.part() * 100.0, Share::MAX.part() * 100.0);
         Share::new(percent / 100.0).map(ShareArg).ok_or_else(|| format!("a sample is {}", range()))
@@ -121,12 +124,12 @@ mod tests {
 
     #[test]
     fn a_share_is_a_percentage_that_a_sample_can_have() {
-        for (text, part) in [("4%", 0.04), ("12.5 %", 0.125), ("0.1%", 0.001), ("50%", 0.5)] {
+        for (text, part) in [("4%", 0.04), ("8", 0.08), ("12.5 %", 0.125), ("0.1%", 0.001), ("50%", 0.5)] {
             let share: ShareArg = text.parse().unwrap();
             assert!((share.0.part() - part).abs() < 1e-12, "{text}");
         }
         assert_eq!("4%".parse(), Ok(ShareArg(Share::USUAL)), "as the command line's own default");
-        for text in ["4", "", "%", "x%", "0%", "51%", "-4%", "NaN%", "inf%"] {
+        for text in ["", "%", "60", "x%", "0%", "51%", "-4%", "NaN%", "inf%"] {
             assert!(text.parse::<ShareArg>().is_err(), "{text}");
         }
     }

@@ -1,7 +1,5 @@
 //! What an analysis found, as tables and as JSON.
 
-use std::fmt::Write;
-
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
 use onefold_report::{Analysis, BlockSize, Effort, SkippedImage};
@@ -9,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::TextTable;
 use crate::progress::duration;
-use crate::size::{grouped, human};
+use crate::size::{grouped, human, percent};
 
 /// What an analysis took.
 #[derive(Clone, Copy, Debug)]
@@ -31,32 +29,66 @@ pub(super) fn with_cost(mut value: Value, cost: &Cost) -> Value {
     value
 }
 
-/// Returns the findings for people, the answer last.
-pub(crate) fn text(found: &Analysis, cost: &Cost) -> String {
-    let mut parts = vec![images(found)];
-    parts.push(block_sizes(&found.block_sizes, found.total.apparent_bytes));
+/// How much of the findings the text has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Details {
+    /// The answer, and what was asked for by an option of its own.
+    LeftOut,
+    /// All of them.
+    Shown,
+}
+
+/// Returns the findings for people, the answer first. The other findings follow with `details`.
+pub(crate) fn text(found: &Analysis, cost: &Cost, details: Details) -> String {
+    let mut parts = vec![ways(found)];
+    if details == Details::Shown {
+        parts.push(images(found));
+        parts.push(block_sizes(&found.block_sizes, found.total.apparent_bytes));
+    } else {
+        parts.extend(changed_warnings(changed(found)));
+    }
     parts.extend(shifts(found));
-    parts.extend(realignment(found));
+    if details == Details::Shown {
+        parts.extend(realignment(found));
+    }
     parts.extend(groups(found));
-    parts.extend(repeats(found));
-    parts.extend(alike(found));
-    parts.extend(runs(found));
+    if details == Details::Shown {
+        parts.extend(repeats(found));
+        parts.extend(alike(found));
+        parts.extend(runs(found));
+    }
     parts.extend(found.files.as_ref().map(super::files::text));
     parts.extend(left_out(&found.left_out));
-    parts.push(effort(&found.effort, cost));
-    parts.push(ways(found));
+    parts.push(ending(&found.effort, cost, details));
     parts.join("\n\n")
 }
 
-/// Returns `part` of `whole` as a percentage with one decimal.
-fn percent(part: u64, whole: u64) -> String {
-    let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
-    format!("{}.{} %", tenths / 10, tenths % 10)
+/// Returns the names of images that were written while they were read.
+fn changed(found: &Analysis) -> impl Iterator<Item = &str> {
+    found.images.iter().filter(|image| image.changed_meanwhile).map(|image| image.name.as_str())
+}
+
+/// Returns a warning for each image that was written while it was read.
+pub(super) fn changed_warnings<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let warning =
+        |name: &str| format!("warning: {} was written meanwhile; its numbers are of no single moment", name.shown());
+    let lines: Vec<String> = names.map(warning).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// Returns the last part: what the analysis took, and where the rest is.
+pub(super) fn ending(took: &Effort, cost: &Cost, details: Details) -> String {
+    let rest = match details {
+        Details::Shown => "",
+        Details::LeftOut => {
+            "\n`--details` shows the findings for each image; `--report FILE` writes a page with figures"
+        }
+    };
+    format!("{}{rest}", effort(took, cost))
 }
 
 fn images(found: &Analysis) -> String {
     let mut table = TextTable::new(["image", "apparent", "zero", "repeated", "shared", "only here", "to keep it"]);
-    let mut changed = Vec::new();
     for image in &found.images {
         table.row([
             image.name.shown().to_string(),
@@ -67,9 +99,6 @@ fn images(found: &Analysis) -> String {
             human(image.only_here_bytes),
             human(image.marginal_bytes),
         ]);
-        if image.changed_meanwhile {
-            changed.push(image.name.as_str());
-        }
     }
     let total = &found.total;
     let mut text = format!(
@@ -82,9 +111,9 @@ fn images(found: &Analysis) -> String {
         human(total.saved_bytes),
         percent(total.saved_bytes, total.distinct_bytes + total.saved_bytes),
     );
-    for name in changed {
-        // Writing into a string does not fail.
-        let _ = write!(text, "\nwarning: {} was written meanwhile; its numbers are of no single moment", name.shown());
+    if let Some(warnings) = changed_warnings(changed(found)) {
+        text.push('\n');
+        text.push_str(&warnings);
     }
     text
 }
@@ -165,7 +194,7 @@ fn repeats(found: &Analysis) -> Option<String> {
     let blocks = own.distinct_bytes / own.block_bytes;
     let once = own.repeats.first().map_or(0, |point| point.blocks);
     Some(format!(
-        "{} of the distinct blocks are there once; the most repeated one {} times, first at byte {} of {}",
+        "{} of the distinct blocks occur only once; the most repeated one occurs {} times, first at byte {} of {}",
         percent(once, blocks),
         grouped(top.times),
         grouped(top.offset_bytes),
@@ -253,7 +282,7 @@ fn ways(found: &Analysis) -> String {
     row("in a pool, metadata included", ways.pool_bytes);
     row("shared in place, plain files only", ways.sharing_bytes);
     row("as linked clones, at the least", ways.linked_clone_bytes);
-    format!("{table}\n\n{}", ways.recommendation)
+    format!("{}\n\n{table}", ways.recommendation)
 }
 
 #[cfg(test)]
@@ -297,13 +326,17 @@ mod tests {
     const COST: Cost = Cost { seconds: 2.0, memory_peak_bytes: Some(5 << 20) };
 
     #[test]
-    fn the_text_ends_with_the_answer_and_tells_what_was_not_right() {
-        let text = text(&found(), &COST);
+    fn the_text_begins_with_the_answer_and_says_what_was_not_right() {
+        let short = text(&found(), &COST, Details::LeftOut);
+        assert!(short.contains("warning: b.raw was written meanwhile") && short.contains("--details"), "{short}");
+        assert!(!short.contains("apparent"), "{short}");
+        let text = text(&found(), &COST, Details::Shown);
         assert!(text.contains("saved 10.00 MiB (25.0 % of what is not zero)"), "{text}");
         assert!(text.contains("warning: b.raw was written meanwhile"), "{text}");
         assert!(text.contains("1 left out, in no number above:\n  c.raw: it is gone"), "{text}");
         assert!(text.contains("75.0 %"), "{text}");
-        assert!(text.ends_with("\n\nUse a pool."), "{text}");
+        assert!(text.starts_with("Use a pool.\n\n"), "{text}");
+        assert!(!text.contains("--details"), "{text}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use onefold_report::{Range, SampledAnalysis, SampledBlockSize, ShareRange};
 use serde_json::{Value, json};
 
 use super::TextTable;
-use super::analysis::{Cost, effort, left_out, with_cost};
+use super::analysis::{Cost, Details, changed_warnings, ending, left_out, with_cost};
 use crate::size::{grouped, human};
 
 /// Returns all findings for machines.
@@ -13,20 +13,25 @@ pub(crate) fn json(found: &SampledAnalysis, cost: &Cost) -> Value {
     with_cost(json!(found), cost)
 }
 
-/// Returns the findings for people, the answer last.
-pub(crate) fn text(found: &SampledAnalysis, cost: &Cost) -> String {
-    let mut parts = vec![sample(found), images(found), total(found), block_sizes(&found.block_sizes)];
-    parts.extend(misaligned(found));
+/// Returns the findings for people, the answer first. The rest of the findings follow with `details`.
+pub(crate) fn text(found: &SampledAnalysis, cost: &Cost, details: Details) -> String {
+    let mut parts = vec![ways(found), sample(found)];
+    if details == Details::Shown {
+        parts.extend([images(found), total(found), block_sizes(&found.block_sizes)]);
+        parts.extend(misaligned(found));
+    } else {
+        let changed = found.images.iter().filter(|image| image.changed_meanwhile);
+        parts.extend(changed_warnings(changed.map(|image| image.name.as_str())));
+    }
     parts.extend(left_out(&found.left_out));
-    parts.push(effort(&found.effort, cost));
-    parts.push(ways(found));
+    parts.push(ending(&found.effort, cost, details));
     parts.join("\n\n")
 }
 
 fn sample(found: &SampledAnalysis) -> String {
     let mut text = format!("{}\nnot told: {}", found.sample, SampledAnalysis::NOT_TOLD);
     if found.sample.is_small {
-        text.push_str("\nwarning: these images are too small to be sampled; the ranges say little, and reading all takes no long time");
+        text.push_str("\nwarning: these images are too small to be sampled; the ranges say little, and reading all of them is quick");
     }
     text
 }
@@ -48,7 +53,6 @@ fn percents(share: ShareRange) -> String {
 
 fn images(found: &SampledAnalysis) -> String {
     let mut table = TextTable::new(["image", "apparent", "no hole", "read", "zero"]);
-    let mut warnings = String::new();
     for image in &found.images {
         table.row([
             image.name.shown().to_string(),
@@ -57,12 +61,10 @@ fn images(found: &SampledAnalysis) -> String {
             human(image.read_bytes),
             range(image.zero_bytes),
         ]);
-        if image.changed_meanwhile {
-            let name = image.name.shown();
-            warnings.push_str(&format!("\nwarning: {name} was written meanwhile; its numbers are of no single moment"));
-        }
     }
-    format!("{table}{warnings}")
+    let changed = found.images.iter().filter(|image| image.changed_meanwhile);
+    let warnings = changed_warnings(changed.map(|image| image.name.as_str()));
+    format!("{table}{}", warnings.map(|lines| format!("\n{lines}")).unwrap_or_default())
 }
 
 fn total(found: &SampledAnalysis) -> String {
@@ -126,7 +128,7 @@ fn ways(found: &SampledAnalysis) -> String {
         row("shared in place", sharing);
     }
     row("as linked clones, at the least", ways.linked_clone_bytes);
-    format!("{table}\n\n{}", ways.recommendation)
+    format!("{}\n\n{table}", ways.recommendation)
 }
 
 #[cfg(test)]
@@ -163,17 +165,17 @@ mod tests {
     const COST: Cost = Cost { seconds: 2.0, memory_peak_bytes: Some(5 << 20) };
 
     #[test]
-    fn the_text_begins_with_what_was_read_and_ends_with_the_answer() {
-        let text = text(&found(), &COST);
-        assert!(text.starts_with("A sample: 204 of 5000 regions"), "{text}");
-        assert!(text.contains("the ranges of 95 or more hold the true figures"), "{text}");
+    fn the_text_begins_with_the_answer() {
+        let text = text(&found(), &COST, Details::Shown);
+        assert!(text.contains("\n\nA sample: 204 of 5000 regions"), "{text}");
+        assert!(text.contains("In at least 95 of 100 such samples, the ranges contain the true values"), "{text}");
         assert!(text.contains("too small to be sampled") && text.contains("a.raw was written meanwhile"), "{text}");
         let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(row("distinct").ends_with("1.00 MiB    1.50 MiB  2.00 MiB"), "{text}");
         assert!(row("saved, of what").ends_with("25.0 %      50.0 %    62.5 %"), "{text}");
         assert!(row("in a pool").ends_with("30 B to 50 B    50.0 to 70.0 %"), "{text}");
         assert!(!text.contains("shared in place"), "there is no figure: {text}");
-        assert!(text.ends_with("\n\nUse a pool."), "{text}");
+        assert!(text.starts_with("Use a pool.\n\n"), "{text}");
     }
 
     #[test]

@@ -22,6 +22,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod analyze;
 #[path = "../common/mod.rs"]
 mod common;
 mod file_system;

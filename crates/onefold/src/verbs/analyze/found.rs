@@ -3,7 +3,7 @@
 use onefold_report::{Analysis, SampledAnalysis, SkippedImage};
 use serde_json::Value;
 
-use crate::output::analysis::{self, Cost};
+use crate::output::analysis::{self, Cost, Details};
 use crate::output::sampled;
 
 /// Findings about all that there is, or about a sample of it.
@@ -45,10 +45,10 @@ impl AnalysisResult {
     }
 
     /// Returns the findings for people.
-    pub(super) fn text(&self, cost: &Cost) -> String {
+    pub(super) fn text(&self, cost: &Cost, details: Details) -> String {
         match self {
-            AnalysisResult::Whole(found) => analysis::text(found, cost),
-            AnalysisResult::Sampled(found) => sampled::text(found, cost),
+            AnalysisResult::Whole(found) => analysis::text(found, cost, details),
+            AnalysisResult::Sampled(found) => sampled::text(found, cost, details),
         }
     }
 

@@ -16,13 +16,14 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cli::Talk;
-use crate::cli::analyze::AnalyzeArgs;
+use crate::cli::analyze::{AnalyzeArgs, ShareArg};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
-use crate::output::analysis::Cost;
+use crate::output::analysis::{Cost, Details};
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
+use crate::size::human;
 
 use super::images::archived::STREAM_BYTES;
 use super::images::{self, FoundImage, UnfitFile};
@@ -37,8 +38,13 @@ const OVERHEAD_BYTES: u64 = 32 << 20;
 
 pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     if arguments.memory.0 < MEMORY_BYTES_MIN {
-        return Err(Failure::usage("cannot analyse with so little memory").because_of("--memory is less than 64M"));
+        return Err(Failure::usage("cannot analyse with so little memory").because_of(format!(
+            "--memory is {}, and an analysis needs at least {}",
+            human(arguments.memory.0),
+            human(MEMORY_BYTES_MIN)
+        )));
     }
+    check_share(arguments)?;
     let page = arguments.report.as_deref().map(ReportFile::at).transpose()?;
     let started = Instant::now();
     let interrupt = Interrupt::watch();
@@ -86,9 +92,24 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     // With files, there are so many values that making both takes a part of the time.
     let (text, json) = match talk.json {
         true => (String::new(), found.json(&cost)),
-        false => (found.text(&cost), Value::Null),
+        false => {
+            let details = if arguments.details { Details::Shown } else { Details::LeftOut };
+            (found.text(&cost, details), Value::Null)
+        }
     };
     Ok(Report { text, json, exit })
+}
+
+/// Refuses a share of a sample that was written as a word of its own: it counts as a path.
+fn check_share(arguments: &AnalyzeArgs) -> Outcome<()> {
+    let looks_like_share =
+        |path: &&PathBuf| path.to_str().is_some_and(|text| text.ends_with('%') && text.parse::<ShareArg>().is_ok());
+    match arguments.paths.iter().find(looks_like_share).filter(|path| arguments.sample.is_some() && !path.exists()) {
+        None => Ok(()),
+        Some(share) => Err(Failure::usage("cannot analyse the images")
+            .because_of(format!("`{}` is not a file; a share needs a `=` before it", share.shown()))
+            .hint(format!("--sample={}", share.shown()))),
+    }
 }
 
 /// Returns the names of the groups, and what tells the group of an image.
