@@ -20,6 +20,8 @@ pub(crate) struct DataBlock {
     pub(crate) block: BlockNo,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) domain: u16,
+    /// Whether no later write can be shared with it.
+    pub(crate) is_private: bool,
 }
 
 /// Reads and hashes every data block.
@@ -48,7 +50,8 @@ pub(super) fn check(context: &mut Context<'_>) -> Result<(), CheckError> {
                 && entry.usage == BlockUse::Data
                 && geometry.is_allocatable(block)
             {
-                batch.push(DataBlock { block, fingerprint: entry.fingerprint, domain: entry.domain });
+                let (fingerprint, domain) = (entry.fingerprint, entry.domain);
+                batch.push(DataBlock { block, fingerprint, domain, is_private: entry.private });
             }
             if batch.len() == BATCH_BLOCKS {
                 check_batch(context, &batch, &mut buffer);
@@ -80,6 +83,9 @@ fn check_batch(context: &mut Context<'_>, batch: &[DataBlock], buffer: &mut Alig
                 "data",
                 "the content is not what was written: it does not match its fingerprint",
             );
+            if batch.iter().any(|described| described.block == block && described.is_private) {
+                context.findings.settle_last();
+            }
         }
     }
 }

@@ -20,8 +20,21 @@ pub struct CheckProblem {
     pub block: Option<BlockNo>,
     /// Paths of the affected files, as far as known.
     pub files: Vec<String>,
+    /// Places of the block in affected files, if a check finds it to be damaged data; a hundred at most.
+    pub places: Vec<FilePlace>,
+    /// Whether a repair has nothing left to do about it: damaged data that no later write can be shared with.
+    pub is_settled: bool,
     /// Description of the problem, for users.
     pub what: String,
+}
+
+/// A place in a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FilePlace {
+    /// The file's path; the first one if it has several.
+    pub file: String,
+    /// The offset in the file, in bytes.
+    pub offset: u64,
 }
 
 /// The extent of a check, and its findings.
@@ -59,6 +72,8 @@ pub(super) struct UntracedProblem {
     pub(super) inos: Vec<Ino>,
     /// A block; files whose maps reach it are affected, too.
     pub(super) traced: Option<BlockNo>,
+    /// Places of the traced block in files, by offset in bytes, if it is damaged data.
+    pub(super) places: Vec<(Ino, u64)>,
 }
 
 /// The problems so far.
@@ -112,6 +127,15 @@ impl CheckFindings {
         self.add(structure, Some(block), what.into(), &[], Some(block));
     }
 
+    /// Marks the problem that was reported last as one about which a repair has nothing left to do.
+    pub(super) fn settle_last(&mut self) {
+        if self.total <= PROBLEMS_MAX as u64
+            && let Some(last) = self.found.last_mut()
+        {
+            last.problem.is_settled = true;
+        }
+    }
+
     /// Returns whether a reported problem concerns the block, as far as problems are kept.
     pub(super) fn has_told_of(&self, block: BlockNo) -> bool {
         self.found.iter().any(|found| found.problem.block == Some(block))
@@ -127,8 +151,9 @@ impl CheckFindings {
     ) {
         self.total += 1;
         if self.found.len() < PROBLEMS_MAX {
-            let problem = CheckProblem { structure, block, files: Vec::new(), what };
-            self.found.push(UntracedProblem { problem, inos: inos.to_vec(), traced });
+            let problem =
+                CheckProblem { structure, block, files: Vec::new(), places: Vec::new(), is_settled: false, what };
+            self.found.push(UntracedProblem { problem, inos: inos.to_vec(), traced, places: Vec::new() });
         }
     }
 }

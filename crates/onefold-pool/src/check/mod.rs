@@ -39,7 +39,7 @@ use crate::format::geometry::STATE;
 use crate::host::HostId;
 use crate::progress::Progress;
 
-pub use findings::{CheckProblem, CheckReport};
+pub use findings::{CheckProblem, CheckReport, FilePlace};
 pub use repair::repair;
 
 use context::Context;

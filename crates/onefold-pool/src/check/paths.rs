@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use onefold_block::BlockNo;
 
 use super::context::Context;
-use super::findings::FILES_MAX;
+use super::findings::{FILES_MAX, FilePlace};
 use super::reader::{CheckError, MetadataReader};
 use super::trace;
 use crate::attr::Ino;
@@ -42,6 +42,11 @@ pub(super) fn name_files(context: &mut Context<'_>) {
     find_names(&mut context.tree, root, &above, &mut names);
     for found in &mut context.findings.found {
         found.problem.files = found.inos.iter().flat_map(|ino| paths(*ino, &names)).take(FILES_MAX).collect();
+        let place = |(ino, offset): &(Ino, u64)| {
+            let file = paths(*ino, &names).into_iter().next()?;
+            Some(FilePlace { file, offset: *offset })
+        };
+        found.problem.places = found.places.iter().filter_map(place).collect();
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use onefold_block::BlockNo;
+use onefold_block::{BLOCK_BYTES_U64, BlockNo};
 
 use super::context::Context;
 use super::findings::FILES_MAX;
@@ -47,16 +47,29 @@ pub(super) fn add_files(context: &mut Context<'_>) {
             && let Some(inode) = Inode::decode(Ino(key.ino), value)
             && inode.attr.kind == FileKind::Regular
         {
-            for at in tracer.file(&inode) {
+            let hit = tracer.file(&inode);
+            let wants_places = |at: &usize| found[*at].problem.structure == DATA && found[*at].places.len() < FILES_MAX;
+            let has_places = hit.iter().any(wants_places);
+            for at in hit {
                 let inos = &mut found[at].inos;
                 if inos.len() < FILES_MAX && !inos.contains(&inode.attr.ino) {
                     inos.push(inode.attr.ino);
                 }
             }
+            if has_places {
+                tracer.each_place(&inode, &mut |at, offset| {
+                    if found[at].problem.structure == DATA && found[at].places.len() < FILES_MAX {
+                        found[at].places.push((inode.attr.ino, offset));
+                    }
+                });
+            }
         }
         Ok(())
     });
 }
+
+/// The structure of problems whose places in files are wanted.
+const DATA: &str = "data";
 
 struct Tracer<'c, 'a> {
     blocks: &'c mut MetadataReader<'a>,
@@ -81,6 +94,42 @@ impl Tracer<'_, '_> {
             }
             MapRoot::Tree { levels, root } => self.node(*root, levels - 1),
         }
+    }
+
+    /// Calls `take` with each place of a problem's block in a file: the problem, and the offset in bytes. The file has
+    /// been traced, so only nodes with problems below them are read.
+    fn each_place(&mut self, inode: &Inode, take: &mut dyn FnMut(usize, u64)) {
+        match &inode.map {
+            MapRoot::Inline(entries) => {
+                for (block, entry) in (0..).zip(entries) {
+                    self.take_own(*entry, block, take);
+                }
+            }
+            MapRoot::Tree { levels, root } => self.each_place_below(*root, levels - 1, 0, take),
+        }
+    }
+
+    /// Does the same below a node, whose first entry stands for block `first` of the file.
+    fn each_place_below(&mut self, at: BlockNo, level: u8, first: u64, take: &mut dyn FnMut(usize, u64)) {
+        let bytes = self.blocks.block(at, BlockKind::MapNode(level)).ok().map(|bytes| Box::new(*bytes));
+        let span = (FAN_OUT_LEN as u64).saturating_pow(u32::from(level));
+        for index in 0..FAN_OUT_LEN {
+            let Some(entry) = bytes.as_deref().and_then(|bytes| map_node::entry(bytes, index)) else { continue };
+            let block = first.saturating_add(span.saturating_mul(index as u64));
+            match entry {
+                MapEntry::Block(_) if level == 0 => self.take_own(entry, block, take),
+                MapEntry::Block(child) if self.below.contains_key(&child) => {
+                    self.each_place_below(child, level - 1, block, take);
+                }
+                MapEntry::Block(_) | MapEntry::Hole | MapEntry::Reserved => {}
+            }
+        }
+    }
+
+    fn take_own(&self, entry: MapEntry, block: u64, take: &mut dyn FnMut(usize, u64)) {
+        let mut hit = Vec::new();
+        self.add_own(entry, &mut hit);
+        hit.into_iter().for_each(|at| take(at, block.saturating_mul(BLOCK_BYTES_U64)));
     }
 
     fn add_own(&self, entry: MapEntry, hit: &mut Vec<usize>) {

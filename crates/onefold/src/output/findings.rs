@@ -2,11 +2,16 @@
 
 use std::fmt::Write;
 
-use onefold_block::Show;
+use onefold_block::{BLOCK_BYTES_U64, Show};
 use serde_json::{Value, json};
 
 use crate::size::grouped;
-use crate::store::PoolProblems;
+use crate::store::{PoolProblems, ProblemPlace};
+
+/// The structure of problems with data that no structure of the pool describes.
+pub(crate) const DATA: &str = "data";
+/// Maximum number of lost ranges in the text; the JSON has all places.
+const RANGES_MAX: usize = 20;
 
 /// Returns all findings for people, with the affected files below each. Without findings, the text is empty.
 pub(crate) fn text(findings: &PoolProblems) -> String {
@@ -26,6 +31,52 @@ pub(crate) fn text(findings: &PoolProblems) -> String {
         let _ = writeln!(text, "and {} more", grouped(untold));
     }
     text
+}
+
+/// Returns what is to be done about data that no repair can bring back; `None` if no problem is of that kind.
+pub(crate) fn lost(findings: &PoolProblems) -> Option<String> {
+    let data = findings.problems.iter().filter(|problem| problem.structure == DATA);
+    let (mut count, mut places) = (0_u64, Vec::new());
+    for problem in data {
+        count += 1;
+        places.extend(&problem.places);
+    }
+    let blocks = match count {
+        0 => return None,
+        1 => "1 block of data is lost".to_owned(),
+        _ => format!("{} blocks of data are lost", grouped(count)),
+    };
+    places.sort();
+    let ranges = ranges(&places);
+    let what = match ranges.as_slice() {
+        [] => ". No file is known to have it".to_owned(),
+        [range] => format!(": {range}"),
+        [.., _] => ranges
+            .iter()
+            .take(RANGES_MAX)
+            .map(|range| format!("\n  {range}"))
+            .fold(":".to_owned(), |all, one| all + &one),
+    };
+    let more = ranges.len().saturating_sub(RANGES_MAX);
+    let more = if more > 0 { format!("\n  and {} more ranges", grouped(more as u64)) } else { String::new() };
+    let end = if ranges.len() > 1 { "\n" } else { ". " };
+    Some(format!("{blocks}{what}{more}{end}Write that content again from a backup, or delete the file."))
+}
+
+/// Returns places as ranges of bytes, with adjacent blocks joined. The places are in order.
+fn ranges(places: &[&ProblemPlace]) -> Vec<String> {
+    let mut joined: Vec<(&str, u64, u64)> = Vec::new();
+    for place in places {
+        let end = place.offset.saturating_add(BLOCK_BYTES_U64);
+        match joined.last_mut() {
+            Some((file, _, last)) if *file == place.file && *last >= place.offset => *last = end,
+            _ => joined.push((&place.file, place.offset, end)),
+        }
+    }
+    let range = |(file, begin, end): &(&str, u64, u64)| {
+        format!("{}, bytes {} to {}", file.shown(), grouped(*begin), grouped(end - 1))
+    };
+    joined.iter().map(range).collect()
 }
 
 /// Returns all findings for machines.
@@ -49,6 +100,8 @@ mod tests {
             structure: "data".into(),
             block: Some(7),
             files: vec!["/a\nb.raw".into()],
+            places: Vec::new(),
+            is_settled: false,
             what: "content does not match its fingerprint".into(),
         };
         PoolProblems { problems: vec![problem], problems_total: 3, data_blocks_hashed: 10, stopped: false }
@@ -59,6 +112,26 @@ mod tests {
         let expected = "data at block 7: content does not match its fingerprint\n  in /a\\nb.raw\nand 2 more\n";
         assert_eq!(text(&findings()), expected);
         assert_eq!(text(&PoolProblems::default()), "");
+    }
+
+    #[test]
+    fn lost_data_is_named_by_ranges_of_bytes() {
+        let lost_at = |places: &[(&str, u64)]| {
+            let place = |(file, block): &(&str, u64)| ProblemPlace { file: (*file).into(), offset: block * 4096 };
+            let problem = |at| PoolProblem { places: vec![place(at)], ..findings().problems.remove(0) };
+            lost(&PoolProblems { problems: places.iter().map(problem).collect(), ..PoolProblems::default() })
+        };
+        assert_eq!(
+            lost_at(&[("/a.raw", 2), ("/a.raw", 1)]).unwrap(),
+            "2 blocks of data are lost: /a.raw, bytes 4,096 to 12,287. Write that content again from a backup, or delete \
+             the file."
+        );
+        assert_eq!(
+            lost_at(&[("/a.raw", 0), ("/b\n.raw", 1)]).unwrap(),
+            "2 blocks of data are lost:\n  /a.raw, bytes 0 to 4,095\n  /b\\n.raw, bytes 4,096 to 8,191\nWrite that content \
+             again from a backup, or delete the file."
+        );
+        assert_eq!(lost_at(&[]), None);
     }
 
     #[test]

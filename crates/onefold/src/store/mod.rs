@@ -102,8 +102,21 @@ pub(crate) struct PoolProblem {
     pub(crate) block: Option<u64>,
     /// Paths of the affected files, as far as known.
     pub(crate) files: Vec<String>,
+    /// Places of the block in affected files, if a check found it to be damaged data.
+    pub(crate) places: Vec<ProblemPlace>,
+    /// Whether a repair has nothing left to do about it.
+    pub(crate) is_settled: bool,
     /// Description of the problem.
     pub(crate) what: String,
+}
+
+/// A place in a file of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub(crate) struct ProblemPlace {
+    /// The file's path.
+    pub(crate) file: String,
+    /// The offset in the file, in bytes.
+    pub(crate) offset: u64,
 }
 
 /// All problems of a pool.

@@ -242,6 +242,8 @@ impl From<ScrubReport> for PoolProblems {
             structure: problem.structure,
             block: problem.block,
             files: problem.files,
+            places: Vec::new(),
+            is_settled: false,
             what: problem.what,
         };
         PoolProblems {

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use onefold_block::Show;
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_disk::{Disk, DiskError, Sink};
-use onefold_pool::check::{CheckReport, ScrubOptions};
+use onefold_pool::check::{CheckProblem, CheckReport, FilePlace, ScrubOptions};
 use onefold_pool::{
     Attr, Durability, Environment, FileKind, FileStat, Ino, NewFile, OpenOptions, Pool, PoolError, PoolStat,
     SeekTarget, SetAttr,
 };
 
 use super::names::PoolPath;
-use super::{COPY_MODE_MAX, Draft, PoolEntry, PoolFileKind, PoolProblem, PoolProblems, Store};
+use super::{COPY_MODE_MAX, Draft, PoolEntry, PoolFileKind, PoolProblem, PoolProblems, ProblemPlace, Store};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Meter;
 
@@ -225,10 +225,16 @@ fn kind_of(attr: &Attr) -> PoolFileKind {
 
 impl From<CheckReport> for PoolProblems {
     fn from(report: CheckReport) -> PoolProblems {
-        let finding = |problem: onefold_pool::check::CheckProblem| PoolProblem {
+        let finding = |problem: CheckProblem| PoolProblem {
             structure: problem.structure.to_owned(),
             block: problem.block.map(|block| block.0),
             files: problem.files,
+            places: problem
+                .places
+                .into_iter()
+                .map(|FilePlace { file, offset }| ProblemPlace { file, offset })
+                .collect(),
+            is_settled: problem.is_settled,
             what: problem.what,
         };
         PoolProblems {

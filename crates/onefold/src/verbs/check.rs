@@ -15,6 +15,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::host;
 use crate::interrupt::Interrupt;
 use crate::locate::{self, PoolTarget};
+use crate::output::findings::DATA;
 use crate::output::{Report, findings, machine_name};
 use crate::progress::Meter;
 use crate::size::grouped;
@@ -83,13 +84,44 @@ fn verdict(found: &PoolProblems, left: Option<u64>) -> String {
     match (found.problems_total, found.stopped, left) {
         (0, false, _) => "clean".to_owned(),
         (0, true, _) => "stopped before the end; nothing wrong so far".to_owned(),
-        (count, true, _) => format!("{} problems so far; stopped before the end", grouped(count)),
-        (count, false, None) => format!("{} problems; `check --repair` repairs what can be repaired", grouped(count)),
-        (count, false, Some(0)) => format!("{} problems found and repaired; the pool is clean now", grouped(count)),
+        (count, true, _) => format!("{} so far; stopped before the end", problems(count)),
+        (count, false, None) => {
+            let settled = found.problems.iter().filter(|problem| problem.is_settled).count() as u64;
+            let of_data = found.problems.iter().filter(|problem| problem.structure == DATA).count() as u64;
+            let hint = match count {
+                _ if settled == count => "".to_owned(),
+                _ if of_data == count => {
+                    "`check --data --repair` marks the blocks, so that no later write is shared with them".to_owned()
+                }
+                _ => "`check --repair` repairs what can be repaired".to_owned(),
+            };
+            let lines = [Some(problems(count)).filter(|_| settled < count), Some(hint), findings::lost(found)];
+            joined(lines)
+        }
+        (count, false, Some(0)) => format!("{} found and repaired; the pool is clean now", problems(count)),
         (count, false, Some(left)) => {
-            format!("{} problems found and repaired as far as possible; {} are left", grouped(count), grouped(left))
+            let repaired = count.saturating_sub(left);
+            let told = if repaired == 0 {
+                format!(
+                    "{} left, which no repair can mend; damaged data is marked, and no later write is shared with it",
+                    problems(left)
+                )
+            } else {
+                format!("{} found, {} of them repaired", problems(count), grouped(repaired))
+            };
+            joined([Some(told), None, findings::lost(found)])
         }
     }
+}
+
+fn problems(count: u64) -> String {
+    if count == 1 { "1 problem".to_owned() } else { format!("{} problems", grouped(count)) }
+}
+
+/// Returns what there is to say, each on a line of its own.
+fn joined(lines: [Option<String>; 3]) -> String {
+    let lines: Vec<String> = lines.into_iter().flatten().filter(|line| !line.is_empty()).collect();
+    lines.join("\n")
 }
 
 /// Adds the members of object `from` to object `into`.
@@ -102,6 +134,7 @@ pub(super) fn merge(into: &mut Value, from: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{PoolProblem, ProblemPlace};
 
     #[test]
     fn only_a_check_that_came_to_its_end_says_clean() {
@@ -111,6 +144,32 @@ mod tests {
         let damaged = PoolProblems { problems_total: 2, ..clean };
         assert!(verdict(&damaged, None).starts_with("2 problems"));
         assert!(verdict(&damaged, Some(0)).ends_with("clean now"));
-        assert!(verdict(&damaged, Some(1)).ends_with("1 are left"));
+        assert_eq!(verdict(&damaged, Some(1)), "2 problems found, 1 of them repaired");
+    }
+
+    #[test]
+    fn a_repair_is_offered_only_for_what_it_can_change() {
+        let data = |is_settled| PoolProblem {
+            structure: DATA.into(),
+            block: Some(7),
+            files: vec!["/a.raw".into()],
+            places: vec![ProblemPlace { file: "/a.raw".into(), offset: 4096 }],
+            is_settled,
+            what: "wrong".into(),
+        };
+        let found = |problems: Vec<PoolProblem>| {
+            let problems_total = problems.len() as u64;
+            PoolProblems { problems, problems_total, ..PoolProblems::default() }
+        };
+        let lost = "1 block of data is lost: /a.raw, bytes 4,096 to 8,191. Write that content again from a backup, or \
+                    delete the file.";
+        assert_eq!(verdict(&found(vec![data(true)]), None), lost);
+        let fresh = verdict(&found(vec![data(false)]), None);
+        assert!(fresh.contains("check --data --repair` marks") && fresh.ends_with(lost), "{fresh}");
+        let repaired = verdict(&found(vec![data(false)]), Some(1));
+        assert!(repaired.starts_with("1 problem left") && repaired.ends_with(lost), "{repaired}");
+        let other = PoolProblem { structure: "bitmap".into(), ..data(false) };
+        let both = verdict(&found(vec![data(true), other]), None);
+        assert!(both.contains("`check --repair` repairs what can be repaired") && both.ends_with(lost), "{both}");
     }
 }

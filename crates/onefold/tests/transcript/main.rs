@@ -23,6 +23,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod analyze;
+mod check;
 #[path = "../common/mod.rs"]
 mod common;
 mod file_system;

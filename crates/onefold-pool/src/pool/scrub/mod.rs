@@ -119,7 +119,7 @@ fn scrub_page(data: &Data, page_no: u64, report: &mut CheckReport) -> Result<u64
 }
 
 fn problem(structure: &'static str, block: BlockNo, what: String) -> CheckProblem {
-    CheckProblem { structure, block: Some(block), files: Vec::new(), what }
+    CheckProblem { structure, block: Some(block), files: Vec::new(), places: Vec::new(), is_settled: false, what }
 }
 
 /// Pins the data blocks that a store page describes.
@@ -128,7 +128,8 @@ fn pin(engine: &Engine, page_no: u64) -> Result<BlockPins<'_>> {
         let mut described = Vec::new();
         each_used(op, page_no, |block, entry| {
             if entry.usage == BlockUse::Data {
-                described.push(DataBlock { block, fingerprint: entry.fingerprint, domain: entry.domain });
+                let (fingerprint, domain) = (entry.fingerprint, entry.domain);
+                described.push(DataBlock { block, fingerprint, domain, is_private: entry.private });
             }
         })?;
         // The last step of this operation: it cannot be repeated after this.
