@@ -9,6 +9,7 @@ use std::thread;
 use onefold_pool::{Pool, PoolError};
 
 use crate::control::{ControlServer, ControlSocket, ServedMount, ServedPool, ServiceEnd, SocketError};
+use crate::discarding::{Discarder, Discarding};
 use crate::door::Door;
 use crate::log::{FailureLog, StderrLog};
 use crate::options::MountAccess;
@@ -23,7 +24,8 @@ pub struct DaemonOptions {
     pub place: Option<PoolPlace>,
     /// The users who may connect to the control socket.
     pub access: MountAccess,
-    /// Directory of the control socket; `None` means `/run/onefold` for root and `$XDG_RUNTIME_DIR/onefold` for others.
+    /// Directory of the control socket. `None` means `/run/onefold` for root, and for others the first usable one of
+    /// `$XDG_RUNTIME_DIR/onefold`, `/run/user/UID/onefold` and `/tmp/onefold-UID`.
     pub control_directory: Option<PathBuf>,
     /// Receives failures that no caller gets.
     pub log: Arc<dyn FailureLog>,
@@ -76,6 +78,7 @@ pub struct Daemon {
     socket: ControlSocket,
     doors: Vec<Box<dyn Door>>,
     mount: Option<ServedMount>,
+    discarding: Option<Discarding>,
     log: Arc<dyn FailureLog>,
 }
 
@@ -89,10 +92,11 @@ impl Daemon {
             Some(place) => place.socket_name(),
             None => pool.stat().map_err(DaemonError::Pool)?.uuid,
         };
-        let given = options.control_directory.map(RunDirectory::of_this_user);
-        let directory = given.or_else(RunDirectory::own).ok_or(DaemonError::Control(SocketError::NoDirectory))?;
-        let socket = ControlSocket::bind(&directory, &name, options.access).map_err(DaemonError::Control)?;
-        Ok(Daemon { pool, socket, doors: Vec::new(), mount: None, log: options.log })
+        let given = options.control_directory.map(|path| vec![RunDirectory::of_this_user(path)]);
+        let directories = given.unwrap_or_else(RunDirectory::own);
+        let bound = ControlSocket::bind_in_first(&directories, &name, options.access);
+        let socket = bound.map_err(DaemonError::Control)?;
+        Ok(Daemon { pool, socket, doors: Vec::new(), mount: None, discarding: None, log: options.log })
     }
 
     /// Adds a door.
@@ -104,6 +108,11 @@ impl Daemon {
     pub(crate) fn add_mount(&mut self, door: Box<dyn Door>, mount: ServedMount) {
         self.doors.push(door);
         self.mount = Some(mount);
+    }
+
+    /// Has the daemon discard freed blocks while it serves.
+    pub fn discard(&mut self, discarding: Discarding) {
+        self.discarding = Some(discarding);
     }
 
     /// Returns whether one of the doors is a mount.
@@ -141,12 +150,15 @@ impl Daemon {
     /// See [`ServeError`].
     pub fn serve(self) -> Result<(), ServeError> {
         let stopper = self.stopper();
-        let Daemon { pool, socket, doors, mount, log } = self;
+        let Daemon { pool, socket, doors, mount, discarding, log } = self;
         let ending = Arc::new(ServiceEnd::default());
         let served = ServedPool { pool: pool.clone(), mount, stopper, ending: ending.clone() };
         let (control, served) = match ControlServer::start(socket, served) {
             Ok(control) => {
+                let discarder = discarding.map(|how| Discarder::start(pool.clone(), how, log.clone()));
                 let served = serve_each(doors, &log);
+                // A trim that goes on would meet the closed pool.
+                drop(discarder);
                 // New clients must find a pool without a daemon, and wait for its lock.
                 control.retire();
                 (Some(control), served)

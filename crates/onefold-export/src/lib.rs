@@ -6,8 +6,10 @@
 //! decides nothing about data: each request becomes one call of [`onefold_pool::Pool`].
 
 mod backing_device;
+mod below;
 pub mod control;
 mod daemon;
+mod discarding;
 mod door;
 mod fuse;
 pub mod log;
@@ -20,8 +22,11 @@ mod stopper;
 mod unmount;
 pub mod volume;
 
+pub use below::FileBelow;
 pub use daemon::{Daemon, DaemonError, DaemonOptions, ServeError};
+pub use discarding::Discarding;
 pub use door::{Door, DoorHandle, EndError};
+pub use fuse::{HelperReason, MountRefusal};
 pub use log::{FailureLog, StderrLog};
 pub use mount::{MountError, mark_as_io_flusher, mount};
 pub use mount_holders::{HolderProcess, MountHolder, holders_elsewhere};

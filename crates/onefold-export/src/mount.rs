@@ -12,7 +12,7 @@ use crate::backing_device;
 use crate::control::{ServedMount, SocketError};
 use crate::daemon::{Daemon, DaemonError, DaemonOptions};
 use crate::door::{Door, DoorHandle};
-use crate::fuse::{PoolFilesystem, Transport, connect};
+use crate::fuse::{MountRefusal, PoolFilesystem, Transport, connect};
 use crate::log::FailureLog;
 use crate::mount_table::device_at;
 use crate::options::MountOptions;
@@ -38,9 +38,9 @@ pub enum MountError {
     Fuse {
         /// The given path.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The refusal.
         #[source]
-        source: io::Error,
+        source: MountRefusal,
     },
     /// The control socket cannot be made.
     #[error("cannot make the control socket")]
@@ -94,7 +94,9 @@ impl Daemon {
         let filesystem = PoolFilesystem::new(self.pool().clone(), options, self.control_path().to_owned());
         let open_files = filesystem.open_files();
         let transport = connect(filesystem, &path, options).map_err(fuse)?;
-        let device = device_at(&path).map_err(fuse)?.ok_or_else(|| fuse(io::ErrorKind::NotFound.into()))?;
+        let device = device_at(&path)
+            .and_then(|device| device.ok_or_else(|| io::ErrorKind::NotFound.into()))
+            .map_err(|error| fuse(error.into()))?;
         backing_device::raise_limits(device, options.writeback_cache);
 
         let invalidator = transport.invalidator();

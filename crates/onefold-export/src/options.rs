@@ -7,6 +7,7 @@ use std::sync::Arc;
 use onefold_block::clock::SystemClock;
 use onefold_block::{Clock, Processors};
 
+use crate::below::FileBelow;
 use crate::log::{FailureLog, StderrLog};
 use crate::place::PoolPlace;
 
@@ -79,9 +80,11 @@ pub struct MountOptions {
     /// Reports whether a processor is idle: a thread that has answered a request from memory then polls for the next
     /// one for a moment before it sleeps. With `None` it sleeps at once.
     pub processors: Option<Arc<dyn Processors>>,
+    /// The file that holds the pool, whose file system limits the reported space; `None` for a partition.
+    pub below: Option<Arc<FileBelow>>,
     /// Place of the pool, after which the control socket is named ([`crate::DaemonOptions::place`]).
     pub place: Option<PoolPlace>,
-    /// Directory of the control socket; `None` means `/run/onefold` for root and `$XDG_RUNTIME_DIR/onefold` for others.
+    /// Directory of the control socket ([`crate::DaemonOptions::control_directory`]).
     pub control_directory: Option<PathBuf>,
     /// The clock by which `relatime` judges the age of an access time.
     pub clock: Arc<dyn Clock>,
@@ -120,6 +123,7 @@ impl MountOptions {
             writeback_cache: false,
             threads: NonZeroUsize::new(Self::THREADS).expect("eight is not zero"),
             processors: None,
+            below: None,
             place: None,
             control_directory: None,
             clock: Arc::new(SystemClock),
@@ -140,6 +144,7 @@ impl std::fmt::Debug for MountOptions {
             .field("writeback_cache", &self.writeback_cache)
             .field("threads", &self.threads)
             .field("processors", &self.processors)
+            .field("below", &self.below)
             .field("place", &self.place)
             .field("control_directory", &self.control_directory)
             .finish_non_exhaustive()

@@ -16,6 +16,8 @@ use rustix::fs::{major, minor};
 const ROOT_DIRECTORY: &str = "/run/onefold";
 /// Where the system makes the runtime directories of users, one for each, named after their numbers.
 const USERS_DIRECTORY: &str = "/run/user";
+/// Where a user without a runtime directory has a run directory: in a cron job, in a service unit, after `su`.
+const TEMPORARY_DIRECTORY: &str = "/tmp";
 /// Permissions that users other than the owner of a run directory must not have.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -71,7 +73,7 @@ pub struct RunDirectory {
 
 impl RunDirectory {
     /// Returns the directories that a client searches for the daemon of a pool whose file belongs to user `owner`:
-    /// root's, the client's own, and for root the owner's.
+    /// root's, all of the client's own, and for root the owner's.
     #[must_use]
     pub fn of_pool_owned_by(owner: u32) -> Vec<RunDirectory> {
         RunDirectory::for_client(rustix::process::geteuid().as_raw(), owner, std::env::var_os)
@@ -81,10 +83,10 @@ impl RunDirectory {
     fn for_client(user: u32, owner: u32, environment: impl Fn(&'static str) -> Option<OsString>) -> Vec<RunDirectory> {
         let mut directories = vec![RunDirectory { path: ROOT_DIRECTORY.into(), user: 0 }];
         if user != 0 {
-            directories.extend(own_directory(environment).map(|path| RunDirectory { path, user }));
+            directories.extend(RunDirectory::of_user(user, environment));
         } else if owner != 0 {
-            let path = Path::new(USERS_DIRECTORY).join(owner.to_string()).join("onefold");
-            directories.push(RunDirectory { path, user: owner });
+            // The environment is root's, not the owner's.
+            directories.extend(RunDirectory::of_user(owner, |_| None));
         }
         directories
     }
@@ -106,18 +108,27 @@ impl RunDirectory {
         self.path.join(format!("{name}.sock"))
     }
 
-    /// Returns the directory for sockets of this process; `None` if its user has none.
-    pub(crate) fn own() -> Option<RunDirectory> {
-        let is_root = rustix::process::geteuid().is_root();
-        let path = if is_root { Some(ROOT_DIRECTORY.into()) } else { own_directory(std::env::var_os) };
-        path.map(RunDirectory::of_this_user)
+    /// Returns the directories for sockets of this process, in the order in which a daemon tries them.
+    pub(crate) fn own() -> Vec<RunDirectory> {
+        match rustix::process::geteuid().as_raw() {
+            0 => vec![RunDirectory { path: ROOT_DIRECTORY.into(), user: 0 }],
+            user => RunDirectory::of_user(user, std::env::var_os),
+        }
     }
-}
 
-/// Returns the run directory of a user other than root with this `environment`.
-fn own_directory(environment: impl Fn(&'static str) -> Option<OsString>) -> Option<PathBuf> {
-    let runtime = environment("XDG_RUNTIME_DIR").map(PathBuf::from)?;
-    runtime.is_absolute().then(|| runtime.join("onefold"))
+    /// Returns the run directories of a `user` other than root with this `environment`. A login session sets
+    /// `XDG_RUNTIME_DIR`; `su`, `sudo -u`, cron and service units do not, or leave another user's there. A client
+    /// searches all of them, because the daemon may have been started another way.
+    fn of_user(user: u32, environment: impl Fn(&'static str) -> Option<OsString>) -> Vec<RunDirectory> {
+        let given = environment("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let logged_in = Path::new(USERS_DIRECTORY).join(user.to_string());
+        let mut paths: Vec<_> = given.into_iter().map(|path| path.join("onefold")).collect();
+        if !paths.contains(&logged_in.join("onefold")) {
+            paths.push(logged_in.join("onefold"));
+        }
+        paths.push(Path::new(TEMPORARY_DIRECTORY).join(format!("onefold-{user}")));
+        paths.into_iter().map(|path| RunDirectory { path, user }).collect()
+    }
 }
 
 #[cfg(test)]
@@ -184,22 +195,30 @@ mod tests {
 
     #[test]
     fn clients_look_where_root_they_themselves_and_for_root_the_pools_owner_have_sockets() {
+        let of_user_7: [(PathBuf, u32); 2] = [("/run/user/7/onefold".into(), 7), ("/tmp/onefold-7".into(), 7)];
         let of = |user, owner| {
             let directories = RunDirectory::for_client(user, owner, |_| Some("/run/mine".into()));
             directories.into_iter().map(|found| (found.path, found.user)).collect::<Vec<_>>()
         };
         let root: (PathBuf, u32) = ("/run/onefold".into(), 0);
         assert_eq!(of(0, 0), std::slice::from_ref(&root), "whatever its environment says");
-        assert_eq!(of(0, 7), [root.clone(), ("/run/user/7/onefold".into(), 7)]);
+        assert_eq!(of(0, 7), [&[root.clone()], &of_user_7[..]].concat(), "root's environment is not the owner's");
         for owner in [0, 7, 8] {
-            assert_eq!(of(7, owner), [root.clone(), ("/run/mine/onefold".into(), 7)], "a pool of {owner}");
+            let expected = [&[root.clone(), ("/run/mine/onefold".into(), 7)], &of_user_7[..]].concat();
+            assert_eq!(of(7, owner), expected, "a pool of {owner}");
         }
     }
 
+    /// Seen: without `XDG_RUNTIME_DIR` (su, sudo -u, cron, service units), an ordinary user could not mount at all.
     #[test]
-    fn a_relative_or_missing_runtime_directory_is_none() {
-        let own = |value: Option<&str>| own_directory(|_| value.map(OsString::from));
-        assert_eq!(own(Some("/run/user/7")), Some("/run/user/7/onefold".into()));
-        assert_eq!([own(None), own(Some("")), own(Some("run"))], [None, None, None]);
+    fn a_relative_or_missing_runtime_directory_leaves_the_systems_one_and_tmp() {
+        let own = |value: Option<&str>| {
+            let directories = RunDirectory::of_user(7, |_| value.map(OsString::from));
+            directories.into_iter().map(|found| found.path.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        for value in [None, Some(""), Some("run"), Some("/run/user/7")] {
+            assert_eq!(own(value), ["/run/user/7/onefold", "/tmp/onefold-7"], "{value:?}");
+        }
+        assert_eq!(own(Some("/run/x")), ["/run/x/onefold", "/run/user/7/onefold", "/tmp/onefold-7"]);
     }
 }

@@ -11,6 +11,7 @@ use onefold_export::{PoolPlace, RunDirectory};
 use crate::dead_mount::{self, is_dead};
 use crate::failure::{Failure, Outcome};
 use crate::mounts::{self, PoolMount};
+use crate::users;
 
 /// How to reach a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,7 @@ pub(crate) fn locate(target: &Path) -> Outcome<PoolTarget> {
             return match mounts::containing(&mounts, &path) {
                 Some(mount) if !mount.is_believed() => Err(not_believed(cannot(), mount)),
                 Some(mount) if is_dead(mount) => Ok(PoolTarget::Stale(mount.clone())),
+                Some(mount) if is_closed(mount) => behind_closed_mount(mount, cannot()),
                 _ => Err(Failure::of_io(cannot(), &error)),
             };
         }
@@ -81,8 +83,38 @@ pub(crate) fn locate(target: &Path) -> Outcome<PoolTarget> {
             Err(error) => Err(Failure::new(cannot()).because(&error)),
         },
         Some(mount) if is_dead(mount) => Ok(PoolTarget::Stale(mount.clone())),
+        Some(mount) if is_closed(mount) => behind_closed_mount(mount, cannot()),
         Some(mount) => Ok(PoolTarget::Mounted { mount: mount.clone(), base: mount.mountpoint.clone() }),
     }
+}
+
+/// Returns whether only the user who mounted may use a mount, and this is another one. That includes root: a mount
+/// without `allow_other` does not even admit root.
+fn is_closed(mount: &PoolMount) -> bool {
+    let is_another = mount.user != rustix::process::geteuid().as_raw();
+    let looked = || fs::symlink_metadata(&mount.mountpoint).map_err(|error| error.kind());
+    is_another && looked().is_err_and(|kind| kind == std::io::ErrorKind::PermissionDenied)
+}
+
+/// Finds the daemon of a closed mount by the pool's file.
+fn behind_closed_mount(mount: &PoolMount, cannot: String) -> Outcome<PoolTarget> {
+    let found = fs::canonicalize(&mount.source).and_then(|path| Ok((fs::metadata(&path)?, path)));
+    if let Ok((metadata, path)) = found
+        && let Ok(Some(_)) = daemon_of(&metadata)
+    {
+        return Ok(PoolTarget::Served(path));
+    }
+    let mountpoint = mount.mountpoint.shown();
+    let failure = Failure::new(cannot)
+        .because_of(format!("user {} has it mounted at `{mountpoint}`, for that user alone", users::shown(mount.user)));
+    Err(match rustix::process::geteuid().is_root() {
+        true => failure.hint(format!(
+            "`setpriv --reuid {} --clear-groups onefold pool ...` runs the command as that user; `umount {mountpoint}` \
+             unmounts the pool",
+            mount.user
+        )),
+        false => failure.hint("run the command as that user, or as root"),
+    })
 }
 
 /// Returns a connection to the daemon of a pool whose file or partition has this metadata, if there is one that this
@@ -103,7 +135,11 @@ pub(crate) fn served(cannot: String, pool: &Path) -> Failure {
 fn not_believed(cannot: String, mount: &PoolMount) -> Failure {
     let PoolMount { mountpoint, source, user, .. } = mount;
     Failure::new(cannot)
-        .because_of(format!("user {user} mounted it and does not own `{}`, which it claims to be", source.shown()))
+        .because_of(format!(
+            "user {} mounted it and does not own `{}`, which it claims to be",
+            users::shown(*user),
+            source.shown()
+        ))
         .hint(format!("`fusermount3 -u {}` as that user, or `umount` as root, removes it", mountpoint.shown()))
 }
 

@@ -21,6 +21,7 @@ mod output;
 mod progress;
 mod size;
 mod store;
+mod users;
 mod verbs;
 
 use std::ffi::OsString;

@@ -139,7 +139,7 @@ fn verbs_on_the_pools_file_reach_a_daemon_that_has_no_mount() {
         ("pool stat", &[&served.pool, Path::new("image.raw")]),
         ("pool clone", &[&served.pool, Path::new("image.raw"), Path::new("clone.raw")]),
     ] {
-        served.run(verb, paths).failed(FAILED, "no mount of it is visible here");
+        served.run(verb, paths).failed(FAILED, "this user sees no mount of it");
     }
     for verb in ["pool check", "pool dedup", "pool create --force"] {
         served.run(verb, &[&served.pool]).failed(FAILED, "a daemon serves it");

@@ -51,6 +51,52 @@ as_user pool stat "$dir/home/mnt" >/dev/null
 as_user pool umount "$dir/home/mnt" >/dev/null
 as_user pool check --quiet "$dir/home/pool"
 
+# Seen: without XDG_RUNTIME_DIR (su, sudo -u, cron, units) a user could not mount, and root could not reach the mount.
+mount -t tmpfs -o mode=1777 onefold-test-tmp /tmp
+ONEFOLD_COPY=$dir/onefold-copy
+cp "$ONEFOLD" "$ONEFOLD_COPY"
+chmod 755 "$ONEFOLD_COPY"
+without_session() {
+    setpriv --reuid 65534 --regid 65534 --clear-groups env --unset=XDG_RUNTIME_DIR "$ONEFOLD_COPY" "$@"
+}
+# No other directory than that in /tmp can be made.
+chown 0:0 /run/user
+chmod 755 /run/user
+mkdir -m 700 /tmp/onefold-65534
+chown 1:1 /tmp/onefold-65534
+refused 1 'belongs to another user' without_session pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt"
+rmdir /tmp/onefold-65534
+without_session pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt"
+[[ $(stat --format=%u:%a /tmp/onefold-65534) == 65534:700 ]] || fail "the socket's directory is not the user's alone"
+# With a session the same daemon is found, and by root, whom the mount does not admit, too.
+as_user pool stat "$dir/home/mnt" >/dev/null
+onefold pool stat "$dir/home/mnt" >/dev/null
+onefold pool stat "$dir/home/pool" >/dev/null
+refused 1 'run the command as the user who mounted' onefold pool ls "$dir/home/mnt"
+onefold pool umount "$dir/home/mnt"
+is_mounted "$dir/home/mnt" && fail "root's umount left a user's mount"
+# Where root does not find the daemon, it learns whose mount that is.
+mkdir "$dir/home/run"
+chown 65534:65534 "$dir/home/run"
+setpriv --reuid 65534 --regid 65534 --clear-groups env XDG_RUNTIME_DIR="$dir/home/run" \
+    "$ONEFOLD_COPY" pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt" || note "the socket's path is too long"
+if is_mounted "$dir/home/mnt" && [[ -e $(find "$dir/home/run" -name '*.sock') ]]; then
+    refused 1 'user .*65534.* has it mounted' onefold pool stat "$dir/home/mnt"
+fi
+umount "$dir/home/mnt"
+wait_until 10 without_session pool check --quiet "$dir/home/pool"
+chown 65534:65534 /run/user
+chmod 700 /run/user
+
+# Each refusal of fusermount3 leads to a next step.
+mkdir -m 755 "$dir/roots"
+refused 1 'directory of your own' as_user pool mount "$dir/home/pool" "$dir/roots"
+refused 1 'mount without --allow-other' as_user pool mount --allow-other "$dir/home/pool" "$dir/home/mnt"
+chmod 600 /dev/fuse
+refused 1 'chmod 666 /dev/fuse' as_user pool mount "$dir/home/pool" "$dir/home/mnt"
+chmod 666 /dev/fuse
+as_user pool check --quiet "$dir/home/pool"
+
 # Another user's pool is nobody's business.
 create_pool 256M
 [[ $(mode_of "$pool") == 600 ]] || fail "a new pool's file has mode $(mode_of "$pool")"

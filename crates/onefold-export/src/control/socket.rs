@@ -22,12 +22,8 @@ const USER_MODE: u32 = 0o700;
 /// Why a control socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The process is not root's and `XDG_RUNTIME_DIR` is not set, so it has no directory that only this user can write
-    /// to.
-    #[error("no directory for the control socket: XDG_RUNTIME_DIR is not set")]
-    NoDirectory,
     /// Other users can change the content of the directory, or it belongs to another user.
-    #[error("{} can be changed by other users", path.shown())]
+    #[error("{} belongs to another user, or other users can change it", path.shown())]
     NotTrusted {
         /// The directory.
         path: PathBuf,
@@ -82,6 +78,20 @@ fn make_directory(directory: &RunDirectory) -> Result<(), SocketError> {
 }
 
 impl ControlSocket {
+    /// Makes the control socket `name` in the first of `directories` in which that is possible.
+    ///
+    /// # Errors
+    /// That of the last directory; see [`SocketError`].
+    pub(crate) fn bind_in_first(
+        directories: &[RunDirectory],
+        name: &str,
+        access: MountAccess,
+    ) -> Result<ControlSocket, SocketError> {
+        let (last, others) = directories.split_last().expect("each user has a run directory");
+        let bound = others.iter().find_map(|directory| ControlSocket::bind(directory, name, access).ok());
+        bound.map_or_else(|| ControlSocket::bind(last, name, access), Ok)
+    }
+
     /// Makes the control socket `name` in `directory`, and the directory if it is missing. If a daemon already listens
     /// at that name, the number of this process is added to the name: two daemons that only read a pool may serve it at
     /// once.
@@ -204,6 +214,27 @@ mod tests {
         fs::set_permissions(&run.path, Permissions::from_mode(0o777)).unwrap();
         let bound = ControlSocket::bind(&run, "abc", MountAccess::Everyone).map(|_| ());
         assert!(matches!(bound, Err(SocketError::NotTrusted { .. })), "{bound:?}");
+    }
+
+    /// As after `su`, which leaves the runtime directory of another user in the environment.
+    #[test]
+    fn the_next_directory_serves_where_one_cannot_be_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = |name: &str| RunDirectory { path: directory.path().join(name), ..run_directory(directory.path()) };
+        let directories = [run("others"), run("file/below"), run("own"), run("never")];
+        fs::create_dir(&directories[0].path).unwrap();
+        fs::set_permissions(&directories[0].path, Permissions::from_mode(0o777)).unwrap();
+        fs::write(directory.path().join("file"), "").unwrap();
+        let bind = |directories: &[RunDirectory]| {
+            ControlSocket::bind_in_first(directories, "abc", MountAccess::Owner).map(|socket| socket.path().to_owned())
+        };
+        assert_eq!(bind(&directories).unwrap(), directories[2].path.join("abc.sock"));
+        assert!(!directories[3].path.exists());
+        let refused = bind(&[directories[1].clone(), directories[0].clone()]);
+        assert!(
+            matches!(&refused, Err(SocketError::NotTrusted { path }) if *path == directories[0].path),
+            "{refused:?}"
+        );
     }
 
     fn mode_of(path: &Path) -> u32 {

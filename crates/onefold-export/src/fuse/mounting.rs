@@ -15,9 +15,12 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::device::FuseDevice;
+use super::refusal::MountRefusal;
 use crate::options::{AccessTimes, KernelOption, MountAccess, MountOptions};
 
 const HELPER: &str = "fusermount3";
+/// Longer than any message of the helper.
+const HELPER_OUTPUT_BYTES_MAX: u64 = 64 << 10;
 
 /// Makes `/proc/mounts` show `fuse.onefold` as the type.
 const SUBTYPE: &str = "subtype=onefold";
@@ -33,10 +36,12 @@ impl FuseMount {
     /// Mounts at `path`. No thread answers requests there yet.
     ///
     /// # Errors
-    /// When the kernel refuses; `PermissionDenied` if only root may mount and the helper is missing or refuses.
-    pub(super) fn new(path: &Path, options: &MountOptions) -> io::Result<FuseMount> {
+    /// See [`MountRefusal`].
+    pub(super) fn new(path: &Path, options: &MountOptions) -> Result<FuseMount, MountRefusal> {
         let device = match mount_directly(path, options) {
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => mount_by_helper(path, options, &error)?,
+            Err(MountRefusal::Kernel(error)) if error.raw_os_error() == Some(libc::EPERM) => {
+                mount_by_helper(path, options)?
+            }
             device => device?,
         };
         Ok(FuseMount { path: path.to_owned(), device: Arc::new(device) })
@@ -58,8 +63,8 @@ impl Drop for FuseMount {
     }
 }
 
-fn mount_directly(path: &Path, options: &MountOptions) -> io::Result<FuseDevice> {
-    let device = FuseDevice::open()?;
+fn mount_directly(path: &Path, options: &MountOptions) -> Result<FuseDevice, MountRefusal> {
+    let device = FuseDevice::open().map_err(MountRefusal::Device)?;
     let mut words = vec![
         format!("fd={}", device.as_fd().as_raw_fd()),
         format!("rootmode={:o}", path.metadata()?.mode()),
@@ -73,7 +78,7 @@ fn mount_directly(path: &Path, options: &MountOptions) -> io::Result<FuseDevice>
     flags.set(MountFlags::NOATIME, options.access_times == AccessTimes::Never);
     options.kernel_options.iter().for_each(|option| flags.insert(kernel_option(*option).0));
     let data = CString::new(words.join(",")).expect("words without zero bytes");
-    rustix::mount::mount(&options.source_name, path, "fuse", flags, &*data)?;
+    rustix::mount::mount(&options.source_name, path, "fuse", flags, &*data).map_err(io::Error::from)?;
     Ok(device)
 }
 
@@ -88,7 +93,7 @@ fn common_words(options: &MountOptions) -> Vec<String> {
 
 /// Mounts through the helper. The helper sends the connection back through a socket, whose number it finds in its
 /// environment. The socket is its standard input, so it needs no other inherited descriptor.
-fn mount_by_helper(path: &Path, options: &MountOptions, refusal: &io::Error) -> io::Result<FuseDevice> {
+fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<FuseDevice, MountRefusal> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut helper = Command::new(HELPER)
         .arg("-o")
@@ -100,16 +105,16 @@ fn mount_by_helper(path: &Path, options: &MountOptions, refusal: &io::Error) -> 
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, refusal.to_string()))?;
+        .map_err(MountRefusal::NoHelper)?;
     // Only the helper may have the other end; otherwise its death would go unnoticed.
     let received = receive_device(&ours);
     drop(ours);
-    let mut said = String::new();
-    if let Some(mut stderr) = helper.stderr.take() {
-        let _ = stderr.read_to_string(&mut said);
+    let mut said = Vec::new();
+    if let Some(stderr) = helper.stderr.take() {
+        let _ = stderr.take(HELPER_OUTPUT_BYTES_MAX).read_to_end(&mut said);
     }
     helper.wait()?;
-    received?.ok_or_else(|| io::Error::new(io::ErrorKind::PermissionDenied, said.trim().to_owned()))
+    received?.ok_or_else(|| MountRefusal::of_helper(&said))
 }
 
 fn helper_words(options: &MountOptions) -> Vec<String> {

@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 
 use super::key::Acceptance;
 use super::values::{
-    InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy, parse_duration,
+    DiscardWhen, InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy,
+    parse_duration,
 };
 use crate::size::ByteSize;
 
@@ -126,6 +127,9 @@ pub(crate) struct MountArgs {
     /// What st_blocks of a file counts; `user.onefold.st_blocks` of a file or folder takes precedence
     #[arg(long, value_enum, value_name = "WHAT", default_value = "auto")]
     pub(crate) st_blocks: StBlocksCover,
+    /// Whether freed blocks are discarded on the disk below, in batches and slowly: a sparse file then shrinks by itself
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub(crate) discard: DiscardWhen,
     /// Let the kernel gather small buffered writes; fsync or close then reports a full pool
     #[arg(long)]
     pub(crate) writeback_cache: bool,

@@ -73,6 +73,17 @@ impl From<Switch> for Journaling {
     }
 }
 
+/// When the space of freed blocks is given back to the disk below a mounted pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiscardWhen {
+    /// On for a sparse file; off for a partition, and for a file that has all of its blocks
+    Auto,
+    /// In batches of at least 64 MiB
+    On,
+    /// Only by `onefold pool trim`
+    Off,
+}
+
 /// Place of the fingerprint stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stores {

@@ -3,6 +3,7 @@
 mod disk;
 mod guest;
 mod image;
+mod mount;
 
 use std::error::Error;
 use std::fmt;

@@ -82,10 +82,13 @@ impl ServedStore {
     fn without_mount(&self, cannot: String) -> Failure {
         Failure::new(cannot)
             .because_of(
-                "a daemon serves the pool, but no mount of it is visible here, and its files are accessible only through \
+                "a daemon serves the pool, but this user sees no mount of it, and its files are accessible only through \
                  a mount",
             )
-            .hint(format!("`onefold pool umount {}` ends that daemon", self.pool.shown()))
+            .hint(format!(
+                "run the command as the user who mounted the pool; `onefold pool umount {}` ends that daemon",
+                self.pool.shown()
+            ))
     }
 }
 

@@ -12,7 +12,7 @@ use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_block::processors::SystemProcessors;
 use onefold_block::{Processors, Show};
 use onefold_export::{
-    AccessTimes, Daemon, FailureLog, MountAccess, MountError, MountOptions, PoolPlace, ServeError, StderrLog,
+    AccessTimes, Daemon, Discarding, FailureLog, FileBelow, MountAccess, MountOptions, PoolPlace, ServeError, StderrLog,
 };
 use onefold_pool::{Environment, OpenOptions, Pool, Provisioning};
 use sd_notify::NotifyState;
@@ -22,7 +22,7 @@ use signal_hook::iterator::Signals;
 
 use crate::allocator;
 use crate::cli::pool::MountArgs;
-use crate::cli::values::Switch;
+use crate::cli::values::{DiscardWhen, Switch};
 use crate::daemon::{self, SystemLog};
 use crate::dead_mount;
 use crate::failure::{Failure, Outcome};
@@ -179,16 +179,31 @@ fn mount(arguments: &MountArgs, places: &MountPaths, log: &Arc<dyn FailureLog>) 
     };
     let open = OpenOptions { processors: processors.clone(), ..open_options(arguments) };
     let place = device.metadata().ok().as_ref().and_then(PoolPlace::of);
-    let options = MountOptions { processors, place, ..mount_options(arguments, places, log) };
+    let below = FileBelow::open(&places.pool).map_err(|error| Failure::of_io(cannot(), &error))?.map(Arc::new);
+    let options = MountOptions { processors, place, below: below.clone(), ..mount_options(arguments, places, log) };
     let pool = Pool::open(device, open, Environment::system()).map_err(|error| Failure::of_pool(cannot(), &error))?;
     let pool = Arc::new(pool);
-    onefold_export::mount(Arc::clone(&pool), &places.mountpoint, &options).map_err(|error| {
-        let failure = not_mounted(cannot(), &error);
+    let mut daemon = onefold_export::mount(Arc::clone(&pool), &places.mountpoint, &options).map_err(|error| {
+        let failure = Failure::of_mount(cannot(), &error);
         match pool.close() {
             Ok(()) => failure,
             Err(error) => failure.because_of(format!("and the pool could not be closed again: {error}")),
         }
-    })
+    })?;
+    if !arguments.read_only && discards(arguments.discard, below.as_deref()) {
+        daemon.discard(Discarding::new(below));
+    }
+    Ok(daemon)
+}
+
+/// Returns whether the daemon discards freed blocks. By itself it does so in a sparse file only: a file with all of its
+/// blocks was made so to have them, and a partition gets discards only on request.
+fn discards(when: DiscardWhen, below: Option<&FileBelow>) -> bool {
+    match when {
+        DiscardWhen::On => true,
+        DiscardWhen::Off => false,
+        DiscardWhen::Auto => below.is_some_and(|below| below.is_sparse().unwrap_or(false)),
+    }
 }
 
 /// Opens the pool's device, and waits for a daemon that is about to end. The kernel releases the lock of a killed
@@ -276,26 +291,6 @@ fn mount_options(arguments: &MountArgs, places: &MountPaths, log: &Arc<dyn Failu
         options.threads = threads;
     }
     options
-}
-
-/// Returns the failure for an error of a mount. No other function decides this.
-fn not_mounted(cannot: String, error: &MountError) -> Failure {
-    match error {
-        MountError::Pool(cause) => Failure::of_pool(cannot, cause),
-        MountError::Mountpoint { source, .. } => Failure::of_io(cannot, source),
-        MountError::Twice => Failure::new(cannot).because(error),
-        MountError::Fuse { source, .. } => {
-            let failure = Failure::new(cannot).because(error);
-            match source.kind() {
-                io::ErrorKind::PermissionDenied => failure.hint("mount as root, or install `fuse3`"),
-                io::ErrorKind::NotFound => failure.hint("the kernel needs FUSE: `modprobe fuse` makes /dev/fuse"),
-                _ => failure,
-            }
-        }
-        MountError::Control(_) => {
-            Failure::new(cannot).because(error).hint("mount as root, or from a login session (it sets XDG_RUNTIME_DIR)")
-        }
-    }
 }
 
 /// Serves until an unmount or a signal ends the daemon. Everything is on disk then.

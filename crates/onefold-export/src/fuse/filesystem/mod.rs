@@ -23,6 +23,7 @@ use super::flags::OpenFlags;
 use super::open_files::OpenFiles;
 use super::opened_losses::OpenedLosses;
 use super::privileges::{self, Caller, Privileges};
+use crate::below::FileBelow;
 use crate::options::{AccessTimes, MountOptions};
 
 /// Result of a request.
@@ -38,6 +39,7 @@ pub(crate) struct PoolFilesystem {
     losses: OpenedLosses,
     updates_access_times: bool,
     control_path: PathBuf,
+    below: Option<Arc<FileBelow>>,
 }
 
 /// How the kernel treats the content of an opened file.
@@ -73,6 +75,7 @@ impl PoolFilesystem {
             losses: OpenedLosses::default(),
             updates_access_times: options.access_times == AccessTimes::Relative && !options.read_only,
             control_path,
+            below: options.below.clone(),
         }
     }
 
@@ -116,10 +119,12 @@ impl PoolFilesystem {
         self.pool.fsync_opened(&self.losses.of(handle)).map_err(|error| self.failed("fsync", ino, &error))
     }
 
-    /// Returns the space for `df`: the reported space is what files can get.
+    /// Returns the space for `df`: the reported space is what files can get, from the pool and from the file system
+    /// below it.
     pub(super) fn space(&self) -> FsStat {
         let space = self.pool.fs_stat();
-        FsStat { blocks_available: space.blocks_for_data(), ..space }
+        let space = FsStat { blocks_available: space.blocks_for_data(), ..space };
+        self.below.as_ref().map_or(space, |below| below.limit(space))
     }
 
     /// Opens a file. The kernel has checked the caller's permission.

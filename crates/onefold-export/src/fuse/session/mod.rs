@@ -15,6 +15,7 @@ use super::filesystem::PoolFilesystem;
 use super::held_replies::HeldReplies;
 use super::mounting::FuseMount;
 use super::protocol::{InitFlags, InitReply, InitRequest, InvalidationReach, RequestHeader, notify_inode};
+use super::refusal::MountRefusal;
 use super::server::{REQUEST_BYTES_MAX, Server};
 use super::transport::{Invalidate, Transport};
 use crate::options::MountOptions;
@@ -58,12 +59,12 @@ const ABILITIES: [InitFlags; 16] = [
 /// Mounts `filesystem` at `mountpoint` and agrees with the kernel on abilities.
 ///
 /// # Errors
-/// When the kernel refuses, or `fusermount3` for users other than root.
+/// When the kernel refuses, or `fusermount3` for users other than root: see [`MountRefusal`].
 pub(crate) fn connect(
     filesystem: PoolFilesystem,
     mountpoint: &Path,
     options: &MountOptions,
-) -> io::Result<Box<dyn Transport>> {
+) -> Result<Box<dyn Transport>, MountRefusal> {
     let mount = FuseMount::new(mountpoint, options)?;
     let agreed = agree(&mount.device, options.writeback_cache)?;
     let threads = options.threads.get().min(MountOptions::THREADS_MAX);
