@@ -15,6 +15,7 @@ mod locate;
 mod machine_name;
 mod memory;
 mod mount_helper;
+mod mount_options;
 mod mounts;
 mod outgoing;
 mod output;

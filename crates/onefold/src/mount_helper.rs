@@ -5,12 +5,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use onefold_block::Show;
+use onefold_block::shown::ShownText;
 use rustix::mount::MountFlags;
 
 use crate::failure::{Failure, Outcome};
+use crate::mount_options;
 
 /// The name of mount(8)'s helper for the type `fuse.onefold`.
 const HELPER: &str = "mount.fuse.onefold";
+
+/// Options that the kernel implements for any file system, and that a pool passes on.
+pub(crate) const BY_KERNEL: [&str; 4] = ["sync", "dirsync", "lazytime", "nosymfollow"];
 
 fn is_helper(arguments: &[OsString]) -> bool {
     arguments.first().is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(HELPER)))
@@ -26,6 +31,14 @@ pub(crate) fn remount(arguments: &[OsString]) -> Option<Outcome<()>> {
         return None;
     }
     let mountpoint = arguments.get(2)?;
+    let kept: Vec<_> = options.split(',').filter(|option| mount_options::is_of_daemon(option)).collect();
+    if !kept.is_empty() {
+        eprintln!(
+            "note: a remount does not support {}: the running daemon keeps its own; unmount and mount the pool to change \
+             that",
+            ShownText::line(&kept.join(","))
+        );
+    }
     let remounted = rustix::mount::mount_remount(mountpoint, remount_flags(&options), "");
     Some(remounted.map_err(|errno| {
         let cannot = format!("cannot change the options of the mount at `{}`", Path::new(mountpoint).shown());
@@ -76,10 +89,16 @@ pub(crate) fn translate(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
             Some("-t") => drop(rest.next()),
             Some("-o") => {
                 let options = rest.next().unwrap_or_default();
-                translated.extend(String::from_utf8_lossy(options.as_bytes()).split(',').filter_map(flag));
+                for option in String::from_utf8_lossy(options.as_bytes()).split(',') {
+                    let Some(flag) = flag(option) else { continue };
+                    if !BY_KERNEL.contains(&option) {
+                        mount_options::check(option, &flag)?;
+                    }
+                    translated.push(flag);
+                }
             }
             Some(option @ ("-f" | "-N")) => {
-                return Err(Failure::usage(format!("{HELPER} cannot do `{option}`")));
+                return Err(Failure::usage(format!("`mount {option}` is not supported for `fuse.onefold`")));
             }
             _ => translated.push(argument),
         }
@@ -126,7 +145,6 @@ fn flag(option: &str) -> Option<OsString> {
         "user_xattr",
         "default_permissions",
     ];
-    const BY_KERNEL: [&str; 4] = ["sync", "dirsync", "lazytime", "nosymfollow"];
     // Source and type always have the names of the pool, whatever the options say.
     const FOR_MOUNT_BEGINNINGS: [&str; 6] = ["x-", "comment=", "helper=", "uhelper=", "fsname=", "subtype="];
     if FOR_MOUNT.contains(&option) || FOR_MOUNT_BEGINNINGS.iter().any(|beginning| option.starts_with(beginning)) {
@@ -215,5 +233,7 @@ mod tests {
     fn what_can_not_be_done_is_refused() {
         assert!(translated(&["mount.fuse.onefold", "a", "b", "-f"]).is_err());
         assert!(translated(&["mount.fuse.onefold", "a", "b", "-N", "1"]).is_err());
+        let failure = translated(&["mount.fuse.onefold", "a", "b", "-o", "noatime,noexec"]).unwrap_err();
+        assert!(failure.error.contains("`noexec` is not an option"), "{failure}");
     }
 }

@@ -15,7 +15,8 @@ mount --bind "$dir/sbin" "$sbin"
 
 # Man pages and completions, as a package is made: they are readable, and complete commands.
 "$repo/packaging/generate.sh" "$dir/package" "$ONEFOLD"
-for page in "$dir"/package/man/*.1; do
+[[ -s $dir/package/man/mount.fuse.onefold.8 ]] || fail "the mount helper has no page"
+for page in "$dir"/package/man/*.[18]; do
     [[ -s $page ]] || fail "$page is empty"
     command -v man >/dev/null || continue
     said=$(MANWIDTH=80 man --warnings --local-file "$page" 2>&1 >"$dir/page") || fail "$page cannot be shown: $said"
@@ -81,7 +82,8 @@ ln -s file "$mnt/link"
 fails_with 'symbolic links' cat "$mnt/link"
 mount -o remount,ro "$mnt"
 fails_with 'Read-only' touch "$mnt/file"
-mount -o remount,rw,noatime,symfollow "$mnt"
+mount -o remount,rw,noatime,symfollow,memory=64M "$mnt" 2>"$dir/said"
+grep -q 'remount does not support memory=64M' "$dir/said" || fail "a remount keeps the memory and says only: $(<"$dir/said")"
 touch "$mnt/file"
 cat "$mnt/link" >/dev/null
 [[ ,$(options_of_mount), == *,noatime,* && ,$(options_of_mount), == *,nosuid,*nodev,* ]] || fail "$(options_of_mount)"
@@ -109,7 +111,7 @@ printf '%s %s fuse.onefold ro,uhelper=fuse.onefold 0 0\n' "$pool" "$mnt" >"$dir/
 mount --all --fstab "$dir/fstab"
 fails_with 'Read-only file system' touch "$mnt/new"
 umount "$mnt"
-refused 2 '.--noexec' mount -t fuse.onefold -o noexec "$pool" "$mnt"
+refused 2 '.noexec. is not an option' mount -t fuse.onefold -o noexec "$pool" "$mnt"
 is_mounted "$mnt" && fail "an option was forgotten"
 
 # The unit, as systemd reads it: %f is the directory that the instance names.
@@ -122,6 +124,11 @@ verify() {
     ! grep -F "${1##*/}" <<<"$said" || fail "the unit has mistakes"
 }
 verify "$unit"
+for ending in service timer; do
+    other=$dir/onefold-pool-trim@$(systemd-escape --path "$mnt").$ending
+    sed "s|/usr/bin/onefold|$ONEFOLD|" "$repo/packaging/systemd/onefold-pool-trim@.$ending" >"$other"
+done
+verify "$other"
 for name in onefold-share onefold-share-mend; do
     other=$dir/$name@$(systemd-escape --path "$mnt").service
     sed "s|/usr/bin/onefold|$ONEFOLD|" "$repo/packaging/systemd/$name@.service" >"$other"

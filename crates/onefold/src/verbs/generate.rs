@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use onefold_block::Show;
 use serde_json::json;
 
+use super::{man_page, mount_page};
 use crate::cli::Cli;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, machine_name};
@@ -21,12 +22,14 @@ pub(crate) fn completions(shell: Shell) -> Outcome<Report> {
     Ok(Report::done(script, json))
 }
 
-/// Writes one man page for each command into `folder`.
+/// Writes one man page for each command into `folder`, and that of the mount helper.
 pub(crate) fn man_pages(folder: &Path) -> Outcome<Report> {
     let cannot = || format!("cannot write man pages into `{}`", folder.shown());
     fs::create_dir_all(folder).map_err(|error| Failure::of_io(cannot(), &error))?;
     // The built-in `help` commands would only repeat the other pages.
     let command = Cli::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(command, folder).map_err(|error| Failure::of_io(cannot(), &error))?;
+    man_page::write_all(command, folder)
+        .and_then(|()| fs::write(folder.join(mount_page::FILE), mount_page::page()))
+        .map_err(|error| Failure::of_io(cannot(), &error))?;
     Ok(Report::done("", json!({ "folder": machine_name(folder) })))
 }

@@ -27,5 +27,6 @@ mod check;
 #[path = "../common/mod.rs"]
 mod common;
 mod file_system;
+mod pool;
 mod share;
 mod transcript;

@@ -1,6 +1,7 @@
 //! The record of a session, and its comparison with a kept text.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,15 +34,20 @@ impl Transcript {
 
     /// Runs `onefold` with the words of `arguments`, and records both. Lines of standard error have a `!` before them.
     pub(crate) fn run(&mut self, arguments: &str) -> Run {
+        self.run_as("onefold", arguments)
+    }
+
+    /// As [`Transcript::run`], with another name of the program: that of a helper.
+    pub(crate) fn run_as(&mut self, program: &str, arguments: &str) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onefold"));
-        command.args(arguments.split_whitespace()).current_dir(&self.folder);
+        command.arg0(program).args(arguments.split_whitespace()).current_dir(&self.folder);
         let run = Run::of(command.output().unwrap());
-        self.record(arguments, &run);
+        self.record(program, arguments, &run);
         run
     }
 
-    fn record(&mut self, arguments: &str, run: &Run) {
-        self.text.push_str(&format!("$ onefold {arguments}\n"));
+    fn record(&mut self, program: &str, arguments: &str, run: &Run) {
+        self.text.push_str(&format!("$ {program} {arguments}\n"));
         for (mark, printed) in [("", &run.out), ("! ", &run.err)] {
             for line in printed.lines() {
                 self.text.push_str(&format!("{mark}{}\n", self.masked(line)));
