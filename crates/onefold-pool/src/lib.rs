@@ -32,6 +32,7 @@ pub use data::behind::{OwnedWrite, SeenLosses, WriteStart};
 pub use data::read::ReadRequest;
 pub use data::share::{SHARE_BYTES_MAX, ShareOutcome};
 pub use error::{PoolError, Result};
+pub use format::superblock::begins_pool;
 pub use host::HostId;
 pub use options::{
     Allocation, AllocationSeam, CreateOptions, Environment, Journaling, OpenOptions, Prefetch, Provisioning,

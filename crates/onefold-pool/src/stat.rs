@@ -46,6 +46,8 @@ pub struct PoolStat {
     pub reserved_bytes: u64,
     /// Removed files that no process has open and whose blocks are not yet reclaimed.
     pub reclaim_pending: u64,
+    /// When a scrub last read all data ([`crate::Pool::note_scrub`]), in seconds since 1970.
+    pub scrubbed_seconds: Option<i64>,
     /// The in-memory filter.
     pub filter: FilterStat,
     /// Work of the daemon since the pool was opened.

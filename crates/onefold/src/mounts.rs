@@ -135,8 +135,8 @@ fn parse_user(options: &[u8]) -> Option<u32> {
     std::str::from_utf8(options).ok()?.rsplit(',').find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
 }
 
-/// Turns escapes such as `\040` back into bytes.
-fn unescape(field: &[u8]) -> PathBuf {
+/// Turns escapes such as `\040` back into bytes, as in fstab(5).
+pub(crate) fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, tail)) = rest.split_first() {

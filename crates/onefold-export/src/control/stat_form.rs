@@ -69,6 +69,8 @@ struct PoolStatFields {
     free_bytes: u64,
     reserved_bytes: u64,
     reclaim_pending: u64,
+    #[serde(default)]
+    scrubbed_seconds: Option<i64>,
     #[serde(with = "FilterStatForm")]
     filter: FilterStat,
     #[serde(with = "ActivityStatForm")]

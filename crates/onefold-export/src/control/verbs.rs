@@ -46,7 +46,12 @@ pub(super) fn run(
         ControlRequest::Trim => Ok(ControlAnswer::Bytes { bytes: pool.trim(progress)? }),
         ControlRequest::Scrub { bytes_per_second } => {
             let options = ScrubOptions { bytes_per_second: *bytes_per_second };
-            Ok(ControlAnswer::Scrub { report: scrub_report(pool.scrub(&options, progress)?) })
+            let report = pool.scrub(&options, progress)?;
+            if !report.stopped {
+                // The findings matter more than a failure to note the time, which a damaged or full pool may cause.
+                let _ = pool.note_scrub();
+            }
+            Ok(ControlAnswer::Scrub { report: scrub_report(report) })
         }
         ControlRequest::Sync => {
             if !pool.is_read_only() {

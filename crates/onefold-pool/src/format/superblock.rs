@@ -38,6 +38,13 @@ use super::{BlockBytes, GENERATION_MAX, get_u32, get_u64, put_u32, put_u64};
 use crate::{Dedup, StorePlacement};
 
 const MAGIC: [u8; 8] = *b"ONEFOLDP";
+
+/// Returns whether the first block of a file or partition names itself the beginning of a pool, of any version. Nothing
+/// else of it is checked.
+#[must_use]
+pub fn begins_pool(block: &[u8]) -> bool {
+    block.get(16..24) == Some(&MAGIC[..])
+}
 /// The newest version of the format.
 pub const VERSION: u32 = 2;
 /// The previous version, in which users could know the marks of a pool's transactions.

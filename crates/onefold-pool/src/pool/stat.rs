@@ -31,6 +31,7 @@ impl Pool {
     pub fn stat(&self) -> Result<PoolStat> {
         let groups_pending = self.settled().groups_pending();
         self.engine.find_orphans();
+        let scrubbed_seconds = self.scrubbed_seconds();
         let superblock = self.engine.superblock.lock().clone();
         let meta = self.settled().meta();
         let blocks = |field| meta.state(field);
@@ -63,6 +64,7 @@ impl Pool {
             free_bytes: bytes(meta.blocks_free().saturating_sub(busy)),
             reserved_bytes: bytes(blocks(Field::ReservedBlocks)),
             reclaim_pending: blocks(Field::ReclaimPending) + meta.orphans.waiting_count(),
+            scrubbed_seconds,
             filter: FilterStat {
                 memory_bytes: filter.memory_bytes(),
                 entry_count: filter.entry_count(),

@@ -34,6 +34,9 @@ pub(crate) enum PoolCommand {
     #[command(after_help = "Examples:\n  onefold pool stat /mnt/images\n  \
                             onefold pool stat images.pool vm-001.raw vm-002.raw")]
     Stat(StatArgs),
+    /// List the pools of this host: mounted ones, and those that fstab and the service unit mount
+    #[command(after_help = "Examples:\n  onefold pool list\n  onefold pool list --json /data")]
+    List(ListArgs),
     /// List the files of a directory of a pool, mounted or not, with the space that deleting each would free
     #[command(after_help = "Examples:\n  onefold pool ls images.pool\n  onefold pool ls /mnt/images templates")]
     Ls(LsArgs),
@@ -203,6 +206,16 @@ pub(crate) struct StatArgs {
     pub(crate) target: PathBuf,
     /// Files of the pool to show one by one: paths below the mount point, or names inside the pool
     pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `list`.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// Further pools to list: files, partitions, or folders whose files are looked at
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

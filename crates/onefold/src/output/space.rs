@@ -7,6 +7,7 @@ use onefold_pool::{FileStat, PoolStat};
 use serde_json::{Value, json};
 
 use super::TextTable;
+use crate::calendar;
 use crate::size::{grouped, human};
 
 /// Returns the stored bytes without repetitions: `apparent = zero + distinct + saved`.
@@ -27,6 +28,15 @@ fn saved_in_file_bytes(stat: &FileStat) -> u64 {
 fn percent(part: u64, whole: u64) -> String {
     let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
     format!("{}.{} %", tenths / 10, tenths % 10)
+}
+
+/// Returns how many times as long the data is as the space that it takes, as in `2.3x`.
+fn ratio(stored: u64, distinct: u64) -> String {
+    let tenths = match distinct {
+        0 => 10,
+        distinct => (u128::from(stored) * 10 + u128::from(distinct) / 2) / u128::from(distinct),
+    };
+    format!("{}.{}x", tenths / 10, tenths % 10)
 }
 
 /// Returns a pool's numbers for people.
@@ -64,11 +74,15 @@ pub(crate) fn pool_text(stat: &PoolStat) -> String {
     let stored = stat.apparent_bytes.saturating_sub(stat.zero_bytes);
     let _ = write!(
         text,
-        "\nsaved {} of {} that are not zero ({})",
+        "\nsaved {} of {} that are not zero ({}, {})",
         human(saved_bytes(stat)),
         human(stored),
-        percent(saved_bytes(stat), stored)
+        percent(saved_bytes(stat), stored),
+        ratio(stored, distinct_bytes(stat))
     );
+    if let Some(seconds) = stat.scrubbed_seconds {
+        let _ = write!(text, "\nlast scrub: {} UTC", calendar::minute(seconds));
+    }
     text
 }
 
@@ -119,6 +133,7 @@ pub(crate) fn pool_json(stat: &PoolStat) -> Value {
         "free_bytes": stat.free_bytes,
         "reserved_bytes": stat.reserved_bytes,
         "reclaim_pending": stat.reclaim_pending,
+        "scrubbed_seconds": stat.scrubbed_seconds,
         "filter": {
             "memory_bytes": stat.filter.memory_bytes,
             "entry_count": stat.filter.entry_count,
@@ -236,7 +251,7 @@ mod tests {
     fn the_text_shows_exact_bytes_and_what_was_saved() {
         let text = pool_text(&stat());
         assert!(text.contains("104,857,600"), "{text}");
-        assert!(text.contains("saved 30.00 MiB of 60.00 MiB that are not zero (50.0 %)"), "{text}");
+        assert!(text.contains("saved 30.00 MiB of 60.00 MiB that are not zero (50.0 %, 2.0x)"), "{text}");
         assert!(!filter_text(&stat()).contains("warning"));
     }
 

@@ -207,6 +207,10 @@ impl Store for OfflineStore {
 
     fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<PoolProblems> {
         let report = self.pool.scrub(&ScrubOptions { bytes_per_second }, meter);
+        if report.as_ref().is_ok_and(|report| !report.stopped) {
+            // The findings matter more than a failure to note the time, which a damaged or full pool may cause.
+            let _ = self.pool.note_scrub();
+        }
         report.map(PoolProblems::from).map_err(|error| self.failure("scrub", &error))
     }
 

@@ -15,6 +15,7 @@ mod images;
 mod import;
 mod in_use;
 pub(crate) mod key;
+mod list;
 mod ls;
 mod man_page;
 mod mount;
@@ -39,6 +40,7 @@ pub(crate) fn run(command: PoolCommand, talk: Talk) -> Outcome<Report> {
         PoolCommand::Umount(arguments) => umount::run(&arguments),
         PoolCommand::Check(arguments) => check::run(&arguments, talk),
         PoolCommand::Stat(arguments) => stat::run(&arguments, talk),
+        PoolCommand::List(arguments) => list::run(&arguments),
         PoolCommand::Ls(arguments) => ls::run(&arguments, talk),
         PoolCommand::Grow(arguments) => grow::run(&arguments),
         PoolCommand::Scrub(arguments) => scrub::run(&arguments, talk),

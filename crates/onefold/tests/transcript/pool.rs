@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Folder, USAGE};
+use crate::common::{Folder, USAGE, onefold};
 use crate::transcript::Transcript;
 
 #[test]
@@ -29,4 +29,26 @@ fn a_mount_that_cannot_be_says_what_to_do() {
     session.run("pool mount missing.pool .");
     session.run("pool umount images.pool");
     session.assert_kept("mount-refusals");
+}
+
+/// Other pools of this host are in the list, too, so this is no kept text.
+#[test]
+fn pools_are_listed_with_their_last_scrub() {
+    let folder = Folder::new();
+    onefold("pool create --size 64M --label guests", &[&folder.path("images.pool")]).done();
+    fs::write(folder.path("other"), [7; 8192]).unwrap();
+    let found = || {
+        let json = onefold("pool list --json", &[&folder.path("")]).json();
+        let pool = fs::canonicalize(folder.path("images.pool")).unwrap();
+        let pools = json["pools"].as_array().unwrap().clone();
+        assert!(!pools.iter().any(|found| found["pool"].as_str().unwrap().ends_with("/other")), "{pools:?}");
+        pools.into_iter().find(|found| found["pool"].as_str() == pool.to_str()).unwrap()
+    };
+    let fresh = found();
+    assert_eq!((&fresh["label"], fresh["device_bytes"].as_u64()), (&"guests".into(), Some(64 << 20)));
+    assert!(fresh["mountpoint"].is_null() && fresh["user"].is_null() && fresh["scrubbed_seconds"].is_null(), "{fresh}");
+    onefold("pool scrub --quiet", &[&folder.path("images.pool")]).done();
+    assert!(found()["scrubbed_seconds"].as_i64().unwrap() > 1_700_000_000);
+    let stat = onefold("pool stat", &[&folder.path("images.pool")]).done();
+    assert!(stat.out.contains("last scrub: 20"), "{stat:?}");
 }

@@ -17,6 +17,7 @@ use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BlockNo, Timestamp};
 
 use super::Pool;
+use crate::attr::{Ino, XattrMode};
 use crate::check::data::{DataBlock, mismatches, read};
 use crate::check::findings::PROBLEMS_MAX;
 use crate::check::{CheckProblem, CheckReport, ScrubOptions};
@@ -30,6 +31,9 @@ use crate::format::store_page::{self, BlockUse, StoreEntry};
 use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
 use crate::progress::Progress;
+
+/// Extended attribute of the root directory with the time of the last scrub, in seconds since 1970.
+const SCRUBBED_XATTR: &[u8] = b"user.onefold.scrubbed";
 
 /// Maximum sleep before the caller is asked again whether to continue.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -93,6 +97,26 @@ impl Pool {
         report.blocks_checked = report.data_blocks_hashed.min(geometry.total_blocks);
         files::name_files(engine, &mut report)?;
         Ok(report)
+    }
+}
+
+impl Pool {
+    /// Notes in the pool that a scrub has read all data now. A read-only pool is left as it is.
+    ///
+    /// # Errors
+    /// See [`Pool::set_xattr`].
+    pub fn note_scrub(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let seconds = self.engine.environment.clock.now().seconds.to_string();
+        self.set_xattr(Ino::ROOT, SCRUBBED_XATTR, seconds.as_bytes(), XattrMode::Either)
+    }
+
+    /// Returns when a scrub last read all data, as far as the pool can tell.
+    pub(super) fn scrubbed_seconds(&self) -> Option<i64> {
+        let value = self.xattr(Ino::ROOT, SCRUBBED_XATTR).ok()?;
+        std::str::from_utf8(&value).ok()?.parse().ok()
     }
 }
 
