@@ -301,9 +301,14 @@ boot_an_installed_one() {
 
 # Shows what is in the pool besides the images, then deletes it.
 delete_clones() {
-    local before after
+    local before after waited
     before=$(pool_number .pool.apparent_bytes)
     rm -r "$MNT/clones"
+    # Reclaim runs in the background, and lengths count until it is done.
+    for ((waited = 0; waited < 600; waited++)); do
+        (($(pool_number .pool.reclaim_pending) > 0)) || break
+        sleep 0.1
+    done
     after=$(pool_number .pool.apparent_bytes)
     say "    the clones are gone: $(human_bytes "$before") of images before, $(human_bytes "$after") now"
 }
