@@ -60,7 +60,7 @@ pub(crate) enum PoolCommand {
     Dedup(DedupArgs),
     /// Copy disk images into a pool
     #[command(after_help = "Examples:\n  onefold pool import images.pool debian.qcow2 windows.vmdk\n  \
-                            onefold pool import /mnt/images debian.qcow2 --to templates/debian-12.raw")]
+                            onefold pool import --skip-existing --to templates/ /mnt/images /srv/templates")]
     Import(ImportArgs),
     /// Copy a file of a pool out as a disk image
     #[command(after_help = "Examples:\n  onefold pool export images.pool vm-001.raw vm-001.qcow2\n  \
@@ -285,13 +285,17 @@ pub(crate) struct DedupArgs {
 pub(crate) struct ImportArgs {
     /// The mount point, or the pool's file or partition
     pub(crate) target: PathBuf,
-    /// The images: raw, qcow2, VMDK, or another format that qemu-img reads; or archived ones, as ARCHIVE#IMAGE
+    /// The images: raw, qcow2, VMDK, or another format that qemu-img reads; archived ones, as ARCHIVE#IMAGE; or folders,
+    /// whose files with the ending of an image are taken
     #[arg(required = true, value_name = "IMAGE")]
     pub(crate) images: Vec<PathBuf>,
     /// Name in the pool (one image), or an existing directory of the pool (several);
     /// without it the image's own name with its ending changed to .raw
     #[arg(long, value_name = "NAME")]
     pub(crate) to: Option<PathBuf>,
+    /// Skip images whose name the pool has already, whatever that file holds
+    #[arg(long)]
+    pub(crate) skip_existing: bool,
     /// Format of the images; by default, it is detected from their first bytes
     #[arg(long, value_enum)]
     pub(crate) format: Option<InputFormat>,

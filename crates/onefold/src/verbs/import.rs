@@ -1,8 +1,9 @@
 //! `onefold pool import`
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -32,13 +33,17 @@ const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd",
 
 pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
     let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;
-    // All names are checked before the first byte is copied.
-    let names = names(arguments, store.as_ref())?;
+    // All names and sources are checked before the first byte is copied.
+    let sources = sources(&arguments.images)?;
+    let (names, skipped) = names(arguments, &sources, store.as_ref())?;
+    for (path, _) in &names {
+        check_source(path).map_err(|failure| failure.wrap("cannot import, and nothing was copied"))?;
+    }
     let mut imported = Vec::new();
-    for (path, name) in arguments.images.iter().zip(names) {
+    for (path, name) in &names {
         let meter = |doing: String| Meter::new(doing, talk.quiet, interrupt.clone());
         let one = open(path, arguments, &meter)
-            .and_then(|image| import(store.as_mut(), path, &image, &name, &meter(format!("importing {name}"))));
+            .and_then(|image| import(store.as_mut(), path, &image, name, &meter(format!("importing {name}"))));
         match one {
             Ok(one) => imported.push(one),
             Err(failure) => {
@@ -54,7 +59,48 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
     }
     store.close()?;
     let images: Vec<Value> = imported.iter().map(ImportResult::json).collect();
-    Ok(Report::done(text(&imported), json!({ "images": images })))
+    let skipped_names: Vec<String> = skipped.iter().map(PoolPath::machine_name).collect();
+    Ok(Report::done(text(&imported, &skipped), json!({ "images": images, "skipped": skipped_names })))
+}
+
+/// Returns the images that the user named. A folder stands for the files in it that have the ending of an image.
+fn sources(named: &[PathBuf]) -> Outcome<Vec<PathBuf>> {
+    let mut sources = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            sources.push(path.clone());
+            continue;
+        }
+        let cannot = || format!("cannot import the images in `{}`", path.shown());
+        let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let entries = entries.map_err(|error| Failure::of_io(cannot(), &error))?;
+        let mut found: Vec<PathBuf> =
+            entries.iter().map(fs::DirEntry::path).filter(|path| has_image_ending(path)).collect();
+        found.retain(|path| path.is_file());
+        if found.is_empty() {
+            return Err(Failure::new(cannot())
+                .because_of("no file in it has the ending of a disk image")
+                .hint(format!("looked for .{}; name other files one by one", IMAGE_ENDINGS.join(", ."))));
+        }
+        found.sort_unstable();
+        sources.extend(found);
+    }
+    Ok(sources)
+}
+
+fn has_image_ending(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+}
+
+/// Finds and opens an image without reading its content, so that a missing or unreadable one is noticed early.
+fn check_source(path: &Path) -> Outcome<()> {
+    match images::find_one(path)? {
+        FoundImage::Archived(_) => Ok(()),
+        FoundImage::File(found) => found
+            .open()
+            .map(drop)
+            .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", path.shown()), &error)),
+    }
 }
 
 /// An image, with the permissions that its copy may have.
@@ -102,21 +148,25 @@ fn copy_mode(metadata: &Metadata) -> u16 {
     u16::try_from(mode).expect("nine bits") & COPY_MODE_MAX
 }
 
-/// Returns the name of each image in the pool. All names are free, and they differ.
-fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
+/// An image, and its name in the pool.
+type NamedSource = (PathBuf, PoolPath);
+
+/// Returns the name of each image in the pool, and the names to skip because the pool has them. The former are free, and
+/// they differ.
+fn names(arguments: &ImportArgs, sources: &[PathBuf], store: &dyn Store) -> Outcome<(Vec<NamedSource>, Vec<PoolPath>)> {
     let is_folder = match &arguments.to {
         Some(to) => {
             to.as_os_str().as_bytes().ends_with(b"/") || store.kind(&store.path(to)?)? == PoolFileKind::Directory
         }
         None => false,
     };
-    if arguments.to.is_some() && !is_folder && arguments.images.len() > 1 {
+    if arguments.to.is_some() && !is_folder && sources.len() > 1 {
         return Err(Failure::usage("cannot give several images one name")
             .hint("with several images --to must be an existing directory of the pool"));
     }
-    let mut names = Vec::new();
+    let (mut names, mut skipped) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
-    for image in &arguments.images {
+    for image in sources {
         let own = own_name(image, arguments.format.map(Into::into))?;
         let name = match &arguments.to {
             Some(to) if is_folder => store.path(to)?.join(&own),
@@ -127,14 +177,19 @@ fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
         if !seen.insert(name.as_path().to_owned()) {
             return Err(Failure::usage(cannot()).because_of("another image gets that name too"));
         }
-        if store.kind(&name)? != PoolFileKind::Missing {
-            return Err(Failure::new(cannot())
-                .because_of("the pool already has a file of that name")
-                .hint("give another name with --to, or remove what is there"));
+        let kind = store.kind(&name)?;
+        if kind == PoolFileKind::Regular && arguments.skip_existing {
+            skipped.push(name);
+            continue;
         }
-        names.push(name);
+        if kind != PoolFileKind::Missing {
+            return Err(Failure::new(cannot()).because_of("the pool already has a file of that name").hint(
+                "give another name with --to, leave existing files alone with --skip-existing, or remove the file",
+            ));
+        }
+        names.push((image.clone(), name));
     }
-    Ok(names)
+    Ok((names, skipped))
 }
 
 /// Returns the default name of an image: its own, with `.raw` in place of the ending of an image file, or behind the
@@ -149,11 +204,10 @@ fn own_name(image: &Path, format: Option<ImageFormat>) -> Outcome<OsString> {
     }
     let name =
         image.file_name().ok_or_else(|| Failure::usage(format!("`{}` is not the name of an image", image.shown())))?;
-    let is_known = |ending: &OsStr| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known));
     let keeps = format == Some(ImageFormat::Raw);
-    Ok(match image.extension() {
-        Some(ending) if !keeps && is_known(ending) => Path::new(name).with_extension("raw").into_os_string(),
-        _ => name.to_owned(),
+    Ok(match has_image_ending(image) && !keeps {
+        true => Path::new(name).with_extension("raw").into_os_string(),
+        false => name.to_owned(),
     })
 }
 
@@ -221,7 +275,16 @@ fn distinct_bytes(stat: &PoolStat) -> u64 {
     stat.unique_bytes.saturating_add(stat.shared_bytes)
 }
 
-fn text(imported: &[ImportResult]) -> String {
+fn text(imported: &[ImportResult], skipped: &[PoolPath]) -> String {
+    let mut lines: Vec<String> =
+        skipped.iter().map(|name| format!("skipped {name}: the pool has a file of that name")).collect();
+    if !imported.is_empty() {
+        lines.push(table(imported));
+    }
+    lines.join("\n")
+}
+
+fn table(imported: &[ImportResult]) -> String {
     let mut table = TextTable::new(["image", "apparent", "zero", "stored", "saved"]);
     let sum = |of: &dyn Fn(&ImportResult) -> u64| human(imported.iter().map(of).fold(0, u64::saturating_add));
     for one in imported {

@@ -31,6 +31,24 @@ fn a_mount_that_cannot_be_says_what_to_do() {
     session.assert_kept("mount-refusals");
 }
 
+#[test]
+fn images_of_a_folder_are_imported_once() {
+    let folder = Folder::new();
+    folder.pool();
+    fs::create_dir(folder.path("images")).unwrap();
+    fs::write(folder.path("images/notes.txt"), "no image").unwrap();
+    for (name, seed) in [("a.raw", 1), ("b.img", 2)] {
+        fs::rename(folder.image(name, seed, 1), folder.path(&format!("images/{name}"))).unwrap();
+    }
+    let mut session = Transcript::in_folder(&folder.path(""));
+    session.run("pool import images.pool images").done();
+    session.run("pool import images.pool images");
+    session.run("pool import --skip-existing images.pool images").done();
+    session.run("pool import images.pool missing.raw images");
+    session.run("pool dedup images.pool").done();
+    session.assert_kept("import-folder");
+}
+
 /// Other pools of this host are in the list, too, so this is no kept text.
 #[test]
 fn pools_are_listed_with_their_last_scrub() {

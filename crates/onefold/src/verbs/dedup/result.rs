@@ -134,7 +134,23 @@ impl DedupResult {
             text.push('\n');
             text.push_str(&line);
         }
+        text.push('\n');
+        text.push_str(&self.verdict());
         text
+    }
+
+    /// Returns the outcome in one sentence.
+    fn verdict(&self) -> String {
+        let found = match (self.freed_bytes, self.shared_bytes) {
+            (0, 0) => format!("{}: no equal blocks that the pool did not share already", files(self.files)),
+            (0, shared) => format!("{} of equal blocks are shared; nothing came free yet", human(shared)),
+            (freed, _) => format!("{} came free", human(freed)),
+        };
+        match self.exit() {
+            Exit::Damage => format!("{found}, and {} of data are damaged", human(self.differed_bytes)),
+            Exit::Failed => format!("{found}, but not all could be shared"),
+            Exit::Done | Exit::Usage | Exit::Interrupted => format!("{found}; no damage"),
+        }
     }
 
     fn lines(&self) -> Vec<String> {
@@ -224,6 +240,26 @@ mod tests {
         assert_eq!(damaged.exit(), Exit::Damage);
         assert!(damaged.text().contains("scrub"), "{}", damaged.text());
         assert_eq!(damaged.json()["differed_bytes"], 8192);
+    }
+
+    #[test]
+    fn the_last_line_is_the_verdict() {
+        let last = |found: &DedupResult| found.text().lines().last().unwrap().to_owned();
+        let done = |freed_bytes, shared_bytes| DedupResult {
+            files: 2,
+            freed_bytes,
+            shared_bytes,
+            ..DedupResult::new(Path::new("x.pool"))
+        };
+        assert_eq!(last(&done(0, 0)), "2 files: no equal blocks that the pool did not share already; no damage");
+        assert_eq!(last(&done(3 << 20, 4 << 20)), "3.00 MiB came free; no damage");
+        let full = DedupResult { is_full: true, ..done(3 << 20, 4 << 20) };
+        assert_eq!(last(&full), "3.00 MiB came free, but not all could be shared");
+        let damaged = DedupResult { differed_bytes: 8192, ..done(0, 4096) };
+        assert_eq!(
+            last(&damaged),
+            "4.00 KiB of equal blocks are shared; nothing came free yet, and 8.00 KiB of data are damaged"
+        );
     }
 
     /// Guests claim which files are equal. So a difference is no damage, and an unreadable guest is no failure.
