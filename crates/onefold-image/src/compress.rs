@@ -2,18 +2,30 @@
 
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 
 use zstd::bulk;
-use zstd::zstd_safe::find_frame_compressed_size;
+use zstd::zstd_safe::{CParameter, find_frame_compressed_size};
 
 use crate::format::pack::{Codec, UNIT_BYTES_MAX, UnitHeader};
 
 /// Default level of compression.
 pub const LEVEL: i32 = 3;
 
+/// Lengths of units for which the default level has tables of its own, in bytes. Beyond 128 KiB the library takes
+/// tables that no longer fit into the first caches of a processor, and shorter matches: a tenth more time for 0.5 %.
+const TUNED_BYTES: RangeInclusive<usize> = (128 << 10) + 1..=256 << 10;
+/// The tables for these lengths: entries of both, by their binary logarithms, and the shortest match in bytes.
+const TUNED: [CParameter; 3] = [CParameter::HashLog(15), CParameter::ChainLog(15), CParameter::MinMatch(5)];
+/// The library's own choice for other lengths.
+const UNTUNED: [CParameter; 3] = [CParameter::HashLog(0), CParameter::ChainLog(0), CParameter::MinMatch(0)];
+
 /// Compresses units. Each thread has its own compressor, whose memory is reused.
 pub struct Compressor {
     zstd: bulk::Compressor<'static>,
+    level: i32,
+    /// Whether the library is set to [`TUNED`].
+    is_tuned: bool,
 }
 
 impl Compressor {
@@ -22,7 +34,7 @@ impl Compressor {
     /// # Errors
     /// When the library refuses the level, or there is no memory.
     pub fn new(level: i32) -> io::Result<Compressor> {
-        Ok(Compressor { zstd: bulk::Compressor::new(level)? })
+        Ok(Compressor { zstd: bulk::Compressor::new(level)?, level, is_tuned: false })
     }
 
     /// Fills `stored` with the stored form of a unit, and returns its header.
@@ -35,6 +47,7 @@ impl Compressor {
     pub fn compress(&mut self, plain: &[u8], stored: &mut Vec<u8>) -> io::Result<UnitHeader> {
         let plain_bytes = u32::try_from(plain.len()).ok().filter(|bytes| (1..=UNIT_BYTES_MAX).contains(bytes));
         let plain_bytes = plain_bytes.expect("a unit has 1 byte to 1 MiB");
+        self.tune(plain.len())?;
         stored.clear();
         stored.reserve(zstd::zstd_safe::compress_bound(plain.len()));
         self.zstd.compress_to_buffer(plain, stored)?;
@@ -45,6 +58,17 @@ impl Compressor {
         stored.clear();
         stored.extend_from_slice(plain);
         Ok(UnitHeader { codec: Codec::Plain, stored_bytes: plain_bytes, plain_bytes })
+    }
+
+    /// Sets the tables for a unit of this length.
+    fn tune(&mut self, plain_bytes: usize) -> io::Result<()> {
+        let is_tuned = self.level == LEVEL && TUNED_BYTES.contains(&plain_bytes);
+        if is_tuned != self.is_tuned {
+            let parameters = if is_tuned { TUNED } else { UNTUNED };
+            parameters.into_iter().try_for_each(|parameter| self.zstd.set_parameter(parameter))?;
+            self.is_tuned = is_tuned;
+        }
+        Ok(())
     }
 }
 
@@ -117,6 +141,49 @@ mod tests {
         assert_eq!(through(&[7; 1 << 20]).codec, Codec::Zstd);
         assert!(through(&[7; 1 << 20]).stored_bytes < 1000);
         assert_eq!(through(&[7]).codec, Codec::Plain, "nothing is gained");
+    }
+
+    /// Returns text of numbers, in which there is something to find.
+    fn text(bytes: usize) -> Vec<u8> {
+        let words = (0u64..).map(|at| (at * at % 9973 * 31 % 1009).to_string());
+        words.flat_map(|word| [word.as_bytes(), b" "].concat()).take(bytes).collect()
+    }
+
+    /// Equal units have one stored form, in whatever order a compressor gets them.
+    #[test]
+    fn the_stored_form_does_not_depend_on_the_units_before() {
+        let lengths = [4096, 131_072, 131_073, 262_144, 262_145, 1 << 20];
+        let plains = lengths.map(text);
+        let compressed = |compressor: &mut Compressor, plain: &[u8]| {
+            let mut stored = Vec::new();
+            compressor.compress(plain, &mut stored).unwrap();
+            stored
+        };
+        for level in [1, LEVEL, 6] {
+            let alone = plains.each_ref().map(|plain| compressed(&mut Compressor::new(level).unwrap(), plain));
+            let mut reused = Compressor::new(level).unwrap();
+            for at in [0, 3, 1, 3, 2, 4, 3, 3, 5, 0, 2, 1] {
+                assert_eq!(compressed(&mut reused, &plains[at]), alone[at], "level {level}, {} bytes", lengths[at]);
+            }
+        }
+        for plain in &plains {
+            through(plain);
+        }
+    }
+
+    /// The tables for long units apply to the default level, and only to those lengths.
+    #[test]
+    fn long_units_have_tables_of_their_own() {
+        let by_library = |plain: &[u8]| bulk::compress(plain, LEVEL).unwrap();
+        let ours = |plain: &[u8]| {
+            let mut stored = Vec::new();
+            Compressor::new(LEVEL).unwrap().compress(plain, &mut stored).unwrap();
+            stored
+        };
+        for (bytes, is_tuned) in [(131_072, false), (131_073, true), (262_144, true), (262_145, false)] {
+            let plain = text(bytes);
+            assert_eq!(ours(&plain) != by_library(&plain), is_tuned, "{bytes} bytes");
+        }
     }
 
     /// A frame of level 3, written by version 1.5.7 of the library.

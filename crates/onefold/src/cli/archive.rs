@@ -57,7 +57,7 @@ pub(crate) struct CreateArgs {
     /// How disks are cut into units
     #[arg(long, value_enum, default_value_t = Units::Files)]
     pub(crate) unit: Units,
-    /// Maximum length of a unit: a power of two from 4K to 1M; without it 128K along files, 32K at fixed places
+    /// Maximum length of a unit: a power of two from 4K to 1M; without it 256K along files, 32K at fixed places
     #[arg(long, value_name = "SIZE")]
     pub(crate) unit_size: Option<ByteSize>,
 }

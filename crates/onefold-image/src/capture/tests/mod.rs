@@ -201,9 +201,8 @@ fn a_capture_that_fails_adds_no_image() {
 #[test]
 fn the_parts_of_the_memory_add_up_to_less_than_it() {
     let sizes = [0, 64 << 20, 100 << 20, 512 << 20, 8 << 30];
-    for (memory_bytes, (level, unit_bytes)) in
-        sizes.into_iter().flat_map(|size| [(LEVEL, 128 << 10), (19, 128 << 10), (19, 1 << 20)].map(|kind| (size, kind)))
-    {
+    let kinds = [(LEVEL, 128 << 10), (LEVEL, 256 << 10), (19, 256 << 10), (19, 1 << 20)];
+    for (memory_bytes, (level, unit_bytes)) in sizes.into_iter().flat_map(|size| kinds.map(|kind| (size, kind))) {
         for threads in [0, 1, 2, 8, 1000] {
             let options = CaptureOptions {
                 name: ImageName::new("web").unwrap(),

@@ -17,7 +17,7 @@ use crate::size::human;
 const UNIT_BYTES_MIN: u64 = 4 << 10;
 const UNIT_BYTES_MAX: u64 = 1 << 20;
 /// The length of units along files unless another is given.
-const FILES_UNIT_BYTES: u64 = 128 << 10;
+const FILES_UNIT_BYTES: u64 = 256 << 10;
 /// That of units at fixed places: the paper's.
 const FIXED_UNIT_BYTES: u64 = 32 << 10;
 
