@@ -12,6 +12,8 @@ use crate::store::{ObjectName, Store, StoreError};
 pub(super) struct Puts {
     store: Arc<dyn Store>,
     waiting: VecDeque<Waiting>,
+    /// Buffer of the last pack that became durable.
+    spare: Option<Vec<u8>>,
     /// Thread that puts the first of them.
     under_way: Option<JoinHandle<Result<(), StoreError>>>,
     /// Whether threads put packs; otherwise the next call of `begin` or `settle` does.
@@ -31,12 +33,20 @@ impl fmt::Debug for Puts {
 
 impl Puts {
     pub(super) fn new(store: Arc<dyn Store>, has_threads: bool) -> Puts {
-        Puts { store, waiting: VecDeque::new(), under_way: None, has_threads }
+        Puts { store, waiting: VecDeque::new(), spare: None, under_way: None, has_threads }
     }
 
     /// Queues a pack. [`Puts::begin`] or [`Puts::settle`] puts it.
     pub(super) fn push(&mut self, name: ObjectName, bytes: Vec<u8>) {
         self.waiting.push_back(Waiting { name, bytes: Arc::new(bytes) });
+    }
+
+    /// Returns a buffer for a pack of about `bytes`: that of a durable pack, if there is one.
+    pub(super) fn buffer(&mut self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.spare.take().unwrap_or_default();
+        buffer.clear();
+        buffer.reserve_exact(bytes);
+        buffer
     }
 
     /// Makes all packs but the last durable, and starts a thread that puts the last one. So at most one finished pack
@@ -71,7 +81,8 @@ impl Puts {
                 Some(put) => put.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked))?,
                 None => self.store.put(name, &[bytes])?,
             }
-            self.waiting.pop_front();
+            // The thread has ended, and its share of the buffer with it.
+            self.spare = self.waiting.pop_front().and_then(|put| Arc::try_unwrap(put.bytes).ok());
         }
         Ok(())
     }
@@ -113,6 +124,31 @@ mod tests {
             for number in 0..4u8 {
                 assert_eq!(memory.get(&name(number), ByteRange::Whole).unwrap(), [number; 5]);
             }
+        }
+    }
+
+    #[test]
+    fn buffers_of_durable_packs_are_used_again() {
+        let memory = Arc::new(MemoryStore::default());
+        for has_threads in [false, true] {
+            let mut puts = Puts::new(Arc::clone(&memory) as Arc<dyn Store>, has_threads);
+            let mut places = Vec::new();
+            for number in 0..6u8 {
+                let mut buffer = puts.buffer(100_000);
+                assert!(buffer.is_empty() && buffer.capacity() >= 100_000);
+                places.push(buffer.as_ptr());
+                buffer.extend_from_slice(&[number; 5]);
+                puts.push(ObjectName::new(&format!("packs/{has_threads}/{number}")).unwrap(), buffer);
+                puts.begin().unwrap();
+            }
+            puts.settle().unwrap();
+            // One is filled while another one is put, so there are two, in turn.
+            assert!(places.windows(2).all(|two| two[0] != two[1]));
+            assert!(places.windows(3).all(|three| three[0] == three[2]));
+        }
+        for number in 0..6u8 {
+            let name = ObjectName::new(&format!("packs/true/{number}")).unwrap();
+            assert_eq!(memory.get(&name, ByteRange::Whole).unwrap(), [number; 5]);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::UnitKind;
 use crate::format::ledger::{Change, HOST_BYTES_MAX};
 use crate::format::manifest::{CapturedVolume, Manifest, RegionChunks, Totals};
-use crate::format::pack::{PackBuilder, TableEntry, UNIT_HEADER_BYTES, UnitHeader};
+use crate::format::pack::{PACK_BYTES_MAX, PackBuilder, TableEntry, UNIT_HEADER_BYTES, UnitHeader};
 use crate::format::segment::{IndexEntry, SEGMENT_UNITS_MAX, Segment};
 use crate::store::ByteRange;
 use crate::{ImageName, ImageVersion, ObjectId, UnitName, WriterId};
@@ -102,6 +102,13 @@ impl std::fmt::Debug for Seams<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Seams")
     }
+}
+
+/// Returns how long the buffer of a pack is that ends at `pack_bytes`: it has the last unit and the table of most packs,
+/// too, so that it does not grow. Its pages take no memory before they are used.
+fn buffer_bytes(pack_bytes: u64) -> usize {
+    const LAST_UNIT_AND_TABLE_BYTES: u64 = 2 << 20;
+    usize::try_from(pack_bytes.min(PACK_BYTES_MAX - LAST_UNIT_AND_TABLE_BYTES) + LAST_UNIT_AND_TABLE_BYTES).unwrap_or(0)
 }
 
 /// Announces a new writer by an entry, and returns its name.
@@ -244,7 +251,8 @@ impl<'a> Writer<'a> {
         }
         if self.pack.is_none() {
             let id = new_id(self.id, self.seams.random)?;
-            self.pack = Some(PackBuilder::new(self.archive.descriptor().archive, id));
+            let buffer = self.puts.buffer(buffer_bytes(self.pack_bytes));
+            self.pack = Some(PackBuilder::in_buffer(self.archive.descriptor().archive, id, buffer));
             self.packs.push(id);
         }
         let pack = u32::try_from(self.packs.len() - 1).expect("fewer packs than units");

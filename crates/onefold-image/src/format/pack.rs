@@ -138,7 +138,16 @@ impl PackBuilder {
     /// Returns an empty pack.
     #[must_use]
     pub fn new(archive: ArchiveId, id: ObjectId) -> PackBuilder {
-        PackBuilder { bytes: frame(Kind::Pack, Needs::KNOWN, archive, id, 0), table: Vec::new() }
+        PackBuilder::in_buffer(archive, id, Vec::new())
+    }
+
+    /// Returns an empty pack in a buffer, whose content is dropped. A buffer of an earlier pack costs neither copies
+    /// while the pack grows nor new pages.
+    #[must_use]
+    pub fn in_buffer(archive: ArchiveId, id: ObjectId, mut buffer: Vec<u8>) -> PackBuilder {
+        buffer.clear();
+        buffer.extend_from_slice(&frame(Kind::Pack, Needs::KNOWN, archive, id, 0));
+        PackBuilder { bytes: buffer, table: Vec::new() }
     }
 
     /// Returns whether another unit with this many stored bytes fits.
