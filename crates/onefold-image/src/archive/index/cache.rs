@@ -43,8 +43,11 @@ impl Cache {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
                 Ok(()) | Err(_) => {}
             }
+            if !is_private(folder) {
+                return None;
+            }
         }
-        self.is_private().then_some(&self.folder)
+        Some(&self.folder)
     }
 
     fn is_private(&self) -> bool {

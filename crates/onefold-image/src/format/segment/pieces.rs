@@ -159,7 +159,8 @@ impl SegmentDecoder {
             return Err(FormatError::Other { structure: STRUCTURE, what: "its archive" });
         }
         let body_bytes = length.checked_sub((HEAD_BYTES + DIGEST_BYTES) as u64).ok_or(wrong_length())?;
-        if length > SEGMENT_BYTES_MAX {
+        // The same bound as that of the encoder: 1024 bytes are for frame and digest.
+        if body_bytes > SEGMENT_BYTES_MAX - 1024 {
             return Err(wrong_length());
         }
         self.left = length.saturating_sub(bytes.len() as u64);
