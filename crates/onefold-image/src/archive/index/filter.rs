@@ -103,7 +103,7 @@ mod tests {
         for (halvings, share_max) in [(0, 0.04), (1, 0.25), (2, 0.75), (HALVINGS_MAX, 1.0)] {
             let mut filter = Filter::with_room_for(lines, halvings);
             (0_u64..).zip(&complete).for_each(|(number, line)| filter.add(number, halvings, line));
-            assert_eq!(filter.bytes(), complete.len() * LINE_BYTES >> halvings);
+            assert_eq!(filter.bytes(), (complete.len() * LINE_BYTES) >> halvings);
             assert!(prefixes(0, count).all(|prefix| filter.may_have(prefix)));
             let others = prefixes(count, 50_000).filter(|prefix| filter.may_have(*prefix)).count();
             let share = others as f64 / 50_000.0;
