@@ -16,6 +16,9 @@ const BURST: Duration = Duration::from_millis(100);
 /// Maximum length of one sleep. A request to stop is noticed after it.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
+/// Maximum number of zeros that a target is asked for at once while it must write them.
+const ZEROS_AT_ONCE: u64 = 1 << 20;
+
 /// A limit that all threads of some work share. In any period they move the bytes of the period and of 0.1 s, and one
 /// request for each thread.
 pub struct Rate<'c> {
@@ -102,7 +105,7 @@ impl Disk for RatedDisk<'_> {
     }
 }
 
-/// A target that is written and read back at a rate. Zeros that the target makes by itself are not counted.
+/// A target that is written and read back at a rate. Zeros that the target makes without writing are not counted.
 pub struct RatedTarget<'t> {
     target: &'t dyn Target,
     rate: &'t Rate<'t>,
@@ -136,8 +139,19 @@ impl Target for RatedTarget<'_> {
         self.target.write(offset, from)
     }
 
-    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
-        self.target.zero(offset, length_bytes)
+    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {
+        let (mut done, mut written, mut writes) = (0, 0, true);
+        while done < length_bytes {
+            let left = length_bytes - done;
+            // A target that must write zeros gets few at once, so that it keeps to the rate.
+            let length = if writes { left.min(ZEROS_AT_ONCE) } else { left };
+            let cost = self.target.zero(offset + done, length)?;
+            self.rate.wait(usize::try_from(cost).unwrap_or(usize::MAX));
+            writes = cost > length / 2;
+            done += length;
+            written += cost;
+        }
+        Ok(written)
     }
 
     fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {
@@ -194,6 +208,54 @@ mod tests {
         rate.wait(500);
         rate.wait(500);
         assert_eq!(clock.monotonic() - before, Duration::from_millis(400), "only the burst is saved up");
+    }
+
+    /// A target that makes zeros by writing, or without.
+    struct Zeros {
+        writes: bool,
+    }
+
+    impl Target for Zeros {
+        fn length_bytes(&self) -> u64 {
+            u64::MAX
+        }
+
+        fn is_blank(&self) -> bool {
+            false
+        }
+
+        fn write(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn zero(&self, _: u64, length_bytes: u64) -> io::Result<u64> {
+            Ok(if self.writes { length_bytes } else { 0 })
+        }
+
+        fn discard(&self, _: u64, _: u64) -> io::Result<u64> {
+            Ok(0)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn read(&self, _: u64, into: &mut [u8]) -> io::Result<()> {
+            into.fill(0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn zeros_that_are_written_take_their_time() {
+        let length_bytes = 100 * ZEROS_AT_ONCE;
+        for (writes, seconds) in [(true, 99), (false, 0)] {
+            let clock = SleptClock::default();
+            let rate = Rate::new(&clock, NonZeroU64::new(ZEROS_AT_ONCE).unwrap(), &|| false);
+            let target = Zeros { writes };
+            let written = RatedTarget::new(&target, &rate).zero(0, length_bytes).unwrap();
+            assert_eq!((written, clock.monotonic().as_secs()), (if writes { length_bytes } else { 0 }, seconds));
+        }
     }
 
     #[test]

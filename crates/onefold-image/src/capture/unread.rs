@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use onefold_disk::{Disk, DiskError};
+use onefold_disk::{Disk, DiskError, FilePlacement};
 use onefold_guest::error::GuestError;
 use onefold_guest::guest::Guest;
 
@@ -87,6 +87,21 @@ impl Disk for ReadDisk<'_> {
         self.disk.size_bytes()
     }
 
+    fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
+        // The places that are unread here are zeros, whatever the file holds.
+        let placement = self.disk.in_file(offset)?;
+        Ok(match self.unread.from(offset).first() {
+            Some(unread) if unread.start <= offset => {
+                let length_bytes = unread.end.min(self.size_bytes()).saturating_sub(offset);
+                FilePlacement { offset: None, length_bytes }
+            }
+            Some(unread) => {
+                FilePlacement { length_bytes: placement.length_bytes.min(unread.start - offset), ..placement }
+            }
+            None => placement,
+        })
+    }
+
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
         let mut offset = offset;
         while let Some(data) = self.disk.next_data(offset)? {
@@ -149,6 +164,10 @@ mod tests {
             Ok(next.map(|data| data.start.max(offset)..data.end))
         }
 
+        fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
+            Ok(FilePlacement { offset: Some(offset), length_bytes: self.size_bytes - offset })
+        }
+
         fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
             for (at, byte) in (offset..).zip(into) {
                 *byte = u8::from(self.data.iter().any(|data| data.contains(&at)));
@@ -204,6 +223,11 @@ mod tests {
                 let mut into = vec![9; length];
                 read.read(start as u64, &mut into).unwrap();
                 assert!(into == plain[start..start + length], "seed {seed} {start} {length}");
+                let FilePlacement { offset, length_bytes } = read.in_file(start as u64).unwrap();
+                let is_unread = |at: u64| unread.ranges.iter().any(|range| range.contains(&at));
+                let end = start as u64 + length_bytes;
+                assert!(length_bytes > 0 && end <= size_bytes, "seed {seed} {start} {length_bytes}");
+                assert!((start as u64..end).all(|at| is_unread(at) == offset.is_none()), "seed {seed} {start}");
             }
             let (mut at, mut has_data) = (0, vec![0; plain.len()]);
             while let Some(data) = read.next_data(at).unwrap() {

@@ -175,14 +175,15 @@ impl FileTarget {
         }
     }
 
-    fn write_zeros(&self, start: u64, end: u64) -> io::Result<()> {
+    /// Returns the number of bytes written.
+    fn write_zeros(&self, start: u64, end: u64) -> io::Result<u64> {
         let mut offset = start;
         while offset < end {
             let length = usize::try_from(end - offset).unwrap_or(usize::MAX).min(ZEROS.len());
             self.file.write_all_at(&ZEROS[..length], offset)?;
             offset += length as u64;
         }
-        Ok(())
+        Ok(end - start)
     }
 
     /// Reads by `direct`. Where the file system opens files for direct reads and refuses these, or the device has larger
@@ -272,7 +273,7 @@ impl Target for FileTarget {
         self.file.write_all_at(from, offset)
     }
 
-    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
+    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {
         let end = offset + length_bytes;
         let whole = whole_blocks(offset, end);
         let inside = whole.end - whole.start;
@@ -280,8 +281,7 @@ impl Target for FileTarget {
             && (self.punch(whole.start, inside)?
                 || self.allocate(FallocateFlags::ZERO_RANGE, &self.refuses.zeros, whole.start, inside)?)
         {
-            self.write_zeros(offset, whole.start)?;
-            return self.write_zeros(whole.end, end);
+            return Ok(self.write_zeros(offset, whole.start)? + self.write_zeros(whole.end, end)?);
         }
         self.write_zeros(offset, end)
     }
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(target.length_bytes(), 300_000);
         assert!(!target.is_blank());
         target.write(1000, &[7; 5000]).unwrap();
-        target.zero(2000, 100).unwrap();
+        assert_eq!(target.zero(2000, 100).unwrap(), 100, "few zeros are written");
         target.zero(100_000, 150_001).unwrap();
         target.sync().unwrap();
         let mut expected = vec![9; 300_000];

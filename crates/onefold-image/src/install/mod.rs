@@ -230,7 +230,9 @@ fn prepare(job: &Job<'_>, free: Free) -> Result<Prepared, InstallError> {
             let length_bytes = (ZEROED_AT_ONCE - offset % BLOCK_BYTES as u64).min(range.end - offset);
             match free {
                 Free::Leave => {}
-                Free::Zero => target.zero(offset, length_bytes).map_err(failed("write"))?,
+                Free::Zero => {
+                    target.zero(offset, length_bytes).map_err(failed("write"))?;
+                }
                 Free::Discard => {
                     discarded_bytes += target.discard(offset, length_bytes).map_err(failed("discard sectors of"))?;
                 }

@@ -43,7 +43,7 @@ impl Target for TargetPlace<'_> {
         self.target.write(self.offset + offset, from)
     }
 
-    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
+    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {
         self.target.zero(self.offset + offset, length_bytes)
     }
 

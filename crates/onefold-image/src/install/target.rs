@@ -22,11 +22,11 @@ pub trait Target: Sync {
     /// When the write fails; some of it may have been written.
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
-    /// Makes a range read as zeros, in the cheapest way for the target.
+    /// Makes a range read as zeros, in the cheapest way for the target. Returns how many bytes were written for that.
     ///
     /// # Errors
     /// As [`Target::write`].
-    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()>;
+    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<u64>;
 
     /// Gives the whole blocks of a range back to what lies below; they read as anything afterwards. Returns how many
     /// bytes that were: 0 if the target cannot.

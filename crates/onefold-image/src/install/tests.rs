@@ -61,9 +61,9 @@ impl Target for MemoryTarget {
         Ok(())
     }
 
-    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
+    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {
         self.bytes.lock()[Self::range(offset, length_bytes)].fill(0);
-        Ok(())
+        Ok(0)
     }
 
     fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {

@@ -1,20 +1,21 @@
-//! A store from which is read at a limited rate.
+//! A store that is read and written at a limited rate.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onefold_block::Clock;
+use onefold_block::{Clock, Timestamp};
 use parking_lot::Mutex;
 
 use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
 
-/// Limits the rate at which a store is read, over all threads. What has been read is paid for by a pause afterwards.
+/// Limits the rate at which a store is read and written, over all threads. What has been moved is paid for by a pause
+/// afterwards.
 pub struct PacedStore {
     inner: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     bytes_per_second: NonZeroU64,
-    /// When everything is paid for that was read so far.
+    /// When everything is paid for that was moved so far.
     paid: Mutex<Duration>,
 }
 
@@ -53,11 +54,15 @@ impl Store for PacedStore {
     }
 
     fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.inner.put(name, parts)
+        self.inner.put(name, parts)?;
+        self.pay(parts.iter().map(|part| part.len()).sum());
+        Ok(())
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.inner.create(name, bytes)
+        let created = self.inner.create(name, bytes)?;
+        self.pay(bytes.len());
+        Ok(created)
     }
 
     fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
@@ -66,6 +71,10 @@ impl Store for PacedStore {
 
     fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
         self.inner.delete(name)
+    }
+
+    fn remove_leftovers(&self, before: Timestamp) -> Result<u64, StoreError> {
+        self.inner.remove_leftovers(before)
     }
 }
 
@@ -93,5 +102,18 @@ mod tests {
         clock.sleep(Duration::from_secs(60));
         paced.get(&name, ByteRange::Whole).unwrap();
         assert_eq!((clock.monotonic() - started).as_secs(), 70);
+        paced.put(&name, &[&[1; 2000], &[2; 3000]]).unwrap();
+        assert_eq!((clock.monotonic() - started).as_secs(), 75);
+    }
+
+    #[test]
+    fn what_a_view_does_not_limit_it_passes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder_store = Arc::new(crate::store::FolderStore::open(folder.path()).unwrap());
+        let clock = Arc::new(ManualClock::starting_at(5));
+        let paced = PacedStore::new(folder_store, clock, NonZeroU64::MAX);
+        std::fs::write(folder.path().join(".new-1"), b"torn").unwrap();
+        let later = Timestamp { seconds: i64::MAX / 4, nanoseconds: 0 };
+        assert_eq!(paced.remove_leftovers(later).unwrap(), 4);
     }
 }

@@ -68,15 +68,24 @@ impl RetryingStore {
         RetryingStore { inner, clock, random, policy, on_wait }
     }
 
-    /// Calls until the answer is not [`StoreError::Unavailable`], or patience ends.
-    fn repeat<T>(&self, call: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    /// Makes a call that changes something until the answer is not [`StoreError::Unavailable`], or patience ends.
+    fn change<T>(&self, call: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.repeat(true, call)
+    }
+
+    /// Makes a call that changes nothing, likewise.
+    fn look<T>(&self, call: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.repeat(false, call)
+    }
+
+    fn repeat<T>(&self, changes: bool, call: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         let mut began = None;
         let mut pause = self.policy.first_pause.min(self.policy.longest_pause);
         loop {
             let error = match (call(), began) {
                 (Err(error @ StoreError::Unavailable { .. }), _) => error,
                 // An earlier attempt may have taken effect, so a refusal no longer says that nothing happened.
-                (Err(StoreError::Refused { action, name, source, .. }), Some(_)) => {
+                (Err(StoreError::Refused { action, name, source, .. }), Some(_)) if changes => {
                     return Err(StoreError::GaveUp { action, name, source });
                 }
                 (Err(StoreError::NotMade { name, source }), Some(_)) => {
@@ -109,27 +118,27 @@ impl RetryingStore {
 
 impl Store for RetryingStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        self.repeat(|| self.inner.get(name, range))
+        self.look(|| self.inner.get(name, range))
     }
 
     fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.repeat(|| self.inner.put(name, parts))
+        self.change(|| self.inner.put(name, parts))
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.repeat(|| self.inner.create(name, bytes))
+        self.change(|| self.inner.create(name, bytes))
     }
 
     fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.repeat(|| self.inner.list(prefix, after))
+        self.look(|| self.inner.list(prefix, after))
     }
 
     fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.repeat(|| self.inner.delete(name))
+        self.change(|| self.inner.delete(name))
     }
 
     fn remove_leftovers(&self, before: Timestamp) -> Result<u64, StoreError> {
-        self.repeat(|| self.inner.remove_leftovers(before))
+        self.change(|| self.inner.remove_leftovers(before))
     }
 }
 
@@ -252,8 +261,18 @@ mod tests {
         let (store, pauses, _) = cut(0, false, true);
         assert!(matches!(store.create(&name(), b"x"), Err(StoreError::Refused { .. })));
         assert!(pauses.lock().is_empty());
-        let (store, _, _) = cut(1, true, true);
-        assert!(matches!(store.create(&name(), b"x"), Err(StoreError::GaveUp { .. })));
+        let changes: [fn(&RetryingStore) -> Result<(), StoreError>; 2] =
+            [|store| store.create(&name(), b"x").map(drop), |store| store.delete(&name())];
+        for change in changes {
+            let (store, _, _) = cut(1, true, true);
+            assert!(matches!(change(&store), Err(StoreError::GaveUp { .. })));
+        }
+        // A call that changes nothing is in no doubt.
+        let (store, _, _) = cut(1, false, true);
+        let error = store.get(&name(), ByteRange::Whole).unwrap_err();
+        assert!(matches!(error, StoreError::Refused { why: Refusal::Denied, .. }), "{error:?}");
+        let (store, _, _) = cut(1, false, true);
+        assert!(matches!(store.list("", None), Err(StoreError::Refused { .. })));
     }
 
     #[test]
