@@ -35,6 +35,18 @@ pub enum ArchiveError {
         /// Name of one of these objects.
         name: String,
     },
+    /// The two copies of the descriptor belong to different archives, and the ledger does not decide which is the right
+    /// one.
+    #[error(
+        "`descriptor` and `descriptor.copy` belong to different archives, and the ledger does not say which is right"
+    )]
+    Ambiguous,
+    /// Snapshots are of entries that the ledger lacks.
+    #[error("the ledger ends after {entries} entries, and a snapshot tells of later ones: this is a copy that was cut")]
+    Cut {
+        /// Number of the ledger's entries.
+        entries: u64,
+    },
     /// The store breaks its contract.
     #[error("the store cannot hold an archive: {what}")]
     Unfit {

@@ -46,7 +46,7 @@ use self::tables::{Table, Tables, is_broken, is_unread};
 use crate::format::FormatError;
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::{Descriptor, REGION_BYTES, UnitKind};
-use crate::format::ledger::{Change, Entry};
+use crate::format::ledger::{Change, ENTRY_BYTES_MAX, Entry};
 use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::format::pack::PACK_BYTES;
 use crate::store::{ObjectName, Store};
@@ -67,11 +67,14 @@ struct Limits {
     pack_bytes: u64,
     /// Maximum number of units in an archive up to which a capture may add more.
     units_max: usize,
-    /// Whether a thread puts a pack while the next one is filled.
-    puts_beside: bool,
+    /// Whether threads help: one puts a pack while the next one is filled, and several read packs for a check.
+    threads: bool,
+    /// Number of entries between two snapshots of the state.
+    snapshot_entries: u64,
 }
 
-const LIMITS: Limits = Limits { pack_bytes: PACK_BYTES, units_max: UNITS_MAX, puts_beside: true };
+const LIMITS: Limits =
+    Limits { pack_bytes: PACK_BYTES, units_max: UNITS_MAX, threads: true, snapshot_entries: snapshot::ENTRIES_BETWEEN };
 
 /// An open archive. Threads share it.
 #[derive(Debug)]
@@ -128,7 +131,7 @@ impl Archive {
     /// [`Archive::check`] say so.
     ///
     /// # Errors
-    /// When there is no archive, when both descriptors are damaged, an object is of a newer version, or the store fails.
+    /// When there is no archive, when both descriptors are damaged or nobody can tell which is the right one, an object is of a newer version, or the store fails.
     pub fn open(store: Arc<dyn Store>) -> Result<Archive, ArchiveError> {
         let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(&*store, name));
         let lacks_copy = descriptor.is_ok() && copy.as_ref().is_err_and(is_missing);
@@ -136,6 +139,7 @@ impl Archive {
             (Err(newer @ ArchiveError::Newer { .. }), _) | (_, Err(newer @ ArchiveError::Newer { .. })) => {
                 return Err(newer);
             }
+            (Ok(descriptor), Ok(copy)) if descriptor != copy => right_descriptor(&*store, [descriptor, copy])?,
             (Ok(descriptor), _) | (Err(_), Ok(descriptor)) => descriptor,
             (Err(missing), Err(other)) if is_missing(&missing) && is_missing(&other) => {
                 return Err(ArchiveError::NoArchive);
@@ -399,6 +403,8 @@ impl Archive {
         {
             return Err(hole.into());
         }
+        // Before this entry, not behind the last one: a change that is made is reported at once.
+        snapshot::write_if_due(&*self.store, self.descriptor.archive, &state, self.limits.snapshot_entries);
         let previous = state.last;
         let (archive, token) = (self.descriptor.archive, random_bytes(random)?);
         let entry = Entry { archive, position, previous, writer, token, made: clock.now(), change };
@@ -408,7 +414,6 @@ impl Archive {
         state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position, what: what.to_owned() })?;
         let is_ours = ledger::create_exactly(&*self.store, Some(clock), &Entry::object_name(position), &object)?;
         if is_ours {
-            snapshot::write_if_due(&*self.store, archive, &state);
             // Nothing may fail from here on: the change is made.
             let mut current = self.state.write();
             if current.position == position {
@@ -480,6 +485,21 @@ impl Archive {
 
 fn descriptor_name(name: &str) -> ObjectName {
     ObjectName::new(name).expect("the names of descriptors are names")
+}
+
+/// Returns the one of two different descriptors of whose archive the first entry of the ledger is. With that of another
+/// archive no unit can be verified, and what is added here would belong to neither.
+fn right_descriptor(store: &dyn Store, two: [Descriptor; 2]) -> Result<Descriptor, ArchiveError> {
+    let entry = match read_whole(store, &Entry::object_name(0), ENTRY_BYTES_MAX) {
+        Ok(entry) => entry,
+        Err(error) if is_missing(&error) => return Err(ArchiveError::Ambiguous),
+        Err(error) => return Err(error),
+    };
+    let mut right = two.into_iter().filter(|descriptor| Entry::decode(descriptor.archive, 0, &entry).is_ok());
+    match (right.next(), right.next()) {
+        (Some(descriptor), None) => Ok(descriptor),
+        _ => Err(ArchiveError::Ambiguous),
+    }
 }
 
 fn read_descriptor(store: &dyn Store, name: &str) -> Result<Descriptor, ArchiveError> {

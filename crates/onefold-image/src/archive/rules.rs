@@ -25,6 +25,15 @@ pub(super) enum Rule {
     EntriesStay,
     /// "Exists" does not say whose object it is. The writer compares the bytes, which have its random token.
     TokensCompared,
+    /// A pack that is missing stays until no image lacks a unit without it: it may be put back (`repair/mod.rs`).
+    MissingPacksStay,
+    /// A damaged pack that cannot be read completely stays likewise: it may have more intact units (`repair/mod.rs`).
+    UnreadPacksStay,
+    /// Units of packs that came since a repair looked are not lost (`repair/mod.rs`).
+    PacksSinceCount,
+    /// A collection keeps a pack with the last copy of a needed unit, also if the ledger calls the unit lost
+    /// (`collect/need.rs`).
+    LastCopiesStay,
     /// An error does not say that an entry was not made. The writer tries the same entry again.
     ErrorsProveNothing,
 }

@@ -17,7 +17,7 @@ use crate::format::snapshot::{
 };
 use crate::store::{ObjectName, Store};
 
-/// A snapshot is written after each entry whose number, counted from one, is a multiple of this.
+/// A snapshot is written when the number of entries is a multiple of this, before the next entry is made.
 pub(super) const ENTRIES_BETWEEN: u64 = 128;
 /// Maximum number of snapshots that are tried when an archive is opened.
 const TRIED_MAX: usize = 3;
@@ -28,8 +28,9 @@ pub(super) const KEPT: usize = TRIED_MAX - 1;
 const KINDS: [Folder; 3] = [Folder::Packs, Folder::Manifests, Folder::Segments];
 
 /// Writes a snapshot if one is due. An error is of no matter: the next one will do.
-pub(super) fn write_if_due(store: &dyn Store, archive: ArchiveId, state: &State) {
-    if state.position.is_multiple_of(ENTRIES_BETWEEN)
+pub(super) fn write_if_due(store: &dyn Store, archive: ArchiveId, state: &State, entries_between: u64) {
+    if state.position > 0
+        && state.position.is_multiple_of(entries_between)
         && let Ok(object) = to_snapshot(state).encode(archive)
     {
         let _ = store.create(&Snapshot::object_name(state.position), &object);
@@ -67,6 +68,18 @@ pub(super) fn prune(store: &dyn Store, entries: u64) -> Result<(), ArchiveError>
         store.delete(name)?;
     }
     Ok(())
+}
+
+impl Archive {
+    /// Returns the snapshots of more entries than the ledger has. A whole archive has none: the ledger ends early, as
+    /// that of a copy does which was cut.
+    pub(super) fn early_snapshots(&self) -> Result<Vec<ObjectName>, ArchiveError> {
+        let names = names(self.store())?;
+        // A host that wrote one has read the entries before it, so they can be read now.
+        self.refresh()?;
+        let entries = self.state.read().position;
+        Ok(names.into_iter().filter(|(position, _)| *position > entries).map(|(_, name)| name).collect())
+    }
 }
 
 /// Reads a snapshot. Returns `None` if it is not one of this ledger.

@@ -139,7 +139,7 @@ impl<'a> Writer<'a> {
         let id = announce(archive, seams, &host)?;
         let (pack, packs, own, relied) = (None, Vec::new(), HashMap::new(), HashSet::new());
         let looked = archive.state.read().position;
-        let puts = Puts::new(Arc::clone(&archive.store), archive.limits.puts_beside);
+        let puts = Puts::new(Arc::clone(&archive.store), archive.limits.threads);
         Ok(Writer {
             archive,
             seams,
@@ -298,7 +298,7 @@ impl<'a> Writer<'a> {
     fn forget(&mut self) {
         self.own.clear();
         self.pack = None;
-        self.puts = Puts::new(Arc::clone(&self.archive.store), self.archive.limits.puts_beside);
+        self.puts = Puts::new(Arc::clone(&self.archive.store), self.archive.limits.threads);
     }
 
     /// Makes an image of the units that were added. The image is durable when this returns. If another writer took the

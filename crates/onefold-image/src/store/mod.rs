@@ -16,6 +16,8 @@
 #[cfg(test)]
 pub(crate) mod faulty;
 mod folder;
+#[cfg(test)]
+pub(crate) mod hooked;
 mod memory;
 mod paced;
 mod retrying;

@@ -178,6 +178,17 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
             other => other,
         },
         ArchiveError::NoArchive => (Exit::Failed, Some("check the path; `onefold archive create` makes a new archive")),
+        ArchiveError::Ambiguous => (
+            Exit::Damage,
+            Some("put the right descriptor back from a copy of the archive, in place of both; nothing was changed"),
+        ),
+        ArchiveError::Cut { .. } => (
+            Exit::Failed,
+            Some(
+                "continue the copy with all its commands; or use it as it is: `onefold archive repair` removes these \
+                 snapshots, and the copy cannot be continued any more",
+            ),
+        ),
         ArchiveError::NotEmpty { .. } => (Exit::Failed, Some("give an empty folder, or one that is not there yet")),
         ArchiveError::Unfit { .. } => (
             Exit::Failed,

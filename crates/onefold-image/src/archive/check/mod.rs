@@ -13,6 +13,7 @@ pub(super) use self::survey::Survey;
 use super::index::read_segment;
 use super::objects::{Folder, is_missing};
 use super::state::{ImageRecord, Part, State};
+use super::tables::is_unread;
 use super::{Archive, ArchiveError, DESCRIPTORS, read_descriptor};
 use crate::format::pack::TableEntry;
 use crate::store::ObjectName;
@@ -174,9 +175,13 @@ impl Archive {
             check.damage(name.to_string(), what, None);
             check.survey.snapshots.push(name);
         }
-        if let Some(hole) = hole {
-            check.survey.unknown_needs = true;
-            check.damage(hole.object(), hole.what, None);
+        match hole {
+            Some(hole) => {
+                check.survey.unknown_needs = true;
+                check.damage(hole.object(), hole.what, None);
+            }
+            // They are no damage, and hint at entries that a copy of the archive lacks.
+            None => check.survey.snapshots.extend(self.early_snapshots()?),
         }
         let total = (check.packs.len() + images.len()) as u64;
         check.packs(&mut |done| on_progress(done, total))?;
@@ -233,7 +238,10 @@ impl Check<'_> {
                 // A repair leaves it alone: it may be the only one with the key of the units here.
                 Ok(_) => self.damage(name, "it describes another archive", None),
                 Err(error) => {
-                    self.survey.descriptors.push(name);
+                    // One that cannot be read now may be whole, and that of another archive.
+                    if is_missing(&error) || !is_unread(&error) {
+                        self.survey.descriptors.push(name);
+                    }
                     self.broken(name, error, None)?;
                 }
             }

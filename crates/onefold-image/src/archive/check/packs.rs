@@ -10,7 +10,7 @@ use crate::archive::units::decompressor;
 use crate::archive::{Archive, ArchiveError};
 use crate::format::FormatError;
 use crate::format::pack::{PACK_BYTES_MAX, Pack, TableEntry, UNIT_HEADER_BYTES, decode_pack, length_of};
-use crate::store::{ObjectName, StoreError};
+use crate::store::{ByteRange, ObjectName, Store, StoreError};
 use crate::{ArchiveId, ObjectId};
 
 /// Maximum number of threads. Each thread holds one pack in memory.
@@ -69,6 +69,12 @@ pub(super) fn read_all(
     is_read: &(dyn Fn(ObjectId) -> bool + Sync),
     each: &mut dyn FnMut(usize, Result<PackFound, ArchiveError>) -> Result<(), ArchiveError>,
 ) -> Result<(), ArchiveError> {
+    if !archive.limits.threads {
+        let packs = packs.iter().enumerate();
+        return packs
+            .into_iter()
+            .try_for_each(|(number, pack)| each(number, read(archive, *pack, lengths, is_read(*pack))));
+    }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -107,11 +113,21 @@ fn read(
         return read_data(archive, archive.descriptor().archive, pack, &name);
     }
     let table = archive.table(pack)?;
-    let length_bytes = *lengths.get(&name).ok_or_else(|| StoreError::Missing(name.clone()))?;
-    if length_bytes != length_of(&table) {
+    let is_whole = match lengths.get(&name) {
+        Some(length_bytes) => *length_bytes == length_of(&table),
+        // It was stored after the listing, or the listing lags behind.
+        None => ends_at(archive.store(), &name, length_of(&table))?,
+    };
+    if !is_whole {
         return Err(damaged(&name)(FormatError::Length { structure: "pack" }));
     }
     Ok(PackFound { units: table.to_vec(), verified_bytes: 0, damage: None })
+}
+
+/// Returns whether an object has this length.
+fn ends_at(store: &dyn Store, name: &ObjectName, length_bytes: u64) -> Result<bool, StoreError> {
+    let last_and_next = ByteRange::From { offset: length_bytes.saturating_sub(1), length_bytes: 2 };
+    Ok(store.get(name, last_and_next)?.len() == 1)
 }
 
 /// Reads a whole pack, and verifies each unit.

@@ -150,6 +150,10 @@ impl Archive {
         if let Some(hole) = hole {
             return Err(hole.into());
         }
+        // An entry here would take the place of one that the copy still gets.
+        if !self.early_snapshots()?.is_empty() {
+            return Err(ArchiveError::Cut { entries: self.state.read().position });
+        }
         let id = WriterId(random_bytes(random)?);
         let (given_up, report) = (HashSet::new(), CollectReport::default());
         let mut run = Run { archive: self, options, clock, random, id, writer: None, given_up, report };

@@ -8,6 +8,7 @@ use onefold_sort::{Merge, Row, SortWriter, Spool, SpoolWriter};
 
 use super::read::{Span, read_spans};
 use super::rows::{Located, Match, UnitPrefix, join, table_row, temporary};
+use crate::archive::rules::{Rule, follows};
 use crate::archive::state::{ImageRecord, State};
 use crate::archive::tables::{is_broken, read_table};
 use crate::archive::units::decompressor;
@@ -110,7 +111,7 @@ impl Needs {
                         |row: &io::Result<Row>| row.as_ref().is_ok_and(|row| UnitPrefix::of_row(*row) > key);
                     while let Some(row) = unheld.next_if(|row| !is_passed(row)) {
                         let row = row.map_err(temporary)?;
-                        if UnitPrefix::of_row(row) == key {
+                        if UnitPrefix::of_row(row) == key && follows(Rule::LastCopiesStay) {
                             packs[Located::of_table_row(row).pack as usize].is_read = false;
                         }
                     }

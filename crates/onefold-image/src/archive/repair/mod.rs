@@ -14,6 +14,7 @@ use onefold_block::{Clock, Random};
 use super::check::{Extent, Survey};
 use super::index::rebuild;
 use super::objects::{Folder, new_id};
+use super::rules::{Rule, follows};
 use super::state::Part;
 use super::tables::{is_broken, is_unread};
 use super::{Archive, ArchiveError, CheckOptions, CheckReport, Writer, descriptor_name};
@@ -52,7 +53,7 @@ pub struct RepairReport {
     pub found: CheckReport,
     /// Descriptors that were written again from the other.
     pub descriptors: u64,
-    /// Snapshots of the state that were wrong, and were removed.
+    /// Snapshots of the state that were wrong, or of entries that a copy of the archive lacks, and were removed.
     pub snapshots: u64,
     /// Segments of the index that were rebuilt from tables.
     pub segments: u64,
@@ -119,7 +120,13 @@ impl<'a> Repair<'a> {
     fn writer(&mut self) -> Result<&mut Writer<'a>, ArchiveError> {
         let writer = match self.writer.take() {
             Some(writer) => writer,
-            None => self.archive.writer(self.options.clock, self.options.random, self.options.host)?,
+            None => {
+                let RepairOptions { clock, random, host, .. } = self.options;
+                let mut writer = self.archive.writer(clock, random, host)?;
+                // What it adds takes the place of what is damaged or lost.
+                writer.exceed_bound();
+                writer
+            }
         };
         Ok(self.writer.insert(writer))
     }
@@ -153,7 +160,7 @@ impl<'a> Repair<'a> {
         Ok(())
     }
 
-    /// Removes snapshots that do not say what the ledger does. Nobody needs a snapshot.
+    /// Removes snapshots that do not say what the ledger does, or are of entries that a copy of the archive lacks. Nobody needs a snapshot.
     fn snapshots(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
         for name in &survey.snapshots {
             self.archive.store().delete(name)?;
@@ -204,7 +211,7 @@ impl<'a> Repair<'a> {
                 continue;
             }
             let mut units = salvage::pack(archive, *pack)?;
-            if units.is_read {
+            if units.is_read || !follows(Rule::UnreadPacksStay) {
                 self.read.push(*pack);
             } else {
                 // It stays, so only what it alone has needs a copy.
@@ -233,7 +240,8 @@ impl<'a> Repair<'a> {
         self.append(|archive, _| {
             let mut units: BTreeSet<UnitName> = lost.iter().filter(|unit| is_new(archive, unit)).copied().collect();
             // Another host may have stored some of them since. An entry that calls them lost would hide them.
-            let since = archive.state.read().packs_since(survey.position);
+            let from = if follows(Rule::PacksSinceCount) { survey.position } else { u64::MAX };
+            let since = archive.state.read().packs_since(from);
             for pack in since {
                 match archive.table(pack) {
                     Ok(table) => table.iter().for_each(|entry| {
@@ -258,7 +266,8 @@ impl<'a> Repair<'a> {
             Some(self.archive.survey_without(&self.unread, Extent::Tables, &mut |_, _| ())?.1)
         };
         let survey = without_unread.as_ref().unwrap_or(survey);
-        if survey.missing.is_empty() || !survey.lost.is_empty() || survey.lost_more || survey.unknown_needs {
+        let may_be_needed = !survey.lost.is_empty() || survey.lost_more || survey.unknown_needs;
+        if survey.missing.is_empty() || (may_be_needed && follows(Rule::MissingPacksStay)) {
             return Ok(());
         }
         // A writer that `append` begins adds one entry.

@@ -8,6 +8,7 @@ use super::*;
 use crate::archive::ledger::entry;
 use crate::format::ledger::Change;
 use crate::store::faulty::FaultyStore;
+use crate::store::hooked::{Call, Hooked};
 
 /// An archive on a store whose listings say when objects were stored. Some units fill a pack.
 struct Bench {
@@ -562,36 +563,6 @@ fn readers_beside_a_collection_find_everything_in_its_new_place() {
     }
 }
 
-/// A store without room for more packs.
-#[derive(Debug)]
-struct Full(Arc<MemoryStore>, AtomicU64);
-
-impl Store for Full {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        self.0.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        if name.as_str().starts_with("packs/") && self.1.fetch_add(1, Ordering::Relaxed) >= 2 {
-            let source = std::io::ErrorKind::StorageFull.into();
-            return Err(StoreError::Io { action: "write", name: name.to_string(), source });
-        }
-        self.0.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.0.create(name, bytes)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.0.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete(name)
-    }
-}
-
 #[test]
 fn a_store_without_room_for_rewriting_still_gets_room() {
     let bench = Bench::new(18);
@@ -602,7 +573,16 @@ fn a_store_without_room_for_rewriting_still_gets_room() {
     let mail = bench.capture("mail", &some);
     [web, gone].iter().for_each(|image| bench.remove(image));
     let before = bench.names("packs/");
-    let archive = other(Arc::new(Full(Arc::clone(&bench.store), AtomicU64::new(0))));
+    let packs = AtomicU64::new(0);
+    let full = Hooked::new(Arc::clone(&bench.store) as Arc<dyn Store>, move |call, name| {
+        let is_pack = call == Call::Put && name.as_str().starts_with("packs/");
+        if is_pack && packs.fetch_add(1, Ordering::Relaxed) >= 2 {
+            let source = std::io::ErrorKind::StorageFull.into();
+            return Err(StoreError::Io { action: "write", name: name.to_string(), source });
+        }
+        Ok(())
+    });
+    let archive = other(Arc::new(full));
     let collected = archive.collect(&options(), &*bench.clock, &bench.random, &mut |_, _| ());
     assert!(matches!(collected, Err(ArchiveError::Store(_))), "{collected:?}");
     let left = bench.names("packs/");

@@ -2,6 +2,7 @@
 
 mod collect;
 mod damage;
+mod descriptors;
 mod faults;
 mod index;
 mod ledger;
@@ -51,16 +52,12 @@ fn try_add_all(
     name: &str,
     contents: &[Vec<u8>],
 ) -> Result<ManifestDraft, ArchiveError> {
-    let mut header = ChunkHeader::default();
-    let mut start = 0;
     for plain in contents {
-        let run = SectorRun { start, count: (plain.len() as u64).div_ceil(SECTOR_BYTES) };
-        start = run.end();
-        let plain_bytes = u32::try_from(plain.len()).unwrap();
-        header.units.push(PlacedUnit { name: try_add(archive, writer, plain)?, plain_bytes, runs: vec![run] });
+        try_add(archive, writer, plain)?;
     }
-    let chunk = try_add(archive, writer, &header.encode().unwrap())?;
-    let size_bytes = start * SECTOR_BYTES;
+    let chunk = try_add(archive, writer, &chunk_of(&archive.descriptor().key, contents))?;
+    let sectors: u64 = contents.iter().map(|plain| (plain.len() as u64).div_ceil(SECTOR_BYTES)).sum();
+    let size_bytes = sectors * SECTOR_BYTES;
     let region = |number| match number {
         0 => RegionChunks { first: 0, others: Some(Vec::new()) },
         _ => RegionChunks { first: 1, others: Some(vec![0]) },
@@ -77,6 +74,19 @@ fn try_add_all(
         chunks: vec![chunk],
         regions,
     })
+}
+
+/// Returns the header of a chunk that has these units, one behind the other.
+fn chunk_of(key: &UnitKey, contents: &[Vec<u8>]) -> Vec<u8> {
+    let mut header = ChunkHeader::default();
+    let mut start = 0;
+    for plain in contents {
+        let run = SectorRun { start, count: (plain.len() as u64).div_ceil(SECTOR_BYTES) };
+        start = run.end();
+        let plain_bytes = u32::try_from(plain.len()).unwrap();
+        header.units.push(PlacedUnit { name: key.name(plain), plain_bytes, runs: vec![run] });
+    }
+    header.encode().unwrap()
 }
 
 fn add(archive: &Archive, writer: &mut Writer<'_>, plain: &[u8]) -> UnitName {

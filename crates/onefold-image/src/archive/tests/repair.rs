@@ -6,9 +6,9 @@ use super::damage::{Objects, sample};
 use super::*;
 use crate::store::faulty::FaultyStore;
 
-type Healing<'h> = Option<&'h mut Heal<'h, ArchiveError>>;
+pub(super) type Healing<'h> = Option<&'h mut Heal<'h, ArchiveError>>;
 
-fn try_repair(archive: &Archive, seed: u64, heal: Healing<'_>) -> Result<RepairReport, ArchiveError> {
+pub(super) fn try_repair(archive: &Archive, seed: u64, heal: Healing<'_>) -> Result<RepairReport, ArchiveError> {
     let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(seed));
     let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false };
     archive.repair(options, heal, &mut |_, _| ())
@@ -378,4 +378,25 @@ fn a_repair_that_is_killed_at_any_call_is_continued_by_the_next() {
             break;
         }
     }
+}
+
+/// Regression: what a repair adds takes the place of what was damaged, but counted beyond the bound of units.
+#[test]
+fn an_archive_at_its_bound_of_units_is_repaired() {
+    let random = SeededRandom::new(71);
+    let store = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let content = units(&random, 9);
+    let image = (capture(&archive, &random, "web", &content).0, content.clone());
+    let mut objects = store.objects();
+    let pack = objects.keys().find(|name| name.as_str().starts_with("packs/")).unwrap().clone();
+    damage(&mut objects, &pack, 2);
+    let store = Arc::new(MemoryStore::of(objects));
+    let mut archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    archive.limits.units_max = 10;
+    let other = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let mut heal = |writer: &mut Writer<'_>, wanted: &HashSet<UnitName>| add_wanted(&other, writer, wanted, &content);
+    let report = try_repair(&archive, 72, Some(&mut heal)).unwrap();
+    assert!(report.units_moved > 0 && report.left.damages.is_empty(), "{report:?}");
+    assert_eq!(whole(&store, &[image]).len(), 1);
 }

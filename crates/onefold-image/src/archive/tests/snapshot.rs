@@ -188,3 +188,44 @@ fn a_missing_or_damaged_entry_before_a_snapshot_is_named() {
         assert!(matches!(collected, Err(ArchiveError::Ledger { position: 40, .. })), "{collected:?}");
     }
 }
+
+/// Regression: a change was made, and its host wrote a snapshot before it said so, which may take minutes.
+#[test]
+fn a_snapshot_is_written_before_the_next_entry_and_not_behind_the_last() {
+    let random = SeededRandom::new(6);
+    let store = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let clock = ManualClock::starting_at(5);
+    while archive.state.read().position < ENTRIES_BETWEEN {
+        archive.writer(&clock, &random, "host").unwrap();
+    }
+    assert_eq!(names(&*store).unwrap(), []);
+    archive.writer(&clock, &random, "host").unwrap();
+    assert_eq!(names(&*store).unwrap().len(), 1);
+    assert_eq!(opened(&store).0, replayed(&store));
+}
+
+/// A copy that was cut may be continued: no collection makes an entry in it. A repair says that it will not be.
+#[test]
+fn a_copy_that_was_cut_is_collected_only_after_a_repair() {
+    let (store, archive) = archive(7);
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(9));
+    let options = CollectOptions::new(folder.path());
+    let mut objects = store.objects();
+    let cut = Entry::object_name(ENTRIES_BETWEEN + 5);
+    objects.retain(|name, _| !name.as_str().starts_with("ledger/") || *name < cut);
+    let copy = Arc::new(MemoryStore::of(objects.clone()));
+    let collect = || {
+        let archive = Archive::open(Arc::clone(&copy) as Arc<dyn Store>).unwrap();
+        archive.collect(&options, &clock, &random, &mut |_, _| ())
+    };
+    let refused = collect().unwrap_err();
+    assert!(matches!(refused, ArchiveError::Cut { entries } if entries == ENTRIES_BETWEEN + 5), "{refused:?}");
+    assert_eq!(copy.objects(), objects, "nothing was changed");
+    let of_copy = Archive::open(Arc::clone(&copy) as Arc<dyn Store>).unwrap();
+    assert_eq!(repair::try_repair(&of_copy, 10, None).unwrap().snapshots, 1);
+    assert!(!matches!(collect(), Err(ArchiveError::Cut { .. })));
+    let whole = archive.collect(&options, &clock, &random, &mut |_, _| ());
+    assert!(!matches!(whole, Err(ArchiveError::Cut { .. })), "the original is whole");
+}

@@ -144,7 +144,7 @@ fn text(repaired: &RepairReport, is_dry: bool) -> String {
     let RepairReport { found, descriptors, snapshots, segments, packs, units_moved, units_lost, units_healed, left } =
         repaired;
     let mut text = String::new();
-    if found.damages.is_empty() && left.damages.is_empty() {
+    if found.damages.is_empty() && left.damages.is_empty() && *snapshots == 0 {
         return "no damage: there is nothing to repair".to_owned();
     }
     let mut line = |count: u64, done: &str, to_do: &str| {

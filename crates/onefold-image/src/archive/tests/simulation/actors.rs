@@ -1,4 +1,4 @@
-//! What actors do: capture, remove, read and collect.
+//! What actors do: capture, remove, read and collect. What repairers do is beside.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,10 @@ use onefold_block::random::{Random, SeededRandom};
 
 use super::oracle::Violation;
 use super::world::{Life, World};
-use super::{Mutant, PACK_BYTES};
+use super::{LIMITS, Mutant};
 use crate::archive::tests::collect::options;
 use crate::archive::tests::try_add_all;
-use crate::archive::{
-    Archive, ArchiveError, COLLECT_BYTES_MIN, CollectOptions, ImageRecord, Limits, WantedUnit, Writer,
-};
+use crate::archive::{Archive, ArchiveError, COLLECT_BYTES_MIN, CollectOptions, ImageRecord, WantedUnit, Writer};
 use crate::store::Store;
 
 /// Most times that a capture begins again after packs that it relies on went.
@@ -20,12 +18,15 @@ const AGAIN_MAX: u32 = 20;
 /// Most deeds of one life.
 const DEEDS_MAX: u64 = 12;
 
+/// Label of writers. They take each other for ended, rightly or not. A collector has another: nobody takes its packs.
+pub(super) const HOST: &str = "host";
+
 /// One life of an actor.
-struct Actor<'w> {
-    world: &'w Arc<World>,
-    life: Life,
-    random: SeededRandom,
-    archive: Archive,
+pub(super) struct Actor<'w> {
+    pub(super) world: &'w Arc<World>,
+    pub(super) life: Life,
+    pub(super) random: SeededRandom,
+    pub(super) archive: Archive,
     mutant: Option<Mutant>,
 }
 
@@ -35,6 +36,7 @@ enum Role {
     Writer,
     Collector,
     Reader,
+    Repairer,
 }
 
 /// Lives one life: opens the archive, and does a few deeds with it.
@@ -44,11 +46,11 @@ pub(super) fn live(world: &Arc<World>, actor: usize, mutant: Option<Mutant>) {
         let skew = i64::try_from(sea.random.below(2 * world.options.skew_max + 1)).unwrap();
         (sea.random.next_u64(), skew - i64::try_from(world.options.skew_max).unwrap())
     };
-    let role = [Role::Writer, Role::Collector, Role::Reader][actor % 3];
-    let life = Life::new(world, actor, role == Role::Collector, skew);
+    let role = [Role::Writer, Role::Collector, Role::Reader, Role::Repairer][actor % 4];
+    let life = Life::new(world, actor, matches!(role, Role::Collector | Role::Repairer), skew);
     // An actor that does not get that far lives again.
     let Ok(mut archive) = Archive::open(Arc::new(life.clone())) else { return };
-    archive.limits = Limits { pack_bytes: PACK_BYTES, puts_beside: false, ..archive.limits };
+    archive.limits = LIMITS;
     let random = SeededRandom::new(seed);
     let actor = Actor { world, life, random, archive, mutant };
     for _ in 0..=actor.random.below(DEEDS_MAX) {
@@ -56,10 +58,12 @@ pub(super) fn live(world: &Arc<World>, actor: usize, mutant: Option<Mutant>) {
             break;
         }
         match (role, actor.random.below(10)) {
-            (Role::Reader, 0..9) | (Role::Writer, 0) | (Role::Collector, 0) => actor.read(),
+            (Role::Reader, 0..9) | (Role::Writer | Role::Collector | Role::Repairer, 0) => actor.read(),
             (Role::Collector, _) => actor.collect(),
+            (Role::Repairer, 1..4) => actor.check(),
+            (Role::Repairer, 4..9) => actor.repair(),
             (Role::Reader, _) | (Role::Writer, 1..4) => actor.remove(),
-            (Role::Writer, _) => actor.capture(),
+            (Role::Writer | Role::Repairer, _) => actor.capture(),
         }
     }
 }
@@ -78,12 +82,43 @@ impl Actor<'_> {
 
     /// Captures one to three images with one writer.
     fn capture(&self) {
-        let Ok(mut writer) = self.archive.writer(&self.life, &self.random, "host") else { return };
+        let Ok(mut writer) = self.archive.writer(&self.life, &self.random, HOST) else { return };
+        if self.random.below(2) == 0 && !self.reuse(&mut writer) {
+            return;
+        }
         for _ in 0..=self.random.below(3) {
             if self.life.is_dead() || !self.capture_one(&mut writer) {
                 break;
             }
         }
+    }
+
+    /// Lets a writer use packs of others that it takes for ended. Returns whether it is of further use.
+    fn reuse(&self, writer: &mut Writer<'_>) -> bool {
+        let faults = self.life.faults();
+        match writer.reuse(&|host| host == HOST && self.random.below(2) == 0) {
+            Ok(units) => {
+                self.world.sea.lock().counters.reused += units;
+                true
+            }
+            Err(ArchiveError::GivenUp { .. }) => false,
+            Err(error) => {
+                self.failed_where(faults, "a reuse", &error);
+                false
+            }
+        }
+    }
+
+    /// Reports a deed that fails though nothing is wrong.
+    pub(super) fn failed_where(&self, faults: u64, what: &str, error: &ArchiveError) {
+        if !self.life.is_dead() && self.is_calm(faults) {
+            self.world.check(Err(format!("{what} fails without a fault: {error:?}")));
+        }
+    }
+
+    /// Returns whether no call has failed since so many faults, and nothing is damaged.
+    pub(super) fn is_calm(&self, faults: u64) -> bool {
+        self.life.faults() == faults && self.world.sea.lock().is_sound()
     }
 
     /// Captures an image, and tells the oracle what it was told. Returns whether the writer is of further use.
@@ -129,8 +164,8 @@ impl Actor<'_> {
         }
         self.world.sea.lock().counters.failures += 1;
         let is_expected = matches!(error, ArchiveError::GivenUp { .. } | ArchiveError::Retired(_));
-        if !is_expected && self.life.faults() == faults {
-            self.world.check(Err(format!("a capture fails without a fault: {error:?}")));
+        if !is_expected {
+            self.failed_where(faults, "a capture", error);
         }
         if let Some(chunk) = chunk.filter(|_| !matches!(error, ArchiveError::Doubtful(_))) {
             let failed = self.world.sea.lock().oracle.failed(chunk);
@@ -161,7 +196,9 @@ impl Actor<'_> {
                 Ok(())
             }
             Err(ArchiveError::NoImage { .. }) => Ok(()),
-            Err(error) if self.life.faults() == faults => Err(format!("a removal fails without a fault: {error:?}")),
+            Err(error) if self.life.faults() == faults && sea.is_sound() => {
+                Err(format!("a removal fails without a fault: {error:?}"))
+            }
             Err(_) => Ok(()),
         };
         drop(sea);
@@ -186,7 +223,7 @@ impl Actor<'_> {
                 sea.counters.reads_of_removed += 1;
                 Ok(())
             }
-            Err(error) if self.life.faults() == faults => {
+            Err(error) if self.life.faults() == faults && sea.is_sound() => {
                 Err(format!("{}, which exists: {is_there}, cannot be read: {error:?}", record.image))
             }
             Err(_) => Ok(()),
@@ -236,10 +273,10 @@ impl Actor<'_> {
             }
             // Another collector may have given this one up.
             Err(ArchiveError::GivenUp { .. }) => Ok(()),
-            Err(error) if self.life.faults() == faults && !self.life.is_dead() => {
-                Err(format!("a collection fails without a fault: {error:?}"))
+            Err(error) => {
+                self.failed_where(faults, "a collection", &error);
+                Ok(())
             }
-            Err(_) => Ok(()),
         };
         self.world.check(result);
     }

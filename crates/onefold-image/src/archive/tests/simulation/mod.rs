@@ -1,15 +1,18 @@
-//! Many writers, removers, readers and collectors on one store, simulated.
+//! Many writers, removers, readers, collectors and repairers on one store, simulated.
 //!
 //! Each actor has a thread, of which one runs at a time: at every call of the store, a seed decides who goes on, whether
 //! the call fails, takes effect late or twice, and whether the actor dies. After each change, a naive reading of the
 //! archive must find every unit of every image, and everything that actors were told must be true. In the end all
-//! actors are dead, a collection runs, and only needed objects are left.
+//! actors are dead, a collection runs, and only needed objects are left. In some simulations packs rot, are away or
+//! cannot be read for a while: nothing but what has rotted may go then, and in the end a repair makes all images whole.
 //!
 //! `ONEFOLD_SIMULATIONS=n` sets how many seeds each test runs, `ONEFOLD_SEED=n` runs one alone, as failures say.
 
+mod accidents;
 mod actors;
 mod mutants;
 mod oracle;
+mod repairs;
 mod scheduler;
 mod world;
 
@@ -28,11 +31,11 @@ use self::oracle::{Oracle, Violation};
 use self::world::{Life, World};
 use super::{UNITS, units, verify};
 use crate::archive::rules::{Rule, leave_out};
-use crate::archive::{Archive, CollectReport};
+use crate::archive::{Archive, CollectReport, Limits};
 use crate::store::{MemoryStore, Store};
 
-/// Length of packs in simulations, in bytes: two or three units.
-const PACK_BYTES: u64 = 700;
+/// Bounds in simulations: two or three units a pack, a snapshot after few entries, and no thread besides the actors'.
+const LIMITS: Limits = Limits { pack_bytes: 700, units_max: usize::MAX, threads: false, snapshot_entries: 12 };
 
 /// A mistake that a simulation must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,8 @@ struct Options {
     step_seconds_max: u64,
     /// How far clocks are from the right time at most, in seconds.
     skew_max: u64,
+    /// Calls before one of which something happens to a pack.
+    accident_in: u64,
 }
 
 impl Options {
@@ -83,6 +88,7 @@ impl Options {
             lag_max: one_of(&[0, 5, 50]),
             step_seconds_max: one_of(&[0, 10, 600, 20_000]),
             skew_max: one_of(&[0, 5000, 200_000]),
+            accident_in: one_of(&[0, 0, 20, 60]),
         }
     }
 }
@@ -106,6 +112,13 @@ struct Counters {
     merged: u64,
     given_up: u64,
     deleted: u64,
+    /// Units of packs of interrupted captures that others named.
+    reused: u64,
+    repairs: u64,
+    checks: u64,
+    moved: u64,
+    healed: u64,
+    accidents: u64,
 }
 
 impl Counters {
@@ -117,7 +130,7 @@ impl Counters {
         self.deleted += report.deleted.objects;
     }
 
-    fn fields(&mut self) -> [(&'static str, &mut u64); 15] {
+    fn fields(&mut self) -> [(&'static str, &mut u64); 21] {
         [
             ("captures", &mut self.captures),
             ("failures", &mut self.failures),
@@ -134,6 +147,12 @@ impl Counters {
             ("segments merged", &mut self.merged),
             ("writers given up", &mut self.given_up),
             ("objects deleted", &mut self.deleted),
+            ("units reused", &mut self.reused),
+            ("repairs", &mut self.repairs),
+            ("checks", &mut self.checks),
+            ("units moved out of damaged packs", &mut self.moved),
+            ("units healed", &mut self.healed),
+            ("accidents", &mut self.accidents),
         ]
     }
 }
@@ -152,7 +171,7 @@ fn simulate(options: &Options, mutant: Option<Mutant>) -> Result<Outcome, Violat
     let clock = Arc::new(ManualClock::starting_at(1_000_000_000));
     let memory = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>));
     let archive = Archive::create(Arc::clone(&memory) as Arc<dyn Store>, UNITS, &random).unwrap();
-    let oracle = Oracle::new(archive.descriptor().clone());
+    let oracle = Oracle::new(archive.descriptor().clone(), options.fault_in == 0);
     let world = Arc::new(World::new(*options, memory, clock, oracle, small_units(&random, 12)));
     thread::scope(|scope| {
         for actor in 0..options.actors {
@@ -185,13 +204,18 @@ fn finish(world: &Arc<World>, random: &SeededRandom) -> Result<Outcome, Violatio
         while sea.failure.is_none() && sea.let_late_happen() {}
         // Every writer has been silent for long, by any clock.
         sea.pass(10 * 86_400);
+        sea.let_all_return();
+        sea.counters.accidents = sea.accidents.count;
         Arc::clone(&sea.memory)
     };
     if let Some(failure) = world.sea.lock().failure.take() {
         return Err(failure);
     }
-    let archive = Archive::open(Arc::new(Life::last(world))).map_err(|error| format!("{error:?}"))?;
+    let mut archive = Archive::open(Arc::new(Life::last(world))).map_err(|error| format!("{error:?}"))?;
+    archive.limits = LIMITS;
+    repairs::repair_all(world, &archive, random)?;
     actors::collect_all(&archive, &Life::last(world), random)?;
+    repairs::check_all(&archive)?;
     let mut sea = world.sea.lock();
     if let Some(failure) = sea.failure.take() {
         return Err(failure);

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::archive::snapshot::KEPT;
+use crate::archive::tests::chunk_of;
 use crate::compress::Decompressor;
 use crate::format::descriptor::Descriptor;
 use crate::format::ledger::{Change, Entry};
 use crate::format::manifest::Manifest;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader, decode_pack};
 use crate::store::{ByteRange, MemoryStore, ObjectName, Store, StoreError};
-use crate::{ImageVersion, ObjectId, UnitName, WriterId};
+use crate::{ArchiveId, ImageVersion, ObjectId, UnitName, WriterId};
 
 /// What is wrong with an archive.
 pub(super) type Violation = String;
@@ -49,6 +50,15 @@ pub(super) struct Oracle {
     /// Parts of the index: the segment, and its packs.
     parts: Vec<(ObjectId, Vec<ObjectId>)>,
     captures: HashMap<UnitName, Capture>,
+    /// Bytes of all units that were ever captured.
+    plain: HashMap<UnitName, Vec<u8>>,
+    /// Units of which a copy has rotted since one was added. Their last copy may go: nobody reads every copy all the time.
+    rotted: HashSet<UnitName>,
+    /// Packs to which accidents happened.
+    touched: HashSet<ObjectId>,
+    calls_units_lost: bool,
+    /// Whether only accidents make calls fail.
+    no_call_fails: bool,
 }
 
 /// Returns the object with a name of two parts behind its folder.
@@ -72,7 +82,7 @@ fn read(objects: &MemoryStore, name: &ObjectName) -> Option<Vec<u8>> {
 }
 
 impl Oracle {
-    pub(super) fn new(descriptor: Descriptor) -> Oracle {
+    pub(super) fn new(descriptor: Descriptor, no_call_fails: bool) -> Oracle {
         Oracle {
             descriptor,
             position: 0,
@@ -85,11 +95,67 @@ impl Oracle {
             held: HashMap::new(),
             parts: Vec::new(),
             captures: HashMap::new(),
+            plain: HashMap::new(),
+            rotted: HashSet::new(),
+            touched: HashSet::new(),
+            calls_units_lost: false,
+            no_call_fails,
         }
+    }
+
+    pub(super) fn archive(&self) -> ArchiveId {
+        self.descriptor.archive
+    }
+
+    /// Returns the packs that hold units, in order.
+    pub(super) fn live_packs(&self) -> Vec<ObjectId> {
+        let mut packs: Vec<ObjectId> = self.live.iter().copied().collect();
+        packs.sort_unstable();
+        packs
+    }
+
+    /// A unit of a pack has rotted.
+    pub(super) fn rotted(&mut self, pack: ObjectId, unit: UnitName) {
+        self.packs.entry(pack).or_default().retain(|other| *other != unit);
+        self.count(&[unit], pack, false);
+        self.rotted.insert(unit);
+    }
+
+    /// Something happened to a pack.
+    pub(super) fn touched(&mut self, pack: ObjectId) {
+        self.touched.insert(pack);
+    }
+
+    /// Returns whether an entry has called units lost.
+    pub(super) fn calls_units_lost(&self) -> bool {
+        self.calls_units_lost
+    }
+
+    /// Returns the bytes of a unit, as a source has them.
+    pub(super) fn plain(&self, unit: &UnitName) -> Option<&Vec<u8>> {
+        self.plain.get(unit)
+    }
+
+    /// Returns whether some live pack has each unit of an image intact.
+    pub(super) fn is_whole(&self, image: &ImageVersion) -> bool {
+        self.images.get(image).is_some_and(|image| self.units_of(image).all(|unit| self.is_held(&unit)))
+    }
+
+    fn is_held(&self, unit: &UnitName) -> bool {
+        self.held.get(unit).is_some_and(|count| *count > 0)
+    }
+
+    /// Returns the units that an image needs.
+    fn units_of<'o>(&'o self, image: &'o Image) -> impl Iterator<Item = UnitName> + 'o {
+        let contents = self.captures[&image.chunk].contents.iter();
+        contents.map(|plain| self.descriptor.key.name(plain)).chain([image.chunk])
     }
 
     /// Announces a capture: the image that has this chunk has these units.
     pub(super) fn expect(&mut self, chunk: UnitName, contents: &[Vec<u8>]) {
+        let key = &self.descriptor.key;
+        self.plain.extend(contents.iter().map(|plain| (key.name(plain), plain.clone())));
+        self.plain.insert(chunk, chunk_of(key, contents));
         self.captures.entry(chunk).or_insert_with(|| Capture { contents: contents.to_vec(), has_failed: false });
     }
 
@@ -135,6 +201,7 @@ impl Oracle {
                 None => Err(format!("the entry `{name}` is gone")),
             },
             (Some("packs"), Some(id)) => match bytes {
+                Some(pack) if pack.is_empty() => Ok(()),
                 Some(pack) => self.pack(id, &pack),
                 None => {
                     let units = self.packs.get(&id).cloned().unwrap_or_default();
@@ -179,6 +246,9 @@ impl Oracle {
             for unit in units {
                 let count = self.held.entry(*unit).or_default();
                 *count = if is_there { *count + 1 } else { *count - 1 };
+                if is_there {
+                    self.rotted.remove(unit);
+                }
             }
         }
     }
@@ -200,10 +270,9 @@ impl Oracle {
 
     /// Checks that live packs in the store have all units of all images.
     fn check_units(&self, cause: &str) -> Result<(), Violation> {
-        for (image, Image { chunk, .. }) in &self.images {
-            let names = self.captures[chunk].contents.iter().map(|plain| self.descriptor.key.name(plain));
-            if names.chain([*chunk]).any(|unit| self.held.get(&unit).is_none_or(|count| *count == 0)) {
-                return Err(format!("{image} has lost a unit by `{cause}`"));
+        for (name, image) in &self.images {
+            if self.units_of(image).any(|unit| !self.is_held(&unit) && !self.rotted.contains(&unit)) {
+                return Err(format!("{name} has lost a unit by `{cause}`"));
             }
         }
         Ok(())
@@ -240,9 +309,25 @@ impl Oracle {
                 let packs = merged.into_iter().flat_map(|(_, packs)| packs).collect();
                 self.add_part(objects, Some(new), packs)?;
             }
-            Change::WriterBegins { .. } | Change::WriterGivenUp { .. } | Change::UnitsLost { .. } => {}
+            Change::UnitsLost { units } => {
+                self.calls_units_lost = true;
+                self.check_lost(&units)?;
+            }
+            Change::WriterBegins { .. } | Change::WriterGivenUp { .. } => {}
         }
         self.check_units(name.as_str())
+    }
+
+    /// Checks that no unit is called lost of which a live pack has a copy, unless something happened to the pack.
+    fn check_lost(&self, units: &[UnitName]) -> Result<(), Violation> {
+        let lost: HashSet<&UnitName> = units.iter().collect();
+        let mut sound = self.live.iter().filter(|pack| !self.touched.contains(*pack));
+        let has_one =
+            |pack: &&ObjectId| self.packs.get(*pack).is_some_and(|has| has.iter().any(|unit| lost.contains(unit)));
+        match sound.find(has_one).filter(|_| self.no_call_fails) {
+            None => Ok(()),
+            Some(pack) => Err(format!("a unit is called lost that the pack {pack} has")),
+        }
     }
 
     fn add_part(&mut self, at: &MemoryStore, part: Option<ObjectId>, packs: Vec<ObjectId>) -> Result<(), Violation> {
@@ -280,7 +365,7 @@ impl Oracle {
 
     /// Compares with a reading of all objects from the beginning.
     pub(super) fn check_all(&mut self, objects: &MemoryStore) -> Result<(), Violation> {
-        let mut other = Oracle::new(self.descriptor.clone());
+        let mut other = Oracle::new(self.descriptor.clone(), false);
         std::mem::swap(&mut other.captures, &mut self.captures);
         let all = objects.objects();
         let is_pack = |name: &&ObjectName| name.as_str().starts_with("packs/");
@@ -321,10 +406,7 @@ impl Oracle {
 
     /// Returns the objects that nothing needs. A pack is needed if images need four fifths of its bytes.
     pub(super) fn unneeded(&self, objects: &MemoryStore) -> Vec<ObjectName> {
-        let key = &self.descriptor.key;
-        let units_of = |image: &Image| self.captures[&image.chunk].contents.iter().map(|plain| key.name(plain));
-        let needed: HashSet<UnitName> =
-            self.images.values().flat_map(|image| units_of(image).chain([image.chunk])).collect();
+        let needed: HashSet<UnitName> = self.images.values().flat_map(|image| self.units_of(image)).collect();
         let objects: Vec<ObjectName> = objects.objects().into_keys().collect();
         let snapshots: Vec<ObjectName> =
             objects.iter().filter(|name| name.as_str().starts_with("snapshots/")).cloned().collect();
@@ -333,7 +415,8 @@ impl Oracle {
                 let bytes = |units: &mut dyn Iterator<Item = &UnitName>| -> u64 {
                     units.map(|unit| self.lengths[&(id, *unit)]).sum()
                 };
-                let units = &self.packs[&id];
+                let none = Vec::new();
+                let units = self.packs.get(&id).unwrap_or(&none);
                 let share = bytes(&mut units.iter().filter(|unit| needed.contains(unit)));
                 self.live.contains(&id) && 5 * share >= 4 * bytes(&mut units.iter())
             }

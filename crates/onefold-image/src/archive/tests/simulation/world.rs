@@ -11,6 +11,7 @@ use onefold_block::random::SeededRandom;
 use onefold_block::{Clock, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::accidents::Accidents;
 use super::oracle::{Oracle, Violation};
 use super::scheduler::Scheduler;
 use super::{Counters, Options};
@@ -35,7 +36,8 @@ pub(super) struct Sea {
     /// Differs between runs that differ.
     pub(super) trail: u64,
     options: Options,
-    calls: u64,
+    pub(super) calls: u64,
+    pub(super) accidents: Accidents,
     clock: Arc<ManualClock>,
     late: Vec<(ObjectName, Change)>,
     /// The last changes, newest last: when, and the object's length before and after.
@@ -92,6 +94,7 @@ impl World {
             trail: 0,
             options,
             calls: 0,
+            accidents: Accidents::default(),
             clock,
             late: Vec::new(),
             recent: VecDeque::new(),
@@ -116,10 +119,14 @@ impl Sea {
     /// Applies a change, and has the oracle look at it.
     fn apply(&mut self, name: &ObjectName, change: &Change) -> Created {
         let before = self.memory.get(name, ByteRange::Whole).ok();
+        // A capture that makes sure of a pack, which a collection deletes meanwhile, leaves an empty object.
+        let was_empty = before.as_ref().is_some_and(Vec::is_empty);
         let listed = self.memory.list(name.as_str(), None).unwrap().into_iter().find(|listed| listed.name == *name);
         let created = match change {
+            // It would heal what has rotted.
+            Change::Put(_) if self.accidents.is_rotten(name) => Created::New,
             Change::Put(bytes) => {
-                if before.as_ref().is_some_and(|before| before != bytes) {
+                if !was_empty && before.as_ref().is_some_and(|before| before != bytes) {
                     self.failure.get_or_insert(format!("`{name}` is overwritten"));
                 }
                 self.memory.put(name, &[bytes]).unwrap();
@@ -128,10 +135,12 @@ impl Sea {
             Change::Create(bytes) => self.memory.create(name, bytes).unwrap(),
             Change::Delete => {
                 self.memory.delete(name).unwrap();
+                self.accidents.deleted(name);
                 Created::New
             }
         };
-        let has_changed = before.is_some() == matches!(change, Change::Delete);
+        let is_filled = was_empty && matches!(change, Change::Put(_));
+        let has_changed = is_filled || before.is_some() == matches!(change, Change::Delete);
         if has_changed {
             self.counters.changes += 1;
             self.recent.push_back(Recent { call: self.calls, name: name.clone(), before: listed });
@@ -249,6 +258,12 @@ impl Life {
         if sea.chance(4) {
             sea.let_late_happen();
         }
+        if sea.chance(options.accident_in) {
+            sea.accident();
+        }
+        if sea.chance(options.accident_in) {
+            sea.let_return();
+        }
         let fate = self.fate(&mut sea);
         let heard = blake3::hash(name.as_bytes()).as_bytes()[0];
         sea.trail = sea.trail.rotate_left(7) ^ u64::from(heard) ^ (self.actor as u64) << 8 ^ (fate as u64) << 24;
@@ -314,7 +329,10 @@ fn failed(action: &'static str, name: &str) -> StoreError {
 
 impl Store for Life {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        self.read(name.as_str(), |sea| sea.memory.get(name, range))
+        self.read(name.as_str(), |sea| match sea.accidents.is_unreadable(name, sea.calls) {
+            true => Err(failed("read", name.as_str())),
+            false => sea.memory.get(name, range),
+        })
     }
 
     fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {

@@ -1,0 +1,106 @@
+//! Accidents: packs rot, or are away or cannot be read for a while.
+
+use std::collections::HashSet;
+
+use super::world::Sea;
+use crate::archive::objects::Folder;
+use crate::format::pack::{Pack, UNIT_HEADER_BYTES, decode_pack};
+use crate::store::{ByteRange, ObjectName, Store};
+
+/// Most calls for which a pack cannot be read.
+const UNREADABLE_MAX: u64 = 200;
+
+/// What accidents have done.
+#[derive(Default)]
+pub(super) struct Accidents {
+    pub(super) count: u64,
+    /// Packs that are away, with their bytes.
+    away: Vec<(ObjectName, Vec<u8>)>,
+    /// A pack that cannot be read before a call.
+    unreadable: Option<(ObjectName, u64)>,
+    /// Packs whose bytes changed.
+    rotten: HashSet<ObjectName>,
+}
+
+impl Accidents {
+    pub(super) fn is_rotten(&self, name: &ObjectName) -> bool {
+        self.rotten.contains(name)
+    }
+
+    pub(super) fn is_unreadable(&self, name: &ObjectName, call: u64) -> bool {
+        self.unreadable.as_ref().is_some_and(|(unreadable, until)| unreadable == name && call < *until)
+    }
+
+    /// Takes note that a pack is deleted.
+    pub(super) fn deleted(&mut self, name: &ObjectName) {
+        self.rotten.remove(name);
+    }
+}
+
+impl Sea {
+    /// Lets something happen to a pack that the ledger names. The archive may lose no more by it than the bytes that
+    /// rot.
+    pub(super) fn accident(&mut self) {
+        let packs = self.oracle.live_packs();
+        if packs.is_empty() {
+            return;
+        }
+        let pack = packs[usize::try_from(self.random.below(packs.len() as u64)).unwrap()];
+        let name = Folder::Packs.object(pack);
+        // It may be away.
+        let Ok(mut bytes) = self.memory.get(&name, ByteRange::Whole) else { return };
+        if self.accidents.is_rotten(&name) {
+            return;
+        }
+        self.accidents.count += 1;
+        match self.random.below(4) {
+            0 => {
+                self.memory.delete(&name).unwrap();
+                self.accidents.away.push((name.clone(), bytes));
+            }
+            1 => {
+                let until = self.calls + self.random.below(UNREADABLE_MAX);
+                self.accidents.unreadable = Some((name.clone(), until));
+            }
+            2 => {
+                // The table, which says what units say as well.
+                let end = bytes.len() - 20;
+                bytes[end] ^= 0x10;
+                self.memory.put(&name, &[&bytes]).unwrap();
+                self.accidents.rotten.insert(name.clone());
+            }
+            _ => {
+                let Pack { table, .. } = decode_pack(self.oracle.archive(), pack, &bytes).unwrap();
+                let unit = table[usize::try_from(self.random.below(table.len() as u64)).unwrap()];
+                let at = unit.offset + UNIT_HEADER_BYTES + unit.stored_bytes / 2;
+                bytes[at as usize] ^= 0x10;
+                self.memory.put(&name, &[&bytes]).unwrap();
+                self.accidents.rotten.insert(name.clone());
+                self.oracle.rotted(pack, unit.name);
+            }
+        }
+        self.oracle.touched(pack);
+    }
+
+    /// Lets a pack come back, if one is away.
+    pub(super) fn let_return(&mut self) -> bool {
+        if self.accidents.away.is_empty() {
+            return false;
+        }
+        let number = usize::try_from(self.random.below(self.accidents.away.len() as u64)).unwrap();
+        let (name, bytes) = self.accidents.away.swap_remove(number);
+        self.memory.put(&name, &[&bytes]).unwrap();
+        true
+    }
+
+    /// Lets everything come back.
+    pub(super) fn let_all_return(&mut self) {
+        self.accidents.unreadable = None;
+        while self.let_return() {}
+    }
+
+    /// Returns whether nothing was damaged, and no repair has called a unit lost because a call failed.
+    pub(super) fn is_sound(&self) -> bool {
+        self.accidents.count == 0 && !self.oracle.calls_units_lost()
+    }
+}

@@ -1,0 +1,107 @@
+//! What repairers do: check and repair.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use onefold_block::random::SeededRandom;
+
+use super::actors::{Actor, HOST};
+use super::oracle::Violation;
+use super::world::{Life, World};
+use crate::UnitName;
+use crate::archive::tests::contents;
+use crate::archive::{Archive, ArchiveError, CheckOptions, Heal, RepairOptions, RepairReport, Writer};
+use crate::compress::{Compressor, LEVEL};
+
+/// Adds the wanted units that a source has: all.
+fn heal(world: &World, writer: &mut Writer<'_>, wanted: &HashSet<UnitName>) -> Result<(), ArchiveError> {
+    let wanted: BTreeSet<&UnitName> = wanted.iter().collect();
+    for unit in wanted {
+        let Some(plain) = world.sea.lock().oracle.plain(unit).cloned() else { continue };
+        let mut stored = Vec::new();
+        let header = Compressor::new(LEVEL).unwrap().compress(&plain, &mut stored).unwrap();
+        writer.add(*unit, header, &stored)?;
+    }
+    Ok(())
+}
+
+impl Actor<'_> {
+    /// Checks the archive. Beside whatever others do, nothing is damaged unless something happened.
+    pub(super) fn check(&self) {
+        let faults = self.life.faults();
+        match self.archive.check(CheckOptions { data: self.random.below(2) == 0 }, &mut |_, _| ()) {
+            Ok(report) => {
+                self.world.sea.lock().counters.checks += 1;
+                if !self.life.is_dead() && self.is_calm(faults) && !report.damages.is_empty() {
+                    self.world.check(Err(format!("a check finds damage: {:?}", report.damages)));
+                }
+            }
+            Err(error) => self.failed_where(faults, "a check", &error),
+        }
+    }
+
+    /// Repairs the archive, perhaps with a source that has all units.
+    pub(super) fn repair(&self) {
+        let faults = self.life.faults();
+        let has_source = self.random.below(2) == 0;
+        match repair(self.world, &self.life, &self.archive, &self.random, has_source) {
+            Ok(RepairReport { units_moved, units_healed, .. }) => {
+                let counters = &mut self.world.sea.lock().counters;
+                counters.repairs += 1;
+                counters.moved += units_moved;
+                counters.healed += units_healed;
+            }
+            // Another collector may have given this one up, or a capture may have taken its packs.
+            Err(ArchiveError::GivenUp { .. }) => {}
+            Err(error) => self.failed_where(faults, "a repair", &error),
+        }
+    }
+}
+
+fn repair(
+    world: &Arc<World>,
+    life: &Life,
+    archive: &Archive,
+    random: &SeededRandom,
+    has_source: bool,
+) -> Result<RepairReport, ArchiveError> {
+    let options = RepairOptions { clock: life, random, host: HOST, dry_run: false };
+    let mut from_source = |writer: &mut Writer<'_>, wanted: &HashSet<UnitName>| heal(world, writer, wanted);
+    let heal: Option<&mut Heal<'_, ArchiveError>> = if has_source { Some(&mut from_source) } else { None };
+    archive.repair(options, heal, &mut |_, _| ())
+}
+
+/// Repairs what is left, with a store that does not fail: images whose units are all there are whole then, and all are
+/// once a source has given the rest.
+pub(super) fn repair_all(world: &Arc<World>, archive: &Archive, random: &SeededRandom) -> Result<(), Violation> {
+    if world.sea.lock().is_sound() {
+        return Ok(());
+    }
+    let life = Life::last(world);
+    for has_source in [false, true] {
+        for _ in 0..2 {
+            let repaired = repair(world, &life, archive, random, has_source);
+            repaired.map_err(|error| format!("the last repair: {error:?}"))?;
+        }
+        let images = world.sea.lock().oracle.images();
+        for image in images {
+            if !has_source && !world.sea.lock().oracle.is_whole(&image) {
+                continue;
+            }
+            let found = contents(archive, &image).map_err(|error| format!("{image} is not repaired: {error:?}"))?;
+            if Some(&found[..]) != world.sea.lock().oracle.contents(&image) {
+                return Err(format!("{image} was repaired to something else"));
+            }
+        }
+    }
+    check_all(archive)
+}
+
+/// Checks that nothing is damaged in the end.
+pub(super) fn check_all(archive: &Archive) -> Result<(), Violation> {
+    let report = archive.check(CheckOptions { data: true }, &mut |_, _| ()).map_err(|error| format!("{error:?}"))?;
+    match report.damages.is_empty() {
+        true => Ok(()),
+        false => Err(format!("damage is left: {:?}", report.damages)),
+    }
+}
