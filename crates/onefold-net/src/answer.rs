@@ -7,6 +7,8 @@ use std::io;
 use object_store::client::HttpError;
 use onefold_image::store::{ObjectName, Refusal, StoreError};
 
+use crate::client::NoListing;
+
 /// Maximum number of characters of an answer's text that are kept.
 const TEXT_CHARACTERS_MAX: usize = 300;
 /// Length of the text of an error from which on no further sources are added.
@@ -79,6 +81,9 @@ impl Lost {
             }
             if is_certificate(error) {
                 return Lost::Certificate;
+            }
+            if error.is::<NoListing>() {
+                return Lost::Meaning;
             }
             next = inner(error).or_else(|| error.source());
         }

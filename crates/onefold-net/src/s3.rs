@@ -19,6 +19,7 @@ use object_store::{
 use onefold_block::Timestamp;
 use onefold_image::store::{ByteRange, Created, Listed, ObjectName, Refusal, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, timeout_at};
 
 use crate::answer::Answer;
 use crate::client::Connector;
@@ -39,8 +40,6 @@ const PAGES_MAX: usize = 100_000;
 const GET_BYTES_MAX: u64 = 1 << 31;
 /// Offset behind the end of any object.
 const OBJECT_BYTES_MAX: u64 = 1 << 50;
-/// Maximum number of bytes of which the time for a whole object is computed, whose length is not known.
-const WHOLE_BYTES: u64 = 64 << 20;
 
 /// A store in a bucket, or in the part of it below a prefix.
 pub struct S3Store {
@@ -113,12 +112,17 @@ impl S3Store {
     fn read(&self, name: &ObjectName, range: Option<GetRange>, bytes_max: u64) -> Result<Vec<u8>, Answer> {
         let options = GetOptions { range, ..GetOptions::default() };
         let path = self.path(name);
-        let expected = bytes_max.min(WHOLE_BYTES);
-        self.wait(expected, async {
-            let mut parts = self.client.get_opts(&path, options).await?.into_stream();
+        self.runtime.block_on(async {
+            let began = Instant::now();
+            // The length of a whole object is not known, so each byte that came gives time for further ones.
+            let limit = |bytes: &[u8]| began + CALL + Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND_MIN);
+            let late = |_| Answer::late();
+            let failed = |error: object_store::Error| Answer::of(&error);
             let mut bytes = Vec::new();
-            while let Some(part) = parts.next().await {
-                let part = part?;
+            let answer = timeout_at(limit(&bytes), self.client.get_opts(&path, options)).await.map_err(late)?;
+            let mut parts = answer.map_err(failed)?.into_stream();
+            while let Some(part) = timeout_at(limit(&bytes), parts.next()).await.map_err(late)? {
+                let part = part.map_err(failed)?;
                 let left = bytes_max.saturating_sub(bytes.len() as u64);
                 let taken = usize::try_from(left).unwrap_or(usize::MAX).min(part.len());
                 bytes.extend_from_slice(&part[..taken]);

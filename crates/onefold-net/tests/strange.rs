@@ -109,3 +109,23 @@ fn answers_without_sense_are_not_waited_for() {
         assert!(matches!(written, Err(StoreError::GaveUp { .. })), "{written:?}");
     }
 }
+
+/// The library takes any document for a listing, and one without objects for an empty bucket: as if an archive were gone.
+#[test]
+fn a_page_that_is_no_listing_is_no_empty_one() {
+    let pages = [
+        "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Sign in</body></html>",
+        "<html><body/></html>",
+        "<Error><Message>later</Message></Error>",
+        "<ListAllMyBucketsResult><Buckets/></ListAllMyBucketsResult>",
+        "",
+    ];
+    for page in pages {
+        let store = store("s3://images/a", server(answer("200 OK", "Content-Type: text/html\r\n", page)));
+        let listed = store.list("", None);
+        assert!(matches!(listed, Err(StoreError::Refused { why: Refusal::Other, .. })), "{page}: {listed:?}");
+    }
+    let empty = "<?xml version=\"1.0\"?>\n<ListBucketResult><Name>images</Name></ListBucketResult>";
+    let store = store("s3://images/a", server(answer("200 OK", "", empty)));
+    assert_eq!(store.list("", None).unwrap(), []);
+}
