@@ -1,6 +1,6 @@
 //! `onefold key create`
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,9 @@ pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
     };
     let files = SecretKey::create(password).map_err(|error| Failure::new(cannot()).because(&error))?;
     write_new(secret_path, &files.secret_text, SECRET_MODE)?;
-    write_new(&public_path, &files.public.file_text(), PUBLIC_MODE)?;
+    // Without its public key, the secret one would be in the way of the next attempt.
+    write_new(&public_path, &files.public.file_text(), PUBLIC_MODE)
+        .inspect_err(|_| drop(fs::remove_file(secret_path)))?;
     let id = files.public.id();
     let text = format!(
         "made the key {id}: {} signs, {} verifies\nto trust it: onefold key trust {} 'NAME*'",
@@ -60,8 +62,11 @@ fn public_path(secret: &Path) -> PathBuf {
 fn write_new(path: &Path, text: &str, mode: u32) -> Outcome<()> {
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        // A part of a key is none.
+        written.inspect_err(|_| drop(fs::remove_file(path)))?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::File::open(folder)?.sync_all()
     };
     write().map_err(|error| Failure::of_io(format!("cannot write `{}`", path.shown()), &error))
 }

@@ -17,7 +17,7 @@ const SYSTEM_FILE: &str = "/etc/onefold/trusted-keys";
 const USER_FILE: &str = "onefold/trusted-keys";
 /// Environment variable that names another file.
 const VARIABLE: &str = "ONEFOLD_TRUSTED_KEYS";
-/// Everybody may read which keys are trusted.
+/// Permissions of a new file: everybody may read which keys are trusted.
 const FILE_MODE: u32 = 0o644;
 
 /// Returns all trusted keys.
@@ -89,11 +89,18 @@ pub(super) fn of_file(path: &Path) -> Outcome<TrustedKeys> {
     })
 }
 
-/// Replaces a file by one with further lines at its end. The file is whole at any time.
+/// Replaces a file by one with further lines at its end, and with the same permissions. The file is whole at any time. If
+/// the path is a symbolic link, it stays one. Two commands at once add the lines of both.
 pub(super) fn append(path: &Path, lines: &str) -> Outcome<()> {
     let cannot = |error: &std::io::Error| Failure::of_io(format!("cannot write `{}`", path.shown()), error);
+    let target = fs::canonicalize(path).ok();
+    let path = target.as_deref().unwrap_or(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|error| cannot(&error))?;
+    // The folder is locked, because another file takes the place of this one.
+    let locked = fs::File::open(folder).map_err(|error| cannot(&error))?;
+    locked.lock().map_err(|error| cannot(&error))?;
+    let mode = fs::metadata(path).map_or(FILE_MODE, |metadata| metadata.permissions().mode() & 0o7777);
     let mut text = read_if_there(path)?.unwrap_or_default();
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -102,10 +109,10 @@ pub(super) fn append(path: &Path, lines: &str) -> Outcome<()> {
     let write = || {
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(text.as_bytes())?;
-        file.as_file().set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
+        file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;
-        fs::File::open(folder)?.sync_all()
+        locked.sync_all()
     };
     write().map_err(|error| cannot(&error))
 }
@@ -122,5 +129,31 @@ mod tests {
         assert!(failure.hint.is_some_and(|hint| hint.contains(VARIABLE)));
         fs::write(&path, "").unwrap();
         assert!(of_named(&path).unwrap().is_empty());
+    }
+    #[test]
+    fn lines_are_added_through_links_and_permissions_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("keys"), folder.path().join("link"));
+        append(&path, "one\n").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, FILE_MODE);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        append(&link, "two\n").unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+    }
+
+    #[test]
+    fn lines_that_are_added_at_once_are_all_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let path = &path;
+                scope.spawn(move || (0..5).for_each(|_| append(path, &format!("{number}\n")).unwrap()));
+            }
+        });
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 40);
     }
 }
