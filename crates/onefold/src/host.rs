@@ -30,25 +30,35 @@ pub(crate) fn name() -> String {
 /// Maximum length of a label of a process in bytes.
 const LABEL_BYTES_MAX: usize = 64;
 
-/// Returns a label of this process: `PID.START@HOST`, in which the start is that of the process in ticks since the boot.
+/// Returns a label of this process: `PID.START.SPACE@HOST`, in which the start is that of the process in ticks since the
+/// boot, and the space is that of the processes' numbers.
 pub(crate) fn process() -> String {
     let id = std::process::id();
-    label(&id.to_string(), &start_of(&id.to_string()).unwrap_or_default(), &name())
+    label(&id.to_string(), &start_of(&id.to_string()).unwrap_or_default(), &space(), &name())
 }
 
-/// Returns whether a label is that of a process of this host that has ended. In doubt it has not: another process may
-/// have its number after a reboot, and its start.
+/// Returns whether a label is that of a process of this host that has ended. In doubt it has not: a process in another
+/// container has a number that says nothing here, and after a reboot another process may have its number and its start.
 pub(crate) fn has_ended(other: &str) -> bool {
     let Some((process, _)) = other.split_once('@') else { return false };
-    let Some((id, start)) = process.split_once('.') else { return false };
+    let [id, start, its_space] = process.split('.').collect::<Vec<_>>()[..] else { return false };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
-    is_number(id) && is_number(start) && label(id, start, &name()) == other && start_of(id).as_deref() != Some(start)
+    [id, start, its_space].into_iter().all(is_number)
+        && label(id, start, &space(), &name()) == other
+        && start_of(id).as_deref() != Some(start)
 }
 
-fn label(id: &str, start: &str, host: &str) -> String {
-    let mut label = format!("{id}.{start}@{host}");
+fn label(id: &str, start: &str, space: &str, host: &str) -> String {
+    let mut label = format!("{id}.{start}.{space}@{host}");
     label.truncate(label.floor_char_boundary(LABEL_BYTES_MAX));
     label
+}
+
+/// Returns the number of the space in which processes have their numbers here: each container has one of its own, perhaps
+/// under the name of its host. Empty if it is unknown.
+fn space() -> String {
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy().bytes().filter(u8::is_ascii_digit).map(char::from).collect()
 }
 
 /// Returns when a process started, in ticks since the boot: the twentieth number behind its name in parentheses.
@@ -67,14 +77,24 @@ mod tests {
         let own = process();
         assert!(!has_ended(&own), "{own}");
         let (id, rest) = own.split_once('.').unwrap();
-        let (start, host) = rest.split_once('@').unwrap();
-        assert!(has_ended(&format!("{id}.{start}1@{host}")), "another process has this number now");
-        assert!(has_ended(&format!("4194999.{start}@{host}")), "no process has this number");
-        for other in [format!("4194999.{start}@{host}x"), format!("4194999.@{host}"), "host".to_owned(), String::new()]
-        {
+        let (process, host) = rest.split_once('@').unwrap();
+        let (start, space) = process.split_once('.').unwrap();
+        assert!(has_ended(&format!("{id}.{start}1.{space}@{host}")), "another process has this number now");
+        assert!(has_ended(&format!("4194999.{start}.{space}@{host}")), "no process has this number");
+        let others = [
+            format!("4194999.{start}.{space}@{host}x"),
+            format!("4194999..{space}@{host}"),
+            // A container may have the name of its host.
+            format!("4194999.{start}.{space}1@{host}"),
+            format!("4194999.{start}.@{host}"),
+            format!("4194999.{start}@{host}"),
+            "host".to_owned(),
+            String::new(),
+        ];
+        for other in others {
             assert!(!has_ended(&other), "{other}");
         }
-        assert!(label("1", "2", &"ä".repeat(40)).len() <= LABEL_BYTES_MAX);
+        assert!(label("1", "2", "3", &"ä".repeat(40)).len() <= LABEL_BYTES_MAX);
     }
 
     #[test]
