@@ -140,6 +140,9 @@ pub(crate) struct GcArgs {
     /// Upper limit of buffers, besides the index
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     pub(crate) memory: ByteSize,
+    /// Read and write at most so many bytes in a second
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) rate: Option<ByteSize>,
 }
 
 /// Arguments of `stat`.

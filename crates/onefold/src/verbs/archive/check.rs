@@ -1,7 +1,5 @@
 //! `onefold archive check`
 
-use std::num::NonZeroU64;
-
 use onefold_block::Show;
 use onefold_block::random::{Random, SystemRandom};
 use onefold_image::archive::{CheckOptions, CheckReport, Damage, Sample};
@@ -19,14 +17,7 @@ use crate::size::{grouped, human};
 
 pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let path = &arguments.archive;
-    let rate = match arguments.rate {
-        Some(rate) => {
-            let rate = NonZeroU64::new(rate.0);
-            Some(rate.ok_or_else(|| Failure::usage("too low a rate").because_of("--rate is at least one byte"))?)
-        }
-        None => None,
-    };
-    let archive = super::open_paced(path, rate)?;
+    let archive = super::open_paced(path, super::rate(arguments.rate)?)?;
     let sample = match arguments.sample {
         Some(millionths) => Some(Sample { millionths, seed: seed(arguments)? }),
         None => None,

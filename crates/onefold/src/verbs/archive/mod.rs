@@ -24,6 +24,7 @@ use crate::cli::Talk;
 use crate::cli::archive::ArchiveCommand;
 use crate::failure::{Failure, Outcome};
 use crate::output::Report;
+use crate::size::ByteSize;
 
 /// Does what a `onefold archive` command asks.
 pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
@@ -42,7 +43,14 @@ pub(super) fn open<'a>(place: impl Into<Place<'a>>) -> Outcome<Arc<Archive>> {
     open_paced(place, None)
 }
 
-/// As [`open`]; with a rate, at most so many bytes are read in a second.
+/// Returns a limit that a user gave.
+fn rate(given: Option<ByteSize>) -> Outcome<Option<NonZeroU64>> {
+    let Some(ByteSize(rate)) = given else { return Ok(None) };
+    let rate = NonZeroU64::new(rate);
+    rate.map(Some).ok_or_else(|| Failure::usage("too low a rate").because_of("--rate is at least one byte"))
+}
+
+/// As [`open`]; with a rate, at most so many bytes are read and written in a second.
 fn open_paced<'a>(place: impl Into<Place<'a>>, rate: Option<NonZeroU64>) -> Outcome<Arc<Archive>> {
     let place = place.into();
     let store = match rate {
