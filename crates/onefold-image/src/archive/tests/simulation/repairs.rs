@@ -45,17 +45,19 @@ impl Actor<'_> {
         let faults = self.life.faults();
         let has_source = self.random.below(2) == 0;
         match repair(self.world, &self.life, &self.archive, &self.random, has_source) {
-            Ok(RepairReport { units_moved, units_healed, .. }) => {
-                let counters = &mut self.world.sea.lock().counters;
-                counters.repairs += 1;
-                counters.moved += units_moved;
-                counters.healed += units_healed;
-            }
+            Ok(report) => count(self.world, &report),
             // Another collector may have given this one up, or a capture may have taken its packs.
             Err(ArchiveError::GivenUp { .. }) => {}
             Err(error) => self.failed_where(faults, "a repair", &error),
         }
     }
+}
+
+fn count(world: &World, report: &RepairReport) {
+    let counters = &mut world.sea.lock().counters;
+    counters.repairs += 1;
+    counters.moved += report.units_moved;
+    counters.healed += report.units_healed;
 }
 
 fn repair(
@@ -81,7 +83,7 @@ pub(super) fn repair_all(world: &Arc<World>, archive: &Archive, random: &SeededR
     for has_source in [false, true] {
         for _ in 0..2 {
             let repaired = repair(world, &life, archive, random, has_source);
-            repaired.map_err(|error| format!("the last repair: {error:?}"))?;
+            count(world, &repaired.map_err(|error| format!("the last repair: {error:?}"))?);
         }
         let images = world.sea.lock().oracle.images();
         for image in images {
