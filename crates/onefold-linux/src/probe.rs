@@ -184,16 +184,11 @@ const KINDS: [(u32, Result<SubstrateKind, &str>); 22] = [
 pub(super) fn probe(root: &RootFolder, path: &Path, scratch: &Path) -> Result<Abilities, ProbeError> {
     let folder = root.folder();
     let io = |op| move |source: io::Error| ProbeError::Io { op, path: path.join(scratch), source };
-    let kind = kind(folder).map_err(|errno| io("ask for the kind of file system")(errno.into()))?;
-    let kind = kind.map_err(|kind| ProbeError::Kind { path: path.to_owned(), kind })?;
-    let host = rustix::fs::fstatvfs(folder).map_err(|errno| io("ask for the block size")(errno.into()))?;
+    let host = rustix::fs::fstatvfs(folder).map_err(|errno| io("ask for its mount flags")(errno.into()))?;
+    let kind = stated_kind(folder, path)?;
     if host.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Err(ProbeError::ReadOnly { path: path.to_owned() });
     }
-    if host.f_bsize != BLOCK_BYTES_U64 {
-        return Err(ProbeError::BlockBytes { path: path.to_owned(), kind, bytes: host.f_bsize });
-    }
-    check_clusters(folder, kind, path)?;
     check_locks(kind, path, || mounts::mount_of(folder).map(|mount| mount.options))?;
     let scratch_folder = root.open_folder(scratch).map_err(|error| match raw(&error) {
         // Some sandboxes report a forbidden call as PERM; a folder never does.
@@ -218,6 +213,25 @@ pub(super) fn probe(root: &RootFolder, path: &Path, scratch: &Path) -> Result<Ab
             Err(io("share two blocks")(io::Error::other(error)))
         }
     }
+}
+
+/// Returns the abilities of a file system of this kind, without trying them: nothing is written, so this also works on
+/// one that is full or read-only. That its blocks can really be shared is not proved. `path` is for messages.
+pub(super) fn look(root: &RootFolder, path: &Path) -> Result<Abilities, ProbeError> {
+    stated_kind(root.folder(), path).map(abilities)
+}
+
+/// Returns the kind of a file system whose blocks can be shared, by what it states about itself.
+fn stated_kind(folder: &OwnedFd, path: &Path) -> Result<SubstrateKind, ProbeError> {
+    let io = |op| move |errno: Errno| ProbeError::Io { op, path: path.to_owned(), source: errno.into() };
+    let kind = kind(folder).map_err(io("ask for the kind of file system"))?;
+    let kind = kind.map_err(|kind| ProbeError::Kind { path: path.to_owned(), kind })?;
+    let host = rustix::fs::fstatvfs(folder).map_err(io("ask for the block size"))?;
+    if host.f_bsize != BLOCK_BYTES_U64 {
+        return Err(ProbeError::BlockBytes { path: path.to_owned(), kind, bytes: host.f_bsize });
+    }
+    check_clusters(folder, kind, path)?;
+    Ok(kind)
 }
 
 fn kind(folder: &OwnedFd) -> Result<Result<SubstrateKind, String>, Errno> {

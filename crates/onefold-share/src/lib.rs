@@ -32,5 +32,6 @@ mod slices;
 pub mod state;
 pub mod status;
 pub mod watch;
+pub mod without_index;
 
 pub use run::{RunOptions, RunReport, RunStep, Seams, run};

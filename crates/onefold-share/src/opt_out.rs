@@ -86,6 +86,14 @@ pub fn exclude<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
     substrate.set_attribute(path, ATTRIBUTE, Some(OFF))
 }
 
+/// Returns whether a file or folder is opted out, by itself or by a folder above it.
+///
+/// # Errors
+/// Errors of reading the attribute.
+pub fn is_excluded<S: Substrate>(substrate: &S, path: &Path) -> io::Result<bool> {
+    Ok(OptOuts::new(substrate).of(path)?.is_some())
+}
+
 /// Reverts [`exclude`]. If a folder above is opted out, the file becomes an exception.
 ///
 /// # Errors

@@ -117,7 +117,7 @@ for kind in xfs btrfs; do
     grep -Eq "^$((absent + 1)) known files? (is|are) not where the last scan found" "$dir/out" || fail "$(cat "$dir/out")"
     grep -q '^image  *template  *own  *common  *shared$' "$dir/out" || fail "$(cat "$dir/out")"
     # shellcheck disable=SC2016
-    grep -qF 'common volume `images/common`' "$dir/out" || fail "$(cat "$dir/out")"
+    grep -qF "common volume \`$images/common\`" "$dir/out" || fail "$(cat "$dir/out")"
     # Whatever an attribute says, nothing but the answer depends on it.
     setfattr -n user.onefold.template -v "$(printf '\xff../../etc/passwd')" "$images/clone.raw"
     [[ $(state clone.raw template --since "$images/copy.raw") == 0 ]] || fail "an attribute that is no handle names a template"

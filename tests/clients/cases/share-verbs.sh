@@ -25,7 +25,8 @@ for kind in xfs btrfs; do
 
     # Where nothing is known nothing is made.
     is state null status "$images"
-    is block.verdict '"nothing_known"' explain "$images/one.raw"
+    is block.verdict '"nothing_known"' explain "$images/one.raw" 0
+    is whole.shared_bytes 0 explain "$images/one.raw"
     # So does what a host calls when it boots.
     read -ra at_boot < <(sed -n 's|^ExecStart=/usr/bin/onefold ||p' "$repo/packaging/systemd/onefold-share-mend@.service")
     onefold "${at_boot[@]/\%f/$images}" || fail "there is nothing to mend"
@@ -38,6 +39,11 @@ for kind in xfs btrfs; do
     [[ $(member scanned.opted_out_files <"$dir/run") == 1 ]] || fail "it was not opted out"
     is block.verdict '"shared"' explain "$images/one.raw" 1M
     is block.shared_with.0.path '"images/two.raw"' explain "$images/one.raw" 1M
+    is whole.shared_with.0.path '"images/two.raw"' explain "$images/one.raw"
+    is whole.shared_with.0.bytes 8388608 explain "$images/one.raw"
+    is whole.own_bytes 0 explain "$images/one.raw"
+    is savings.saved_bytes 8388608 run "$images"
+    is state.savings.saved_bytes 8388608 status "$images"
     is block.verdict '"opted_out"' explain "$images/private/three.raw" 1M
     onefold "${at_boot[@]/\%f/$images}" || fail "there is nothing to mend"
     is state.files.current 2 status "$images"

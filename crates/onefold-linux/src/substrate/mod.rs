@@ -47,12 +47,26 @@ impl LinuxSubstrate {
     /// # Errors
     /// See [`ProbeError`].
     pub fn open(root: &Path, scratch: &Path) -> Result<LinuxSubstrate, ProbeError> {
-        let opened = RootFolder::open(root);
-        let opened = opened.map_err(|errno| ProbeError::Root { path: root.to_owned(), source: errno.into() })?;
+        let opened = open_root(root)?;
         let abilities = probe::probe(&opened, root, scratch)?;
+        Ok(LinuxSubstrate::of(opened, root, abilities))
+    }
+
+    /// Opens the file system beneath `root` to examine it. Writes nothing, and tries nothing: works on a file system
+    /// that is full or mounted read-only.
+    ///
+    /// # Errors
+    /// See [`ProbeError`].
+    pub fn look(root: &Path) -> Result<LinuxSubstrate, ProbeError> {
+        let opened = open_root(root)?;
+        let abilities = probe::look(&opened, root)?;
+        Ok(LinuxSubstrate::of(opened, root, abilities))
+    }
+
+    fn of(opened: RootFolder, root: &Path, abilities: Abilities) -> LinuxSubstrate {
         let nowhere = rustix::fs::open(c"/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
         let (calls, locked) = (AtomicU64::new(0), Mutex::default());
-        Ok(LinuxSubstrate { root: opened, path: root.to_owned(), abilities, nowhere, calls, locked })
+        LinuxSubstrate { root: opened, path: root.to_owned(), abilities, nowhere, calls, locked }
     }
 
     /// Opens for reading a file that could not be opened for writing, if the kernel lets the caller share into it
@@ -111,6 +125,10 @@ impl LinuxSubstrate {
     fn has_large_pages(&self) -> bool {
         self.abilities.kind == SubstrateKind::Xfs
     }
+}
+
+fn open_root(root: &Path) -> Result<RootFolder, ProbeError> {
+    RootFolder::open(root).map_err(|errno| ProbeError::Root { path: root.to_owned(), source: errno.into() })
 }
 
 impl Files for LinuxSubstrate {

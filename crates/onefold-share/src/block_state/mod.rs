@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use onefold_substrate::{Access, Substrate};
 
-use self::rows::{Kind, Rows};
+use self::rows::{CountedFile, Image, Kind, Rows};
 use self::sweep::Sweep;
 use self::template::{Template, TemplateImage, Templates};
 use crate::files::common;
@@ -67,8 +67,19 @@ pub struct ImageStates {
     pub path: PathBuf,
     /// Its template; `None` if none is known.
     pub template: Option<PathBuf>,
+    /// Its length, in bytes.
+    pub length: u64,
     /// Its blocks, except holes and unwritten ones.
     pub bytes: StateBytes,
+}
+
+impl StateBytes {
+    /// Returns the number of bytes that hold data.
+    #[must_use]
+    pub fn data(&self) -> u64 {
+        let parts = [self.template, self.own, self.common, self.shared, self.unplaced];
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
 }
 
 /// A common volume, and the part of it that images use.
@@ -87,6 +98,9 @@ pub struct VolumeUse {
 pub struct States {
     /// The images, by their numbers in the state folder.
     pub images: Vec<ImageStates>,
+    /// Room on the device that images, common volumes and the arena take, each place counted once, in bytes. Data
+    /// without a place counts as often as it occurs.
+    pub taken: u64,
     /// The common volumes.
     pub volumes: Vec<VolumeUse>,
     /// Files whose maps could not be read. They are not among the images, and count as no reference.
@@ -97,6 +111,21 @@ pub struct States {
     /// Images whose recorded template is neither a known file nor the named one. Their blocks count as if none were
     /// recorded.
     pub unknown_templates: u64,
+}
+
+impl States {
+    /// Returns the length of all images, in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.images.iter().map(|image| image.length).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the room that is saved at present, in bytes: the data of all images, less the room that is taken.
+    #[must_use]
+    pub fn saved(&self) -> u64 {
+        let data = self.images.iter().map(|image| image.bytes.data()).fold(0, u64::saturating_add);
+        data.saturating_sub(self.taken)
+    }
 }
 
 /// Options for counting states.
@@ -158,11 +187,15 @@ pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> 
     for row in merged {
         sweep.add(row.map_err(CountError::Temporary)?, &mut files);
     }
-    sweep.finish(&mut files);
+    states.taken = sweep.finish(&mut files);
     for file in files.into_iter().filter(|file| file.is_whole) {
         match file.kind {
             Kind::Volume => states.volumes.push(VolumeUse { path: file.path, held: file.held, used: file.used }),
-            _ => states.images.push(ImageStates { path: file.path, template: file.template, bytes: file.bytes }),
+            _ => {
+                states.taken = states.taken.saturating_add(file.bytes.unplaced);
+                let CountedFile { path, template, length, bytes, .. } = file;
+                states.images.push(ImageStates { path, template, length, bytes });
+            }
         }
     }
     Ok(states)
@@ -200,7 +233,8 @@ fn add<S: Substrate>(
     rows: &mut Rows,
 ) -> Result<Added, AddError> {
     let file = substrate.open(&mark.path, Access::Read)?;
-    if substrate.stat(&file)?.handle != mark.handle {
+    let stat = substrate.stat(&file)?;
+    if stat.handle != mark.handle {
         return Ok(Added::Absent);
     }
     if common::is_marked(substrate, &mark.path) {
@@ -208,7 +242,7 @@ fn add<S: Substrate>(
         return Ok(Added::Whole);
     }
     let template = templates.of(substrate, &file, &mark.handle);
-    rows.add_image(substrate, &file, &mark.path, template.image())?;
+    rows.add_image(substrate, &file, Image { path: &mark.path, length: stat.length }, template.image())?;
     Ok(if matches!(template, Template::Unknown) { Added::WithoutTemplate } else { Added::Whole })
 }
 

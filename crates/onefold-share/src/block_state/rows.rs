@@ -85,6 +85,8 @@ impl PlacedExtent {
 pub(super) struct CountedFile {
     pub(super) path: PathBuf,
     pub(super) kind: Kind,
+    /// For an image: its length.
+    pub(super) length: u64,
     /// For an image: its template.
     pub(super) template: Option<PathBuf>,
     /// For an image: its bytes by state.
@@ -96,6 +98,14 @@ pub(super) struct CountedFile {
     /// For an image or a volume: whether its map was read to its end. Otherwise its rows are only references, and it is
     /// not reported.
     pub(super) is_whole: bool,
+}
+
+/// An image to be added.
+#[derive(Clone, Copy)]
+pub(super) struct Image<'a> {
+    pub(super) path: &'a Path,
+    /// Its length, in bytes.
+    pub(super) length: u64,
 }
 
 /// Takes the extents of files.
@@ -114,10 +124,11 @@ impl Rows {
         &mut self,
         substrate: &S,
         file: &S::File,
-        path: &Path,
+        image: Image<'_>,
         template: Option<&TemplateImage<S::File>>,
     ) -> Result<(), AddError> {
-        let at = self.push_file(path, Kind::Image, template.map(|template| template.path.clone()));
+        let at = self.push_file(image.path, Kind::Image, template.map(|template| template.path.clone()));
+        self.files[at].length = image.length;
         let mut map = Extents::new();
         each_extent(substrate, file, |extent| -> Result<(), AddError> {
             let Some(place) = self.place_of(extent, at) else { return Ok(()) };
@@ -201,7 +212,7 @@ impl Rows {
 
     fn push_file(&mut self, path: &Path, kind: Kind, template: Option<PathBuf>) -> usize {
         let (path, bytes) = (path.to_owned(), StateBytes::default());
-        self.files.push(CountedFile { path, kind, template, bytes, held: 0, used: 0, is_whole: false });
+        self.files.push(CountedFile { path, kind, length: 0, template, bytes, held: 0, used: 0, is_whole: false });
         self.files.len() - 1
     }
 }

@@ -24,6 +24,8 @@ struct Passed {
     alone: u64,
     /// Places with a part of an image, whatever else is there.
     used: u64,
+    /// Places with anything: part of an image, of a volume or of the arena.
+    taken: u64,
 }
 
 impl Passed {
@@ -34,6 +36,7 @@ impl Passed {
             with_slot: self.with_slot - begin.with_slot,
             alone: self.alone - begin.alone,
             used: self.used - begin.used,
+            taken: self.taken - begin.taken,
         }
     }
 }
@@ -109,9 +112,10 @@ impl Sweep {
         self.open.push(Reverse(Open { extent, begin: self.passed }));
     }
 
-    /// Counts the rest after the last extent.
-    pub(super) fn finish(mut self, files: &mut [CountedFile]) {
+    /// Counts the rest after the last extent. Returns the length of all places, each counted once.
+    pub(super) fn finish(mut self, files: &mut [CountedFile]) -> u64 {
         self.pass(u64::MAX, files);
+        self.passed.taken
     }
 
     fn count_of(&mut self, kind: Kind) -> &mut u64 {
@@ -138,7 +142,10 @@ impl Sweep {
     fn move_to(&mut self, place: u64) {
         let length = place.saturating_sub(self.at);
         self.at = self.at.max(place);
-        let Passed { common, shared, with_slot, alone, used } = &mut self.passed;
+        let Passed { common, shared, with_slot, alone, used, taken } = &mut self.passed;
+        if self.volumes + self.images + self.slots > 0 {
+            *taken += length;
+        }
         let counter = match (self.volumes, self.images, self.slots) {
             (0, 0, _) => return,
             (1.., ..) => common,
@@ -185,6 +192,7 @@ mod tests {
         let file = |kind: &Kind| CountedFile {
             path: PathBuf::new(),
             kind: *kind,
+            length: 0,
             template: None,
             bytes: StateBytes::default(),
             held: 0,
@@ -194,13 +202,13 @@ mod tests {
         kinds.iter().map(file).collect()
     }
 
-    fn swept(mut extents: Vec<PlacedExtent>, kinds: &[Kind], tells: bool, open_max: usize) -> Vec<CountedFile> {
+    fn swept(mut extents: Vec<PlacedExtent>, kinds: &[Kind], tells: bool, open_max: usize) -> (Vec<CountedFile>, u64) {
         let mut files = files(kinds);
         extents.sort_by_key(|extent| extent.place);
         let mut sweep = Sweep { open_max, ..Sweep::new(tells) };
         extents.into_iter().for_each(|extent| sweep.add(extent.row(), &mut files));
-        sweep.finish(&mut files);
-        files
+        let taken = sweep.finish(&mut files);
+        (files, taken)
     }
 
     /// The counts of each file, computed place by place.
@@ -252,9 +260,12 @@ mod tests {
                 .collect();
             let tells = draw(2) == 0;
             let facts = |file: &CountedFile| (file.bytes, file.used);
-            let found: Vec<_> = swept(extents.clone(), &kinds, tells, 100).iter().map(facts).collect();
+            let (files, taken) = swept(extents.clone(), &kinds, tells, 100);
+            let found: Vec<_> = files.iter().map(facts).collect();
             let wanted: Vec<_> = expected(&extents, &kinds, tells).iter().map(facts).collect();
             assert_eq!(found, wanted, "seed {seed}: {extents:?}");
+            let is_taken = |place: &u64| extents.iter().any(|extent| (extent.place..extent.end()).contains(place));
+            assert_eq!(taken, (0..PLACES).filter(is_taken).count() as u64, "seed {seed}: {extents:?}");
         }
     }
 
@@ -272,14 +283,17 @@ mod tests {
     #[test]
     fn extents_past_the_last_place_are_counted_as_far_as_places_go() {
         let extent = |place, length| PlacedExtent { place, length, file: 0, kind: Kind::Image, is_told_shared: false };
-        let files = swept(vec![extent(u64::MAX - 5, u64::MAX), extent(0, u64::MAX)], &[Kind::Image], true, 100);
+        let (files, taken) =
+            swept(vec![extent(u64::MAX - 5, u64::MAX), extent(0, u64::MAX)], &[Kind::Image], true, 100);
+        assert_eq!(taken, u64::MAX);
         assert_eq!((files[0].bytes.shared, files[0].bytes.own), (10, u64::MAX - 5));
     }
 
     #[test]
     fn extents_over_one_place_are_bounded() {
         let extent = PlacedExtent { place: 10, length: 5, file: 0, kind: Kind::Image, is_told_shared: false };
-        let files = swept(vec![extent; 9], &[Kind::Image], true, 4);
+        let (files, taken) = swept(vec![extent; 9], &[Kind::Image], true, 4);
+        assert_eq!(taken, 5);
         assert_eq!((files[0].bytes.shared, files[0].bytes.unplaced), (20, 25));
     }
 }

@@ -3,6 +3,7 @@
 mod run;
 mod sharers;
 mod verdict;
+mod whole;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use crate::status::Standing;
 pub use self::run::EqualRun;
 pub use self::sharers::{Sharer, Sharers};
 pub use self::verdict::Verdict;
+pub use self::whole::{ExplainedFile, InCommon, explain_file};
 
 /// All facts about a block.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::{BLOCK_BYTES_U64, Clock};
 use onefold_substrate::{Access, FileHandle, FileStat, ListedKind, Substrate};
 
 use crate::domain::{DomainRules, Membership};
@@ -13,37 +13,39 @@ use crate::format::mark::Mark;
 use crate::opt_out::OptOuts;
 use crate::selection::Selection;
 use crate::state::files::Marks;
-use crate::state::{Notice, State, StateError, StateFolder};
+use crate::state::{Notice, StateError, StateFolder};
 
 /// An image file that was found.
-pub(super) struct ListedImage {
-    pub(super) path: PathBuf,
-    pub(super) stat: FileStat,
+pub(crate) struct ListedImage {
+    pub(crate) path: PathBuf,
+    pub(crate) stat: FileStat,
     /// When all files had been found, by the monotonic clock.
-    pub(super) found_at: Duration,
-    pub(super) membership: Membership,
+    pub(crate) found_at: Duration,
+    pub(crate) membership: Membership,
 }
 
 /// The files of a selection.
-pub(super) struct SelectedFiles {
+pub(crate) struct SelectedFiles {
     /// All wanted files, in order of their paths, each only once.
-    pub(super) found: Vec<ListedImage>,
+    pub(crate) found: Vec<ListedImage>,
     /// Opted-out files, whatever name they are found by.
-    pub(super) opted_out: BTreeSet<FileHandle>,
+    pub(crate) opted_out: BTreeSet<FileHandle>,
     /// Number of files that could not be looked at.
-    pub(super) unreadable: u64,
+    pub(crate) unreadable: u64,
 }
 
 /// Returns the files of a selection.
-pub(super) fn find<S: Substrate>(
-    state: &State<'_, S>,
+pub(crate) fn find<S: Substrate>(
+    substrate: &S,
+    clock: &dyn Clock,
+    notice: &dyn Fn(Notice),
     files: &Marks,
     domains: &DomainRules<'_, S>,
     selection: &Selection<'_>,
 ) -> Result<SelectedFiles, StateError> {
     let mut found: BTreeMap<FileHandle, ListedImage> = BTreeMap::new();
     let (mut opted_out, mut unreadable) = (BTreeSet::new(), 0);
-    let opt_outs = OptOuts::new(state.substrate());
+    let opt_outs = OptOuts::new(substrate);
     // Folders that are still to be listed, and named files.
     let mut ahead: Vec<(PathBuf, Option<ListedKind>)> =
         selection.roots().iter().map(|root| (root.clone(), None)).collect();
@@ -53,7 +55,7 @@ pub(super) fn find<S: Substrate>(
         }
         let listed = match kind {
             Some(ListedKind::File) => Err(io::ErrorKind::NotADirectory.into()),
-            _ => state.substrate().list(&path),
+            _ => substrate.list(&path),
         };
         let outcome = match listed {
             Ok(listed) => {
@@ -65,7 +67,9 @@ pub(super) fn find<S: Substrate>(
                 }
                 continue;
             }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => look(state, files, domains, &opt_outs, &path),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                look(substrate, files, domains, &opt_outs, &path)
+            }
             Err(error) => Err(error),
         };
         match outcome {
@@ -81,12 +85,12 @@ pub(super) fn find<S: Substrate>(
             Err(error) if error.kind() == io::ErrorKind::NotFound && kind.is_some() => {}
             Err(why) => {
                 unreadable += 1;
-                state.notice(Notice::Unreadable { path, why });
+                notice(Notice::Unreadable { path, why });
             }
         }
     }
     opted_out.retain(|handle| !found.contains_key(handle));
-    let found_at = state.clock().monotonic();
+    let found_at = clock.monotonic();
     let mut found: Vec<ListedImage> = found.into_values().map(|found| ListedImage { found_at, ..found }).collect();
     found.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(SelectedFiles { found, opted_out, unreadable })
@@ -103,14 +107,14 @@ enum ScanSight {
 }
 
 fn look<S: Substrate>(
-    state: &State<'_, S>,
+    substrate: &S,
     files: &Marks,
     domains: &DomainRules<'_, S>,
     opt_outs: &OptOuts<'_, S>,
     path: &Path,
 ) -> io::Result<ScanSight> {
-    let file = state.substrate().open(path, Access::Read)?;
-    let stat = state.substrate().stat(&file)?;
+    let file = substrate.open(path, Access::Read)?;
+    let stat = substrate.stat(&file)?;
     if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(path) {
         return Ok(ScanSight::NotWanted);
     }

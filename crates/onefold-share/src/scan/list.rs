@@ -36,7 +36,8 @@ pub fn list<S: Substrate>(
     selection: &Selection<'_>,
 ) -> Result<Vec<ListedFile>, StateError> {
     let domains = DomainRules::of(state)?;
-    let SelectedFiles { found, .. } = find(state, files, &domains, selection)?;
+    let SelectedFiles { found, .. } =
+        find(state.substrate(), state.clock(), &|notice| state.notice(notice), files, &domains, selection)?;
     let numbered = found.into_iter().map(|found| {
         let number = files.number(state, &found.stat.handle, &found.path, &found.membership)?;
         if files.get(number).is_some_and(|mark| mark.path != found.path) {

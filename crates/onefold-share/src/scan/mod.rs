@@ -11,7 +11,7 @@
 mod age;
 mod blocks;
 mod changes;
-mod find;
+pub(crate) mod find;
 mod known;
 mod list;
 mod options;
@@ -60,7 +60,8 @@ pub fn scan<S: Substrate>(
     forget_what_the_index_lost(state, files, &logs)?;
     let now = state.now()?;
     let domains = DomainRules::of(state)?;
-    let SelectedFiles { found, opted_out, unreadable } = find(state, files, &domains, &options.selection)?;
+    let SelectedFiles { found, opted_out, unreadable } =
+        find(state.substrate(), state.clock(), &|notice| state.notice(notice), files, &domains, &options.selection)?;
     scanned.passed_over = unreadable;
     scanned.opted_out = opted_out.len() as u64;
     // Passes drop what is known of them. If they come back, they are read.

@@ -115,6 +115,9 @@ pub(crate) struct ShareStatusArgs {
     /// A file or folder on the file system
     #[arg(value_name = "PATH", default_value = ".")]
     pub(crate) path: PathBuf,
+    /// Also show the index and the arena, which are Onefold's own notes
+    #[arg(long)]
+    pub(crate) details: bool,
     #[command(flatten)]
     pub(crate) template: TemplateArgs,
 }
@@ -191,9 +194,9 @@ pub(crate) struct ShareExplainArgs {
     /// An image file
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Any byte of the block
-    #[arg(value_name = "OFFSET", default_value = "0")]
-    pub(crate) offset: ByteSize,
+    /// Any byte of a block, to explain that block; without it, the whole file is explained
+    #[arg(value_name = "OFFSET")]
+    pub(crate) offset: Option<ByteSize>,
     #[command(flatten)]
     pub(crate) template: TemplateArgs,
 }

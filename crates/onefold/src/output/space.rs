@@ -69,7 +69,8 @@ pub(crate) fn pool_text(stat: &PoolStat) -> String {
     // Writing into a string does not fail.
     let _ = write!(text, "\n{table}");
     if stat.reclaim_pending > 0 {
-        let _ = write!(text, "\n{} deleted files are still being reclaimed", grouped(stat.reclaim_pending));
+        let files = if stat.reclaim_pending == 1 { "deleted file is" } else { "deleted files are" };
+        let _ = write!(text, "\n{} {files} still being reclaimed", grouped(stat.reclaim_pending));
     }
     let stored = stat.apparent_bytes.saturating_sub(stat.zero_bytes);
     let _ = write!(

@@ -102,9 +102,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write_all(Cli::command().disable_help_subcommand(true), folder.path()).unwrap();
         let entries = fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
-        let page = |entry: fs::DirEntry| {
-            (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap())
-        };
+        let page =
+            |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap());
         entries.map(page).collect()
     }
 

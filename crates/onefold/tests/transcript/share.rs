@@ -25,3 +25,37 @@ fn a_file_system_without_notes() {
     session.run("share status data").done();
     session.assert_kept("share-nothing-known");
 }
+
+/// The file system of the session: two images with equal content, one that differs in its half, and one of its own.
+fn images(file_system: &FileSystem) {
+    let folder = file_system.path().join("images");
+    fs::create_dir(&folder).unwrap();
+    image(&folder.join("one.raw"), 1, 4);
+    image(&folder.join("two.raw"), 1, 4);
+    image(&folder.join("own.raw"), 2, 2);
+    let half = fs::read(folder.join("one.raw")).unwrap()[..2 << 20].to_vec();
+    fs::write(folder.join("half.raw"), [half, fs::read(folder.join("own.raw")).unwrap()].concat()).unwrap();
+    fs::write(folder.join("own.raw"), vec![7; 4096]).unwrap();
+}
+
+const VARYING: [&str; 3] = ["free than before", "of the device", "its content is"];
+
+#[test]
+fn what_sharing_saves_now() {
+    let folder = Folder::new();
+    let Some(file_system) = FileSystem::new(&folder, "xfs", "data") else { return };
+    images(&file_system);
+    // A run takes files that changed a moment ago for changing still.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let mut session = Transcript::in_folder(file_system.path()).masking(&VARYING);
+    session.run("share run --quiet images").done();
+    session.run("share status images").done();
+    session.run("share status --details .").done();
+    session.run("share explain images/half.raw").done();
+    session.run("share explain images/own.raw").done();
+    session.run("share exclude images/own.raw").done();
+    session.run("share explain images/own.raw").done();
+    session.run("share include images/own.raw").done();
+    session.run("share include images/own.raw").done();
+    session.assert_kept("share-saves");
+}

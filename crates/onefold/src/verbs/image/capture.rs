@@ -76,7 +76,8 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
     let archive = archive::open(&arguments.archive)?;
     let cannot = format!("cannot read the index of the archive `{}`", arguments.archive.shown());
     let index_bytes = room::take(&archive, arguments.memory.0 / INDEX_SHARE, &cannot)?;
-    let work = Work { archive: &archive, index_bytes, arguments, key: key.transpose()?, talk, interrupt: Interrupt::watch() };
+    let work =
+        Work { archive: &archive, index_bytes, arguments, key: key.transpose()?, talk, interrupt: Interrupt::watch() };
     let mut done = Vec::new();
     let mut wanted = wanted.into_iter();
     for wanted in wanted.by_ref() {

@@ -1,6 +1,7 @@
 //! The report of `share run --files` about the files of guests that it shared first.
 
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onefold_block::Show;
@@ -51,7 +52,12 @@ fn freed(shared: &Shared) -> Option<u64> {
 }
 
 /// Returns the result for people.
-pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) -> Vec<String> {
+pub(super) fn lines(
+    files: &FilesReport,
+    kind: SubstrateKind,
+    is_dry_run: bool,
+    user_path: &dyn Fn(&Path) -> PathBuf,
+) -> Vec<String> {
     let believed = human(sum(files, |counts| counts.believed));
     let shared = &files.passed.shared;
     let mut lines = vec![if is_dry_run {
@@ -59,7 +65,9 @@ pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) 
     } else {
         let freed = freed(shared).map(|bytes| format!(", {} freed", human(bytes))).unwrap_or_default();
         let (now, before) = (human(shared.now), human(shared.before));
-        format!("by files of guests, first: {believed} believed equal, {now} shared now{freed}, {before} shared before")
+        format!(
+            "by files of guests, first: {believed} believed equal, {now} shared now{freed}, {before} already shared"
+        )
     }];
     if files.is_unchanged {
         lines.push("no image has changed since an earlier run, which has looked at all of them".to_owned());
@@ -70,15 +78,15 @@ pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) 
             "{unchanged} of {images} images have not changed since an earlier run, and were not examined"
         ));
     }
-    let named = |(path, why): &(std::path::PathBuf, String)| {
-        format!("`{}` is shared by content only: {}", path.shown(), why.shown())
+    let named = |(path, why): &(PathBuf, String)| {
+        format!("`{}` is shared by content only: {}", user_path(path).shown(), why.shown())
     };
     lines.extend(files.failed.iter().take(NAMED_MAX).map(named));
     if files.failed.len() > NAMED_MAX {
         lines.push(format!("and {} more; `--json` has them all", files.failed.len() - NAMED_MAX));
     }
     // Notices are reported once for the whole run.
-    lines.extend(trouble_lines(&files.passed.trouble, &[], kind));
+    lines.extend(trouble_lines(&files.passed.trouble, &[], kind, user_path));
     lines.extend(given_up_lines(&files.given_up, NAMED_MAX));
     lines
 }
@@ -139,14 +147,14 @@ mod tests {
         let mut files = report(Passed::default());
         files.passed.trouble.failed.insert("a.raw".into(), io::Error::other("the disk is broken"));
         assert!(has_failures(&files.passed));
-        let text = lines(&files, SubstrateKind::Xfs, false).join("\n");
+        let text = lines(&files, SubstrateKind::Xfs, false, &|path| path.to_owned()).join("\n");
         assert!(text.contains("`a.raw` is not shared: the disk is broken"), "{text}");
         assert_eq!(json(&files)["trouble"]["failed"][0]["path"], "a.raw");
 
         let mut files = report(Passed::default());
         files.passed.trouble.is_full = true;
         assert!(has_failures(&files.passed));
-        let text = lines(&files, SubstrateKind::Xfs, false).join("\n");
+        let text = lines(&files, SubstrateKind::Xfs, false, &|path| path.to_owned()).join("\n");
         assert!(text.contains("the file system is full"), "{text}");
         assert_eq!(json(&files)["trouble"]["full"], true);
     }
@@ -156,7 +164,7 @@ mod tests {
         let mut files = report(Passed::default());
         let [one, other] = ["one.raw", "other.raw"].map(PathBuf::from);
         files.given_up = vec![(Tier::Digest, GivenUpImages::Pair { one, other })];
-        let text = lines(&files, SubstrateKind::Xfs, false).join("\n");
+        let text = lines(&files, SubstrateKind::Xfs, false, &|path| path.to_owned()).join("\n");
         assert!(text.contains("`one.raw` and `other.raw` differ"), "{text}");
         assert_eq!(json(&files)["given_up"][0]["other"], "other.raw");
         assert!(!has_failures(&files.passed));

@@ -30,7 +30,7 @@ pub(crate) fn run(command: &ShareDomainCommand) -> Outcome<Report> {
 
 fn set(paths: &[PathBuf], label: Option<&Label>) -> Outcome<Report> {
     let cannot = |path: &Path| format!("cannot set the domain of `{}`", path.shown());
-    let file_system = OpenFileSystem::open("cannot set domains", paths)?;
+    let file_system = OpenFileSystem::to_look("cannot set domains", paths)?;
     if !file_system.substrate.reads_trusted_attributes() {
         return Err(Failure::new("cannot set domains")
             .because_of(format!("only root can set the attribute `{}`", label::ATTRIBUTE))
@@ -56,7 +56,7 @@ fn set(paths: &[PathBuf], label: Option<&Label>) -> Outcome<Report> {
 
 fn show(arguments: &ShareFilesArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot show domains";
-    let file_system = OpenFileSystem::open(CANNOT, &arguments.files)?;
+    let file_system = OpenFileSystem::to_look(CANNOT, &arguments.files)?;
     let (shown, notices) = file_system.look(CANNOT, |state| shown(&file_system, state, arguments))?;
     let (lines, paths): (Vec<String>, Vec<Value>) = shown.into_iter().unzip();
     let mut text = lines.join("\n");

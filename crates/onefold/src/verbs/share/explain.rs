@@ -3,16 +3,20 @@
 use std::path::PathBuf;
 
 use onefold_block::{BLOCK_BYTES_U64, Show};
-use onefold_share::block_state::BlockState;
-use onefold_share::explain::{EqualRun, ExplainError, Explained, Held, IndexSays, Verdict, explain};
-use onefold_share::status::Standing;
+use onefold_share::block_state::{BlockState, CountOptions};
+use onefold_share::explain::{
+    EqualRun, ExplainError, Explained, Held, IndexSays, Verdict, explain, explain_file as whole_file,
+};
 use serde_json::{Value, json};
 
 use super::domain::{found_json, reason};
+use super::explain_file;
 use super::open::{OpenFileSystem, append, state_failure};
 use super::result::domain_words;
+use super::run::temporary_folder;
 use super::states;
 use super::status::noun;
+use super::user_paths::UserPaths;
 use crate::cli::share::ShareExplainArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, machine_name};
@@ -24,20 +28,56 @@ const NAMED_MAX: usize = 20;
 
 pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
     let cannot = format!("cannot explain `{}`", arguments.file.shown());
-    let paths = [Some(&arguments.file), arguments.template.since.as_ref()].into_iter().flatten().cloned();
-    let file_system = OpenFileSystem::open(&cannot, &paths.collect::<Vec<_>>())?;
+    let given: Vec<PathBuf> =
+        [Some(&arguments.file), arguments.template.since.as_ref()].into_iter().flatten().cloned().collect();
+    let file_system = OpenFileSystem::to_look(&cannot, &given)?;
+    let paths = UserPaths::new(&file_system.root, &given, &file_system.paths);
+    match arguments.offset {
+        Some(offset) => explain_block(arguments, offset.0, &cannot, &file_system, &paths),
+        None => explain_whole(&cannot, &file_system, &paths),
+    }
+}
+
+/// Explains a whole file.
+fn explain_whole(cannot: &str, file_system: &OpenFileSystem, paths: &UserPaths) -> Outcome<Report> {
     let since = file_system.paths.get(1).map(PathBuf::as_path);
-    let ((found, has_state), notices) = file_system.look(&cannot, |state| {
-        let found = explain(&file_system.substrate, state, file_system.first(), arguments.offset.0, since);
-        Ok((found.map_err(|error| failure(&cannot, &error))?, state.is_some()))
+    let temporary_folder = &temporary_folder(None);
+    let options = CountOptions { since, temporary_folder, memory_bytes: states::MEMORY_BYTES };
+    let ((found, has_state), notices) = file_system.look(cannot, |state| {
+        let found = whole_file(&file_system.substrate, state, file_system.first(), &options);
+        Ok((found.map_err(|error| failure(cannot, &error))?, state.is_some()))
+    })?;
+    let mut text = explain_file::text(&found, file_system.first(), paths, has_state);
+    append(&mut text, &notices);
+    let json = json!({
+        "root": machine_name(&file_system.root),
+        "path": machine_name(file_system.first()),
+        "whole": explain_file::json(&found),
+        "notices": notices,
+    });
+    Ok(Report::done(text, json))
+}
+
+/// Explains the block at a byte of a file.
+fn explain_block(
+    arguments: &ShareExplainArgs,
+    offset: u64,
+    cannot: &str,
+    file_system: &OpenFileSystem,
+    paths: &UserPaths,
+) -> Outcome<Report> {
+    let since = file_system.paths.get(1).map(PathBuf::as_path);
+    let ((found, has_state), notices) = file_system.look(cannot, |state| {
+        let found = explain(&file_system.substrate, state, file_system.first(), offset, since);
+        Ok((found.map_err(|error| failure(cannot, &error))?, state.is_some()))
     })?;
     let verdict = found.verdict(has_state);
-    let mut text = lines(&found, verdict).join("\n");
+    let mut text = lines(&found, verdict, paths).join("\n");
     let holds = !matches!(found.held, Held::Hole | Held::SetAside);
     let owned = holds.then(|| owned_byte(&arguments.file, found.block.0.saturating_mul(BLOCK_BYTES_U64)));
     append(&mut text, &guest_lines(owned.as_ref()));
     append(&mut text, &notices);
-    let path = file_system.first().shown().to_string();
+    let path = paths.of(file_system.first()).shown().to_string();
     let json = json!({
         "root": machine_name(&file_system.root),
         "path": machine_name(file_system.first()),
@@ -69,12 +109,12 @@ fn guest_lines(owned: Option<&Result<OwnedByte, String>>) -> Vec<String> {
 }
 
 /// Returns the report for people: the content, its sharers, and the reason last.
-fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
+fn lines(found: &Explained, verdict: Verdict, paths: &UserPaths) -> Vec<String> {
     let mut lines = vec![where_it_lies(found)];
     let sharers = &found.sharers.blocks;
     for sharer in sharers.iter().take(NAMED_MAX) {
         let kind = if sharer.is_common { "the common volume " } else { "" };
-        lines.push(format!("  also {kind}`{}` at byte {}", sharer.path.shown(), grouped(sharer.offset)));
+        lines.push(format!("  also {kind}`{}` at byte {}", paths.of(&sharer.path).shown(), grouped(sharer.offset)));
     }
     if sharers.len() > NAMED_MAX {
         lines.push(format!("  and {} more; `--json` has them all", sharers.len() - NAMED_MAX));
@@ -90,7 +130,7 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
         lines.push(format!("  {}", states::absent_line(found.sharers.absent)));
     }
     if let Some(state) = found.state {
-        lines.push(state_line(state, found.template.as_deref()));
+        lines.push(state_line(state, found.template.as_ref().map(|template| paths.of(template)).as_deref()));
     }
     if found.is_template_unknown {
         lines.push(
@@ -101,11 +141,11 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
         lines.push(format!("its file is in {}, {}", domain_words(&domain.membership.domain), reason(domain)));
     }
     if let Some(digest) = found.digest {
-        lines.push(format!("its content is {digest}; {}", index_line(&found.index)));
+        lines.push(format!("its content is {digest}; {}", index_line(&found.index, paths)));
     }
-    lines.push(verdict_line(found, verdict));
+    lines.push(verdict_line(found, verdict, paths));
     if let Some(by) = found.opted_out.as_ref().filter(|_| verdict != Verdict::OptedOut) {
-        lines.push(format!("the file is opted out by {}: nothing more of it will be shared", named(by)));
+        lines.push(format!("the file is opted out by {}: nothing more of it will be shared", named(by, paths)));
     }
     lines
 }
@@ -123,8 +163,12 @@ fn state_line(state: BlockState, template: Option<&std::path::Path>) -> String {
     format!("its state is {}: {why}", states::name(state))
 }
 
-fn named(path: &std::path::Path) -> String {
-    if path.as_os_str().is_empty() { "the root's attribute".to_owned() } else { format!("`{}`", path.shown()) }
+fn named(path: &std::path::Path, paths: &UserPaths) -> String {
+    if path.as_os_str().is_empty() {
+        "the root's attribute".to_owned()
+    } else {
+        format!("`{}`", paths.of(path).shown())
+    }
 }
 
 fn where_it_lies(found: &Explained) -> String {
@@ -145,7 +189,7 @@ fn where_it_lies(found: &Explained) -> String {
     }
 }
 
-fn index_line(says: &IndexSays) -> String {
+fn index_line(says: &IndexSays, paths: &UserPaths) -> String {
     let still = |is_equal: bool| if is_equal { "" } else { ", which holds something else by now" };
     match says {
         IndexSays::Nothing => "the index does not know it".to_owned(),
@@ -153,7 +197,7 @@ fn index_line(says: &IndexSays) -> String {
         IndexSays::OtherBlock { path: None, .. } => "the index knows it from a file that is gone".to_owned(),
         IndexSays::OtherBlock { path: Some(path), block, is_equal } => {
             let byte = grouped(block.0.saturating_mul(BLOCK_BYTES_U64));
-            format!("the index knows it from `{}` at byte {byte}{}", path.shown(), still(*is_equal))
+            format!("the index knows it from `{}` at byte {byte}{}", paths.of(path).shown(), still(*is_equal))
         }
         IndexSays::Slot { slot, is_equal } => {
             let (index, arena) = (slot.index(), slot.arena());
@@ -162,7 +206,7 @@ fn index_line(says: &IndexSays) -> String {
     }
 }
 
-fn verdict_line(found: &Explained, verdict: Verdict) -> String {
+fn verdict_line(found: &Explained, verdict: Verdict, paths: &UserPaths) -> String {
     match verdict {
         Verdict::Shared => "it is shared".to_owned(),
         Verdict::SharedWithOthers => {
@@ -174,7 +218,7 @@ fn verdict_line(found: &Explained, verdict: Verdict) -> String {
         Verdict::PartOfBlock => "it is not shared: only whole blocks are".to_owned(),
         Verdict::OptedOut => {
             let by = found.opted_out.as_deref().unwrap_or(std::path::Path::new(""));
-            format!("it is not shared: the file is opted out by {}; `onefold share include` takes that back", named(by))
+            format!("it is not shared: the file is opted out by {}; `onefold share include` takes that back", named(by, paths))
         }
         Verdict::NoState => "it is not shared: no `onefold share run` has read anything on this file system".to_owned(),
         Verdict::NeverSeen => "it is not shared: no `onefold share run` has come across the file".to_owned(),
@@ -281,11 +325,7 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
         "unmapped_files": found.sharers.unmapped,
         "absent_files": found.sharers.absent,
         "digest": found.digest.map(|digest| digest.to_string()),
-        "file": found.standing.map(|standing| match standing {
-            Standing::Current => "current",
-            Standing::Changed => "changed",
-            Standing::Unread => "unread",
-        }),
+        "file": found.standing.map(explain_file::standing_name),
         "domain": found.domain.as_ref().map(found_json),
         "waits_in_log": found.is_logged,
         "index": match &found.index {
@@ -314,6 +354,7 @@ mod tests {
     use onefold_share::domain::{Cause, Domain, FoundDomain, Membership};
     use onefold_share::explain::{Sharer, Sharers};
     use onefold_share::format::{FileBlock, FingerprintPrefix, Slot};
+    use onefold_share::status::Standing;
     use onefold_substrate::Refusal;
 
     use super::*;
@@ -348,10 +389,14 @@ mod tests {
         }
     }
 
+    fn paths() -> UserPaths {
+        UserPaths::new(std::path::Path::new("/"), &[PathBuf::from("vm")], &[PathBuf::from("vm")])
+    }
+
     #[test]
     fn a_shared_block_has_its_place_and_who_shares_it() {
         let found = found();
-        let text = lines(&found, found.verdict(true)).join("\n");
+        let text = lines(&found, found.verdict(true), &paths()).join("\n");
         let expected = "it holds data, at byte 123,456 of the device\n  also `vm/b.raw` at byte 8,192\n  also slot 5 of arena \
                         file 1\nits state is shared: another block of an image lies there\nits content is \
                         010101010101010101010101; the index knows it as shared, in slot 5 of arena \
@@ -364,7 +409,7 @@ mod tests {
     fn reasons_name_what_the_user_can_do_or_measure() {
         let run = Some(EqualRun { blocks: 3, is_cut: false });
         let alone = Explained { sharers: Sharers::default(), is_told_shared: false, run, ..found() };
-        let text = |found: &Explained| lines(found, found.verdict(true)).join("\n");
+        let text = |found: &Explained| lines(found, found.verdict(true), &paths()).join("\n");
         let membership = Membership { domain: Domain::Owner(1000), tenant: 1000, owner: 64055 };
         let domain = FoundDomain { membership, cause: Cause::EarlierOwner, is_joined: false };
         let lent = Explained { domain: Some(domain), ..alone.clone() };

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &ShareIndexArgs, talk: Talk) -> Outcome<Report> {
     if arguments.dump && talk.json {
         return Err(Failure::usage(CANNOT).because_of("--dump prints lines, not JSON"));
     }
-    let file_system = OpenFileSystem::open(CANNOT, std::slice::from_ref(&arguments.path))?;
+    let file_system = OpenFileSystem::to_look(CANNOT, std::slice::from_ref(&arguments.path))?;
     if arguments.dump {
         let (_, notices) = file_system.look(CANNOT, |state| state.map_or(Ok(()), dump))?;
         for notice in notices {

@@ -36,6 +36,14 @@ impl OpenFileSystem {
         Ok(OpenFileSystem { root, paths, substrate })
     }
 
+    /// Opens the file system that contains `paths` to examine it. Writes nothing and tries nothing, so it may be full
+    /// or read-only. `cannot` names the failed action if that fails.
+    pub(super) fn to_look(cannot: &str, paths: &[PathBuf]) -> Outcome<OpenFileSystem> {
+        let RootedPaths { root, paths } = locate(paths)?;
+        let substrate = LinuxSubstrate::look(&root).map_err(|error| Failure::new(cannot).because(&error))?;
+        Ok(OpenFileSystem { root, paths, substrate })
+    }
+
     /// Returns the file or folder that was named first.
     pub(super) fn first(&self) -> &Path {
         self.paths.first().map_or(Path::new(""), PathBuf::as_path)

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use onefold_block::Show;
 use onefold_linux::LinuxSubstrate;
-use onefold_share::opt_out::{exclude, include};
+use onefold_share::opt_out::{exclude, include, is_excluded};
 use serde_json::json;
 
-use super::open::OpenFileSystem;
+use super::open::{OpenFileSystem, append};
 use super::status::noun;
 use crate::cli::share::ShareFilesArgs;
 use crate::failure::{Failure, Outcome};
@@ -26,18 +26,28 @@ pub(crate) fn run(arguments: &ShareFilesArgs, choice: OptOutChange) -> Outcome<R
         OptOutChange::Exclude => ("exclude", exclude),
         OptOutChange::Include => ("include", include),
     };
-    let file_system = OpenFileSystem::open(&format!("cannot {verb} files"), &arguments.files)?;
+    let file_system = OpenFileSystem::to_look(&format!("cannot {verb} files"), &arguments.files)?;
+    let mut unchanged = Vec::new();
     for (named, path) in arguments.files.iter().zip(&file_system.paths) {
-        set(&file_system.substrate, path)
-            .map_err(|error| Failure::of_io(format!("cannot {verb} `{}`", named.shown()), &error))?;
+        let failure = |error| Failure::of_io(format!("cannot {verb} `{}`", named.shown()), &error);
+        let was_excluded = is_excluded(&file_system.substrate, path).map_err(failure)?;
+        if was_excluded == (choice == OptOutChange::Exclude) {
+            unchanged.push(format!(
+                "`{}` was {} before",
+                named.shown(),
+                if was_excluded { "excluded" } else { "not excluded" }
+            ));
+        }
+        set(&file_system.substrate, path).map_err(failure)?;
     }
     let count = file_system.paths.len() as u64;
     let paths: Vec<_> = file_system.paths.iter().map(machine_name).collect();
-    let text = match choice {
+    let mut text = match choice {
         OptOutChange::Exclude => format!("{count} {} excluded; what is shared already stays so", noun(count, "path")),
         OptOutChange::Include => {
             format!("{count} {} included; the next run reads what it finds there", noun(count, "path"))
         }
     };
+    append(&mut text, &unchanged);
     Ok(Report::done(text, json!({ "root": machine_name(&file_system.root), "paths": paths })))
 }

@@ -1,18 +1,24 @@
 //! The final report of `onefold share run`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onefold_block::{BLOCK_BYTES_U64, Show};
+use onefold_share::block_state::States;
 use onefold_share::domain::Domain;
 use onefold_share::pace::CallCounts;
 use onefold_share::pass::{Passed, Shared, Trouble};
 use onefold_share::scan::{DomainCounts, Scanned};
 use onefold_share::state::Notice;
+use onefold_share::without_index::WithoutIndex;
 use onefold_substrate::SubstrateKind;
 use serde_json::{Value, json};
 
+use super::relief;
+use super::saving;
+use super::user_paths::UserPaths;
 use crate::output::{TextTable, machine_name};
 use crate::progress::duration;
 use crate::size::human;
@@ -35,6 +41,12 @@ pub(crate) struct ShareResult {
     pub(crate) calls: CallCounts,
     pub(crate) space: Space,
     pub(crate) notices: Vec<Notice>,
+    /// What was shared before the run because the file system was full.
+    pub(crate) relieved: Option<WithoutIndex>,
+    /// What sharing saves after the run; `None` if the maps of the files could not be read.
+    pub(crate) states: Option<States>,
+    /// Paths in the user's form.
+    pub(crate) paths: UserPaths,
     pub(crate) scan_time: Duration,
     pub(crate) elapsed: Duration,
     pub(crate) memory_peak_bytes: Option<u64>,
@@ -88,7 +100,7 @@ impl ShareResult {
             row("to be shared, or shared already", planned.targets * BLOCK_BYTES_U64, String::new());
         } else {
             row("shared now", shared.now, String::new());
-            row("shared before", shared.before, String::new());
+            row("already shared, not compared again", shared.before, String::new());
             if let Some(freed) = self.freed() {
                 row("freed, by the maps of the files", freed, String::new());
             }
@@ -114,11 +126,17 @@ impl ShareResult {
             text.push_str(&format!("\n{} {word} free than before, by the file system", human(gained.unsigned_abs())));
         }
         text.push_str(&format!("\n{}, {}", self.kind, duration(self.elapsed.as_secs())));
-        for line in self.domain_lines().into_iter().chain(self.trouble_lines()) {
+        let relieved = self.relieved.as_ref().map(relief::line);
+        for line in relieved.into_iter().chain(self.domain_lines()).chain(self.trouble_lines()) {
             text.push('\n');
             text.push_str(&line);
         }
         text
+    }
+
+    /// Returns the last line: what sharing saves after the run.
+    pub(crate) fn saving_line(&self) -> Option<String> {
+        self.states.as_ref().map(saving::line)
     }
 
     /// Returns lines that explain several domains, and how to join them.
@@ -144,7 +162,7 @@ impl ShareResult {
     }
 
     fn trouble_lines(&self) -> Vec<String> {
-        let mut lines = trouble_lines(&self.passed.trouble, &self.notices, self.kind);
+        let mut lines = trouble_lines(&self.passed.trouble, &self.notices, self.kind, &|path| self.paths.of(path));
         let elsewhere = self.passed.logs_elsewhere;
         if elsewhere > 0 {
             lines.push(format!("{} left to a watch, a door or another host that has them", files(elsewhere)));
@@ -191,6 +209,8 @@ impl ShareResult {
                 "too_short_bytes": shared.too_short,
                 "refused_bytes": shared.refused,
             },
+            "without_index": self.relieved.as_ref().map(relief::json),
+            "savings": self.states.as_ref().map(saving::json),
             "calls": { "clones": self.calls.clones, "shares": self.calls.shares },
             "free_bytes_before": self.space.free_before,
             "free_bytes_after": self.space.free_after,
@@ -214,12 +234,18 @@ impl ShareResult {
     }
 }
 
-/// Returns lines about failures with files, and their number.
-pub(super) fn trouble_lines(trouble: &Trouble, notices: &[Notice], kind: SubstrateKind) -> Vec<String> {
+/// Returns lines about failures with files, and their number. `user_path` returns a path in the user's form.
+pub(super) fn trouble_lines(
+    trouble: &Trouble,
+    notices: &[Notice],
+    kind: SubstrateKind,
+    user_path: &dyn Fn(&Path) -> PathBuf,
+) -> Vec<String> {
     let mut lines: Vec<String> = notices.iter().map(Notice::to_string).collect();
-    lines.extend(trouble.refused.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
-    lines.extend(trouble.failed.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
-    lines.extend(trouble.busy.keys().map(|path| format!("`{}` was busy; try again later", path.shown())));
+    let not_shared = |path: &Path, why: &dyn Display| format!("`{}` is not shared: {why}", user_path(path).shown());
+    lines.extend(trouble.refused.iter().map(|(path, why)| not_shared(path, why)));
+    lines.extend(trouble.failed.iter().map(|(path, why)| not_shared(path, why)));
+    lines.extend(trouble.busy.keys().map(|path| format!("`{}` was busy; try again later", user_path(path).shown())));
     if lines.len() > NAMED_MAX {
         let left = lines.len() - NAMED_MAX;
         lines.truncate(NAMED_MAX);
@@ -251,7 +277,7 @@ pub(super) fn trouble_json(trouble: &Trouble, notices: &[Notice]) -> Value {
     })
 }
 
-fn told(path: &std::path::Path, why: &dyn std::fmt::Display) -> Value {
+fn told(path: &Path, why: &dyn Display) -> Value {
     json!({ "path": machine_name(path), "why": why.to_string() })
 }
 

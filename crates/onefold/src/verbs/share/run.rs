@@ -10,6 +10,7 @@ use glob::Pattern;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxSubstrate, ProcessCpu};
+use onefold_share::block_state::{self, CountOptions, States};
 use onefold_share::files::FilesReport;
 use onefold_share::mend::Mended;
 use onefold_share::pace::{Pace, Wish};
@@ -18,7 +19,8 @@ use onefold_share::policy::SharePolicy;
 use onefold_share::run::{RunOptions, RunReport, Seams};
 use onefold_share::scan::{ScanOptions, ScanProgress};
 use onefold_share::selection::Selection;
-use onefold_share::state::{Notice, StateError};
+use onefold_share::state::{Notice, State, StateError};
+use onefold_share::without_index::WithoutIndexOptions;
 use onefold_substrate::{ListedKind, Names, Sharing};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -27,8 +29,11 @@ use super::by_files;
 use super::limits::{check_memory, limits};
 use super::mend::{self, MEND_WAIT};
 use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, check_root, distrust_hint};
+use super::relief;
 use super::result::{ShareResult, Space};
 use super::root::{RootedPaths, locate};
+use super::states;
+use super::user_paths::UserPaths;
 use crate::cli::Talk;
 use crate::cli::share::{ConsentArgs, RootArgs, ShareRunArgs, SpaceArgs};
 use crate::failure::{Exit, Failure, Outcome};
@@ -47,8 +52,8 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     // A run that shares nothing leaves no holes.
     let consent = ConsentArgs { accept_mending: arguments.consent.accept_mending || arguments.dry_run };
     let accepted = RootArgs { accept_writable_root: arguments.root.accept_writable_root || arguments.dry_run };
-    let substrate = open_substrate(&root, consent, accepted)?;
     let notices = RefCell::new(Vec::new());
+    let note = |notice: Notice| notices.borrow_mut().push(notice);
     let meter = RunMeter::new(talk.quiet, interrupt.clone());
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let stop = || interrupt.is_asked();
@@ -57,6 +62,10 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
     let selection = Selection::new(&paths, &is_wanted);
     let temporary = temporary_folder(arguments.work.temporary.as_ref());
+    let relief = WithoutIndexOptions { selection, memory_bytes: memory_bytes / 2, pace: &pace };
+    let relief = (!arguments.dry_run).then_some(&relief);
+    let (substrate, mut relieved) = relief::open(&root, &note, relief)?;
+    check_allowed(&substrate, consent, accepted)?;
     let free_before = OnceCell::new();
     let pass = PassOptions {
         selection,
@@ -87,19 +96,15 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
             meter.begin(step);
         },
     };
-    let seams = Seams {
-        substrate: &substrate,
-        clock: &SystemClock,
-        random: &SystemRandom,
-        notices: &|notice: Notice| notices.borrow_mut().push(notice),
-    };
-    let ran = onefold_share::run(&seams, &options);
+    let seams = Seams { substrate: &substrate, clock: &SystemClock, random: &SystemRandom, notices: &note };
+    let ran = relief::run(&root, &seams, &options, relief, &mut relieved);
     meter.finish();
-    let RunReport { mended, files, scanned, scan_time, passed, settings } =
-        ran.map_err(|error| pass_failure(&error))?;
-
+    let RunReport { mended, files, scanned, scan_time, passed, settings } = ran?;
     let space = Space { free_before: free_before.get().copied().flatten(), free_after: free_bytes(&substrate, &root) };
     let result = ShareResult {
+        relieved: relieved.filter(|done| done.shared > 0),
+        states: count_states(&substrate, &temporary),
+        paths: UserPaths::new(&root, &arguments.paths, &paths),
         root: root.clone(),
         kind: substrate.abilities().kind,
         is_dry_run: arguments.dry_run,
@@ -127,12 +132,20 @@ fn report(result: &ShareResult, mended: &Mended, files: Option<&FilesReport>) ->
     json["mended"] = mend::json(mended);
     if let Some(files) = files {
         let told: BTreeSet<String> = text.lines().map(str::to_owned).collect();
-        let lines = by_files::lines(files, result.kind, result.is_dry_run);
+        let lines = by_files::lines(files, result.kind, result.is_dry_run, &|path| result.paths.of(path));
         // Both parts may have met the same trouble.
         append(&mut text, lines.iter().filter(|line| !told.contains(*line)));
         json["files"] = by_files::json(files);
     }
+    append(&mut text, &result.saving_line());
     Report { text, json, exit }
+}
+
+/// Counts what sharing saves after a run. `None` if that fails: the run itself has succeeded.
+fn count_states(substrate: &LinuxSubstrate, temporary_folder: &Path) -> Option<States> {
+    let state = State::look(substrate, &SystemClock, &|_| {}).ok()??;
+    let options = CountOptions { since: None, temporary_folder, memory_bytes: states::MEMORY_BYTES };
+    block_state::count(&state, &options).ok()
 }
 
 /// Returns how a pass frees space.
@@ -144,11 +157,16 @@ pub(super) fn space(arguments: SpaceArgs) -> SpaceOptions {
 pub(super) fn open_substrate(root: &Path, consent: ConsentArgs, accepted: RootArgs) -> Outcome<LinuxSubstrate> {
     let substrate = LinuxSubstrate::open(root, Path::new(""))
         .map_err(|error| Failure::new("cannot share blocks").because(&error))?;
+    check_allowed(&substrate, consent, accepted)?;
+    Ok(substrate)
+}
+
+/// Refuses a file system on which sharing takes the user's consent, without it.
+fn check_allowed(substrate: &LinuxSubstrate, consent: ConsentArgs, accepted: RootArgs) -> Outcome<()> {
     if SharePolicy::of(substrate.abilities()).is_declared() && !consent.accept_mending {
         return Err(without_consent());
     }
-    check_root("cannot share blocks", &substrate, accepted)?;
-    Ok(substrate)
+    check_root("cannot share blocks", substrate, accepted)
 }
 
 /// OCFS2 shares in two steps, between which a block reads as zeros: docs/decisions/0024-sharing-file-systems.md.

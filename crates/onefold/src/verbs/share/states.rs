@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::open::state_failure;
 use super::run::temporary_folder;
 use super::status::noun;
+use super::user_paths::UserPaths;
 use crate::failure::{Failure, Outcome};
 use crate::output::{TextTable, machine_name};
 use crate::size::{grouped, human};
@@ -18,7 +19,7 @@ use crate::size::{grouped, human};
 /// Maximum number of images named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
 /// Memory for sorting maps.
-const MEMORY_BYTES: usize = 64 << 20;
+pub(super) const MEMORY_BYTES: usize = 64 << 20;
 
 /// Counts the bytes of each image by state. `since` is the template of images for which none is recorded.
 pub(super) fn count(cannot: &str, state: &State<'_, LinuxSubstrate>, since: Option<&Path>) -> Outcome<States> {
@@ -32,7 +33,7 @@ pub(super) fn count(cannot: &str, state: &State<'_, LinuxSubstrate>, since: Opti
 }
 
 /// Returns the states for people, to follow other text.
-pub(super) fn text(states: &States) -> String {
+pub(super) fn text(states: &States, paths: &UserPaths) -> String {
     let absent = (states.absent > 0).then(|| absent_line(states.absent));
     if states.images.is_empty() {
         return absent.map_or_else(String::new, |line| format!("\n\n{line}"));
@@ -41,7 +42,7 @@ pub(super) fn text(states: &States) -> String {
     for ImageStates { path, bytes, .. } in states.images.iter().take(NAMED_MAX) {
         let cells = [bytes.template, bytes.own, bytes.common, bytes.shared].map(human);
         let [template, own, common, shared] = cells;
-        table.row([path.shown().to_string(), template, own, common, shared]);
+        table.row([paths.of(path).shown().to_string(), template, own, common, shared]);
     }
     let mut lines = vec![table.to_string()];
     if states.images.len() > NAMED_MAX {
@@ -53,7 +54,7 @@ pub(super) fn text(states: &States) -> String {
     }
     for volume in &states.volumes {
         let (held, used) = (human(volume.held), human(volume.used));
-        lines.push(format!("common volume `{}`: {held}, of which images use {used}", volume.path.shown()));
+        lines.push(format!("common volume `{}`: {held}, of which images use {used}", paths.of(&volume.path).shown()));
     }
     if states.unmapped > 0 {
         let files = noun(states.unmapped, "file");
@@ -125,7 +126,12 @@ mod tests {
     use super::*;
 
     fn image(path: &str, bytes: StateBytes) -> ImageStates {
-        ImageStates { path: PathBuf::from(path), template: Some(PathBuf::from("gold.raw")), bytes }
+        let template = Some(PathBuf::from("gold.raw"));
+        ImageStates { path: PathBuf::from(path), template, length: 1 << 30, bytes }
+    }
+
+    fn paths() -> UserPaths {
+        UserPaths::new(Path::new("/"), &[PathBuf::from(".")], &[PathBuf::new()])
     }
 
     #[test]
@@ -133,8 +139,9 @@ mod tests {
         let bytes = StateBytes { template: 4096, own: 8192, common: 0, shared: 1 << 20, unplaced: 4096 };
         let volume = VolumeUse { path: PathBuf::from("vm/common"), held: 8192, used: 4096 };
         let images = vec![image("vm/a.raw", bytes)];
-        let states = States { images, volumes: vec![volume], unmapped: 1, absent: 2, unknown_templates: 1 };
-        let text = text(&states);
+        let volumes = vec![volume];
+        let states = States { images, volumes, taken: 8192, unmapped: 1, absent: 2, unknown_templates: 1 };
+        let text = text(&states, &paths());
         for part in [
             "\n\nimage     template       own  common    shared\nvm/a.raw  4.00 KiB  8.00 KiB     0 B  1.00 MiB\n",
             "4.00 KiB more have no place",
@@ -154,9 +161,9 @@ mod tests {
     fn the_text_names_some_images_and_the_json_all() {
         let images = (0..30).map(|number| image(&format!("{number}.raw"), StateBytes::default())).collect();
         let states = States { images, ..States::default() };
-        let text = text(&states);
+        let text = text(&states, &paths());
         assert!(text.contains("19.raw") && !text.contains("20.raw") && text.contains("and 10 more"), "{text}");
         assert_eq!(images_json(&states).as_array().map(Vec::len), Some(30));
-        assert_eq!(super::text(&States::default()), "");
+        assert_eq!(super::text(&States::default(), &paths()), "");
     }
 }

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use super::open::{OpenFileSystem, append, state_failure};
 use super::result::{domain_words, domains_json};
+use super::saving;
 use super::states;
+use super::user_paths::UserPaths;
 use crate::cli::share::ShareStatusArgs;
 use crate::failure::Outcome;
 use crate::output::{Report, TextTable, machine_name};
@@ -24,8 +26,10 @@ const NAMED_MAX: usize = 20;
 
 pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot show the status";
-    let paths = [Some(&arguments.path), arguments.template.since.as_ref()].into_iter().flatten().cloned();
-    let file_system = OpenFileSystem::open(CANNOT, &paths.collect::<Vec<_>>())?;
+    let given: Vec<PathBuf> =
+        [Some(&arguments.path), arguments.template.since.as_ref()].into_iter().flatten().cloned().collect();
+    let file_system = OpenFileSystem::to_look(CANNOT, &given)?;
+    let paths = UserPaths::new(&file_system.root, &given, &file_system.paths);
     let since = file_system.paths.get(1).map(PathBuf::as_path);
     let (found, notices) = file_system.look(CANNOT, |state| {
         let Some(state) = state else { return Ok(None) };
@@ -34,12 +38,18 @@ pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
     })?;
     let root = file_system.root.shown().to_string();
     let mut text = match &found {
-        Some((found, states)) => format!("{}{}", text(found), states::text(states)),
+        Some((found, states)) => {
+            let details = arguments.details.then(|| details(found));
+            let parts = [Some(saving::line(states)), Some(files_text(found)), details];
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            format!("{}{}{}", parts.join("\n\n"), states::text(states, &paths), work_text(found, &paths))
+        }
         None => nothing_known(&root),
     };
     append(&mut text, &notices);
     let state = found.as_ref().map(|(found, states)| {
         let mut document = json(found);
+        document["savings"] = saving::json(states);
         document["images"] = states::images_json(states);
         document["common_volumes"] = states::volumes_json(states);
         document["unmapped_files"] = states.unmapped.into();
@@ -56,8 +66,9 @@ pub(super) fn nothing_known(root: &str) -> String {
     format!("nothing is known of the file system at `{root}`: no `onefold share run` has read anything on it yet")
 }
 
-fn text(found: &Status) -> String {
-    let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared, domains } = found;
+/// Returns the table of image files.
+fn files_text(found: &Status) -> String {
+    let Status { files, waiting, entries, index, domains, .. } = found;
     let mut table = TextTable::new(["", "number", "bytes"]);
     let mut row = |name: &str, count: u64, bytes: Option<u64>| {
         table.row([name.to_owned(), grouped(count), bytes.map(human).unwrap_or_default()]);
@@ -81,65 +92,82 @@ fn text(found: &Status) -> String {
         row("  with ranges that fail, and are tried again", files.failing, Some(files.failing_bytes));
     }
     row("blocks in logs that wait for a run", waiting.blocks, Some(waiting.bytes));
-    match entries {
-        Some(entries) => {
-            row("entries of the index", entries.unique + entries.shared, Some(index.bytes));
-            row("  blocks at one place", entries.unique, Some(entries.unique * BLOCK_BYTES_U64));
-            row("  shared blocks", entries.shared, Some(entries.shared * BLOCK_BYTES_U64));
-        }
-        None => row("files of the index, damaged", index.files, Some(index.bytes)),
+    if entries.is_none() {
+        row("files of the index, damaged", index.files, Some(index.bytes));
+    }
+    table.to_string()
+}
+
+/// Returns the table of Onefold's own notes, for those who want details.
+fn details(found: &Status) -> String {
+    let Status { waiting, entries, index, arena, .. } = found;
+    let mut table = TextTable::new(["", "number", "bytes"]);
+    let mut row = |name: &str, count: u64, bytes: Option<u64>| {
+        table.row([name.to_owned(), grouped(count), bytes.map(human).unwrap_or_default()]);
+    };
+    if let Some(entries) = entries {
+        row("entries of the index", entries.unique + entries.shared, Some(index.bytes));
+        row("  blocks at one place", entries.unique, Some(entries.unique * BLOCK_BYTES_U64));
+        row("  shared blocks", entries.shared, Some(entries.shared * BLOCK_BYTES_U64));
     }
     row("slots of the arena", arena.slots, Some(arena.slots * BLOCK_BYTES_U64));
     if let Some(unneeded) = arena.unneeded {
         row("  without other references", unneeded, Some(unneeded * BLOCK_BYTES_U64));
     }
-    let mut text = table.to_string();
-    let (logs, of) = (grouped(waiting.logs), grouped(waiting.files));
-    let mut lines = vec![format!(
-        "{logs} {} of {of} {} wait; the index is in {} {}, the last of generation {}",
+    format!(
+        "{table}\n{} {} of {} {} wait; the index is in {} {}, the last of generation {}\n\
+         the index knows contents by their fingerprints; the arena refers to each shared block, so that the index can \
+         name it",
+        grouped(waiting.logs),
         noun(waiting.logs, "log"),
+        grouped(waiting.files),
         noun(waiting.files, "file"),
         grouped(index.files),
         noun(index.files, "file"),
         index.generation
-    )];
+    )
+}
+
+/// Returns lines about present work and what it left, to follow other text.
+fn work_text(found: &Status, paths: &UserPaths) -> String {
+    let Status { locks, watches, left_over, declared, .. } = found;
+    let mut lines = Vec::new();
     match locks {
         None => lines.push("it is unknown here which processes work on it".to_owned()),
         Some(locks) if locks.is_empty() => lines.push("no process on this host works on it now".to_owned()),
-        Some(locks) => lines.extend(lock_lines(locks)),
+        Some(locks) => lines.extend(lock_lines(locks, paths)),
     }
     lines.extend(watches.iter().map(watch_line));
-    lines.extend(declared.iter().map(declared_line));
+    lines.extend(declared.iter().map(|declared| declared_line(declared, paths)));
     if let Some(left_over @ 1..) = left_over {
         let files = noun(*left_over, "file");
         lines.push(format!("{left_over} {files} of runs that were cut off; the next one removes them"));
     }
-    append(&mut text, &lines);
-    text
+    format!("\n\n{}", lines.join("\n"))
 }
 
-fn lock_lines(locks: &[LockHeld]) -> Vec<String> {
-    let mut lines: Vec<String> = locks.iter().take(NAMED_MAX).map(lock_line).collect();
+fn lock_lines(locks: &[LockHeld], paths: &UserPaths) -> Vec<String> {
+    let mut lines: Vec<String> = locks.iter().take(NAMED_MAX).map(|lock| lock_line(lock, paths)).collect();
     if locks.len() > NAMED_MAX {
         lines.push(format!("and {} more; `--json` has them all", locks.len() - NAMED_MAX));
     }
     lines
 }
 
-fn lock_line(lock: &LockHeld) -> String {
+fn lock_line(lock: &LockHeld, paths: &UserPaths) -> String {
     let who = lock.process.map_or_else(|| "an unknown process".to_owned(), |process| format!("process {process}"));
     match &lock.subject {
-        LockSubject::Image(path) => format!("{who} has `{}`", path.shown()),
+        LockSubject::Image(path) => format!("{who} has `{}`", paths.of(path).shown()),
         LockSubject::Other(name) => format!("{who} has the lock `{}`", name.shown()),
     }
 }
 
 /// Returns the line about declared shares. From outside, a host that shares looks like one that died while sharing.
-fn declared_line(declared: &Declared) -> String {
+fn declared_line(declared: &Declared, paths: &UserPaths) -> String {
     format!(
         "{} of `{}` are just being shared, or wait for `onefold share mend`",
         human(declared.bytes),
-        declared.path.shown()
+        paths.of(&declared.path).shown()
     )
 }
 
@@ -304,7 +332,10 @@ mod tests {
 
     #[test]
     fn the_text_tells_what_is_pending_and_who_is_at_work() {
-        let text = text(&found());
+        let given = [PathBuf::from("vm")];
+        let paths = UserPaths::new(std::path::Path::new("/"), &given, &given);
+        let found = found();
+        let text = [files_text(&found), details(&found), work_text(&found, &paths)].concat();
         for part in [
             "blocks in logs that wait for a run",
             "  gone, or renamed since",

@@ -29,6 +29,7 @@ use super::root::{RootedPaths, locate};
 use super::run::{
     free_bytes, open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder, wants,
 };
+use super::user_paths::UserPaths;
 use crate::cli::Talk;
 use crate::cli::share::{Comparison, ConsentArgs, ExperimentArgs, RootArgs, ShareGuestsArgs};
 use crate::failure::{Exit, Outcome};
@@ -109,6 +110,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
         notices: notices.take(),
         elapsed: started.elapsed(),
         memory_peak_bytes: memory::peak_bytes(),
+        paths: UserPaths::new(&root, &arguments.paths, &paths),
         root,
     };
     let exit = if result.has_failures() { Exit::Failed } else { Exit::Done };

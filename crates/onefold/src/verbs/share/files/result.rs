@@ -17,6 +17,7 @@ use crate::size::human;
 use crate::verbs::share::common::UsedVolume;
 use crate::verbs::share::given_up::{given_up_json, given_up_lines};
 use crate::verbs::share::result::{Space, files, trouble_json, trouble_lines};
+use crate::verbs::share::user_paths::UserPaths;
 
 /// Maximum number of packages and images named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
@@ -24,6 +25,8 @@ const NAMED_MAX: usize = 20;
 /// All results of a run over guest files.
 pub(super) struct FilesFindings {
     pub(super) root: PathBuf,
+    /// Paths in the user's form.
+    pub(super) paths: UserPaths,
     pub(super) kind: SubstrateKind,
     pub(super) is_dry_run: bool,
     pub(super) report: FilesReport,
@@ -113,7 +116,7 @@ impl FilesFindings {
                 row("different, and tried with a second image".to_owned(), self.sum(|counts| counts.second));
             }
             row("shared now".to_owned(), passed.shared.now);
-            row("shared before".to_owned(), passed.shared.before);
+            row("already shared, not compared again".to_owned(), passed.shared.before);
             if let Some(freed) = self.freed() {
                 row("freed, by the maps of the files".to_owned(), freed);
             }
@@ -175,9 +178,9 @@ impl FilesFindings {
 
     fn trouble_lines(&self) -> Vec<String> {
         let report = &self.report;
-        let mut lines = trouble_lines(&report.passed.trouble, &self.notices, self.kind);
+        let mut lines = trouble_lines(&report.passed.trouble, &self.notices, self.kind, &|path| self.paths.of(path));
         for (path, why) in report.failed.iter().take(NAMED_MAX) {
-            lines.push(format!("`{}` is left to `share run`: {}", path.shown(), why.shown()));
+            lines.push(format!("`{}` is left to `share run`: {}", self.paths.of(path).shown(), why.shown()));
         }
         if report.failed.len() > NAMED_MAX {
             lines.push(format!("and {} more; `--json` has them all", report.failed.len() - NAMED_MAX));
@@ -187,7 +190,7 @@ impl FilesFindings {
             lines.push(format!(
                 "`{}` was not made from the template: it has less than a half of its packages; run `onefold share files` \
                  on it without --since",
-                path.shown()
+                self.paths.of(path).shown()
             ));
         }
         if report.strangers.len() > NAMED_MAX {

@@ -1,0 +1,95 @@
+//! A full file system is relieved, within the bounds of memory, and no byte of a file changes.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::PathBuf;
+
+use onefold_block::random::{Random, SeededRandom};
+use onefold_substrate::{Files, ListedKind, Names};
+use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulationOptions};
+
+use super::*;
+
+const BLOCKS: u64 = 300;
+
+fn content(seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(BLOCKS * BLOCK_BYTES_U64).unwrap()];
+    SeededRandom::new(seed).fill(&mut bytes).unwrap();
+    bytes
+}
+
+fn write(host: &Host<'_>, path: &str, bytes: &[u8]) {
+    let file = host.substrate.create(Path::new(path)).unwrap();
+    host.substrate.write_at(&file, 0, bytes).unwrap();
+}
+
+fn read(host: &Host<'_>, path: &str) -> Vec<u8> {
+    let file = host.substrate.open(Path::new(path), Access::Read).unwrap();
+    let mut bytes = vec![0; usize::try_from(host.substrate.stat(&file).unwrap().length).unwrap()];
+    host.substrate.read_at(&file, 0, &mut bytes).unwrap();
+    bytes
+}
+
+fn relieve(host: &Host<'_>, memory_bytes: usize) -> WithoutIndex {
+    let seams = Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} };
+    let roots = [PathBuf::new()];
+    let wants = |_: &Path, _: ListedKind| true;
+    let pace = Pace::unlimited();
+    let options = WithoutIndexOptions { selection: Selection::new(&roots, &wants), memory_bytes, pace: &pace };
+    share_without_index(&seams, &options).unwrap()
+}
+
+/// Makes a file system that is nearly full with three images, two of which are equal.
+fn full() -> SimulatedFileSystem {
+    let options =
+        SimulationOptions { images: 0, total_blocks: u32::try_from(3 * BLOCKS + 20).unwrap(), ..Default::default() };
+    let file_system = SimulatedFileSystem::new(&options);
+    let host = file_system.observe();
+    for (path, seed) in [("a.raw", 1), ("b.raw", 2), ("c.raw", 1)] {
+        write(&host, path, &content(seed));
+    }
+    file_system.sync_all();
+    file_system
+}
+
+#[test]
+fn equal_blocks_are_shared_and_nothing_is_written() {
+    let file_system = full();
+    let host = file_system.observe();
+    let names = |host: &Host<'_>| host.substrate.list(Path::new("")).unwrap().len();
+    let before = names(&host);
+    let done = relieve(&host, 1 << 20);
+    assert_eq!(done.shared, BLOCKS * BLOCK_BYTES_U64, "{done:?}");
+    assert_eq!(done.read, 3 * BLOCKS * BLOCK_BYTES_U64, "{done:?}");
+    assert_eq!(names(&host), before, "no state folder is made");
+    for (path, seed) in [("a.raw", 1), ("b.raw", 2), ("c.raw", 1)] {
+        assert!(read(&host, path) == content(seed), "{path}");
+    }
+    let again = relieve(&host, 1 << 20);
+    assert_eq!(again.shared, 0, "what is at one place is not shared again: {again:?}");
+}
+
+#[test]
+fn a_table_without_room_still_finds_the_contents_that_it_has() {
+    let file_system = full();
+    let host = file_system.observe();
+    let entries = 10;
+    let done = relieve(&host, entries * ENTRY_BYTES);
+    assert_eq!(done.shared, entries as u64 * BLOCK_BYTES_U64, "{done:?}");
+    assert!(read(&host, "c.raw") == content(1));
+}
+
+#[test]
+fn repeats_within_a_file_become_one_block_and_opted_out_files_stay() {
+    let options = SimulationOptions { images: 0, total_blocks: 1 << 10, ..Default::default() };
+    let file_system = SimulatedFileSystem::new(&options);
+    let host = file_system.observe();
+    let block = &content(3)[..BLOCK_BYTES];
+    write(&host, "a.raw", &block.repeat(9));
+    write(&host, "b.raw", &block.repeat(9));
+    crate::opt_out::exclude(&host.substrate, Path::new("b.raw")).unwrap();
+    file_system.sync_all();
+    let done = relieve(&host, 1 << 20);
+    assert_eq!(done.shared, 8 * BLOCK_BYTES_U64, "{done:?}");
+    assert!(read(&host, "a.raw") == block.repeat(9));
+}
