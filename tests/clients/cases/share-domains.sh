@@ -66,7 +66,7 @@ chmod 600 "$dir/fs/.onefold/domains"
 onefold share run --quiet --json "$dir/fs" >"$dir/run"
 [[ $(member scanned.domains.0.domain <"$dir/run") == '"staff"' ]] || fail "the users were not joined"
 looks_shared 1000 "$dir/fs/1000/secret" || fail "joined users do not share"
-onefold share explain "$dir/fs/1000/secret" | grep -q 'into which the settings join the files of user 1000' || fail "no reason"
+onefold share explain "$dir/fs/1000/secret" 0 | grep -q 'into which the settings join the files of user 1000' || fail "no reason"
 # Backticks of the message.
 # shellcheck disable=SC2016
 onefold share status "$dir/fs" | grep -q 'in the domain `staff`' || fail "no domain in status"

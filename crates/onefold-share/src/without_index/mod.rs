@@ -2,12 +2,13 @@
 //! index.
 //!
 //! The files of a selection are read in order of their paths. A table in memory names the place at which a content
-//! first occurred; equal blocks are shared with that place by the call that compares them. The table is bounded: once
-//! it is full, blocks are still compared with the contents that it knows. The work ends as soon as there is room for the
-//! records of a usual run, which finds the rest.
+//! first occurred; equal blocks are shared with that place by the call that compares them. The table is bounded:
+//! once it is full, blocks are still compared with the contents that it knows. The work ends as soon as there is
+//! room for the records of a usual run, which finds the rest.
 //!
-//! Opt-outs and domains count as in a run. The keys of fingerprints are drawn anew each time and forgotten. File systems
-//! on which a share takes two steps are left alone, because a host that dies between them has to have declared it.
+//! Opt-outs and domains count as in a run. The keys of fingerprints are drawn anew each time and forgotten. File
+//! systems on which a share takes two steps are left alone, because a host that dies between them has to have
+//! declared it.
 
 use std::collections::HashMap;
 use std::io;

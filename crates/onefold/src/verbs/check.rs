@@ -89,7 +89,7 @@ fn verdict(found: &PoolProblems, left: Option<u64>) -> String {
             let settled = found.problems.iter().filter(|problem| problem.is_settled).count() as u64;
             let of_data = found.problems.iter().filter(|problem| problem.structure == DATA).count() as u64;
             let hint = match count {
-                _ if settled == count => "".to_owned(),
+                _ if settled == count => String::new(),
                 _ if of_data == count => {
                     "`check --data --repair` marks the blocks, so that no later write is shared with them".to_owned()
                 }
