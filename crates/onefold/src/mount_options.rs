@@ -87,13 +87,16 @@ pub(crate) fn check(option: &str, flag: &OsStr) -> Outcome<()> {
         return Err(Failure::usage(format!("`{option}` is not an option of `mount -t fuse.onefold`"))
             .hint(format!("valid are {}; mount.fuse.onefold(8) explains them", names.join(", "))));
     };
+    let invalid = || Failure::usage(format!("the mount option `{option}` is not valid"));
+    let hint = || format!("`{}`: {}", known.synopsis(), known.help);
+    // The command line would take the next argument for the value.
+    if known.value.is_some() && option.split_once('=').is_none_or(|(_, value)| value.is_empty()) {
+        return Err(invalid().because_of("its value is missing").hint(hint()));
+    }
     let pool_and_directory = ["POOL", "DIRECTORY"].map(OsStr::new);
     let words = [OsStr::new("mount"), flag].into_iter().chain(pool_and_directory);
-    command().try_get_matches_from(words).map(drop).map_err(|error| {
-        Failure::usage(format!("the mount option `{option}` is not valid"))
-            .because_of(reason_of(&error, &known))
-            .hint(format!("`{}`: {}", known.synopsis(), known.help))
-    })
+    let parsed = command().try_get_matches_from(words).map(drop);
+    parsed.map_err(|error| invalid().because_of(reason_of(&error, &known)).hint(hint()))
 }
 
 /// Returns why the value of an option is refused, without the words of the command line.
@@ -103,8 +106,8 @@ fn reason_of(error: &clap::Error, option: &MountOption) -> String {
     }
     match (&option.value, error.get(ContextKind::InvalidValue)) {
         (None, _) => "it takes no value".to_owned(),
-        (Some(_), Some(ContextValue::String(value))) if !value.is_empty() => format!("`{value}` is no value of it"),
-        (Some(_), _) => "its value is missing".to_owned(),
+        (Some(_), Some(ContextValue::String(value))) => format!("`{value}` is no value of it"),
+        (Some(_), _) => "it has no such value".to_owned(),
     }
 }
 
