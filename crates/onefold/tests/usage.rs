@@ -156,7 +156,7 @@ fn the_package_gets_a_page_for_each_command_and_a_script_for_each_shell() {
     assert!(commands.len() > 20 && commands.contains(&"share domain set".to_owned()), "{commands:?}");
     let mut expected: Vec<String> =
         commands.iter().map(|command| format!("onefold-{}.1", command.replace(' ', "-"))).collect();
-    expected.push("onefold.1".to_owned());
+    expected.extend(["onefold.1".to_owned(), "mount.fuse.onefold.8".to_owned()]);
     let pages = fs::read_dir(packaging.join("man")).unwrap().map(|page| page.unwrap().path());
     let pages: BTreeMap<String, String> = pages
         .map(|page| (page.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(&page).unwrap()))
