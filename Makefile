@@ -115,7 +115,8 @@ bench-units: ## What archives of the corpus's sets that are built take with each
 bench-images: ## Compares archives with restic, borg, casync, zstd, partclone and qemu-img. QUICK=1 takes under 4 minutes.
 	@scripts/install-deps.sh build bench bench-images s3
 	@bench/corpus/corpus.sh build $$([[ $${QUICK:-0} == 0 ]] && echo fbs distros builds || echo debian-12-base)
-	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && bench/images.py
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && \
+	  cargo build --release --locked -p onefold-image --example index_speed && bench/images.py
 
 bench-analyze: ## How fast `analyze` reads, against cat and others. IMAGES="a.raw b.qcow2" takes yours, GIB=1024 a made-up TiB.
 	@scripts/install-deps.sh build bench

@@ -5,12 +5,11 @@ Rows of one set stand together: they share its archive and its exports.
 
 from .bucket import BucketRow
 from .collection import CollectionRow
-from .line import ImageLine
+from .index import IndexRow
 from .paper import PaperRow
-from .row import LaterRow
 from .speed import InstallRow, StoreRow, VersionsRow
 from .stages import StagesRow
-from .stored import MetadataRow, SavingsRow, SetRow, smaller
+from .stored import MetadataRow, SavingsRow, SetRow
 from .whole import CatRow, CheckRow
 
 
@@ -33,19 +32,8 @@ def rows(settings):
         SetRow(settings, "builds", "builds", f"two independent builds, {equal}", (0.75, 0.6), is_equal=True),
         SavingsRow(settings, "aligned", "aligned and misaligned pair", 0.9, 0.97),
         CollectionRow(settings),
-        *later(),
+        IndexRow(settings),
         StagesRow(settings),
         PaperRow(settings, "fbs"),
         PaperRow(settings, "distros"),
     ]
-
-
-def later():
-    """Returns the rows of what cannot be measured yet."""
-    beside = "the folder store"
-    yield LaterRow(
-        "units", "the index lies in memory, which holds 16,777,216 units at most, and there is no synthetic one yet",
-        ImageLine("units-new", "10^8 units in the index: look-ups of new ones", "per s", bound=1e5, aim=3e5),
-        ImageLine("units-known", "look-ups of known ones in old order", "per s", bound=3e5, aim=1e6),
-        smaller("units-memory", "within `--memory` of", "MiB", 512, 256),
-    )  # fmt: skip

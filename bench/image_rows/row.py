@@ -21,16 +21,6 @@ class ImageRow(BesideRow):
         images.drop_stores()
 
 
-class LaterRow(ImageRow):
-    """A row of what cannot be measured yet. The table says so and why: it has no figure and passes nothing."""
-
-    def __init__(self, name, why, *lines):
-        self.name, self._why, self.lines = name, why, lines
-
-    def why_not(self, settings):
-        return self._why
-
-
 class ImagesBench(BesideBench):
     """A folder with sets of images."""
 

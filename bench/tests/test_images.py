@@ -13,7 +13,7 @@ from unittest import mock
 import paths
 import common
 import images
-from image_rows import bucket, charts, collection, gateway, later, paper, records, rows, stages, stored
+from image_rows import bucket, charts, collection, gateway, index, paper, records, rows, stages, stored
 from image_rows.dedup import DEDUPLICATING, Borg
 from image_rows.images import missing_of, paths_of
 from image_rows.line import COLUMNS, ImageLine, ratio, verdict
@@ -51,10 +51,6 @@ class Rows(unittest.TestCase):
                     self.assertTrue(is_harder, line.key)
                 if "x" in line.goals():
                     self.assertTrue(line.beside, line.key)
-
-    def test_rows_that_wait_for_something_are_never_measured_and_say_why(self):
-        for row in later():
-            self.assertIn("yet", row.why_not(settings.IMAGES.full))
 
     def test_a_set_that_is_not_built_is_left_out_and_says_how_to_build_it(self):
         with mock.patch.dict(os.environ, {"ONEFOLD_IMAGES": str(paths.folder(self))}):
@@ -107,12 +103,12 @@ class Table(unittest.TestCase):
         for key, side in (("derived-cpu-borg", "borg"), ("derived-cpu-zstd", "zstd-1")):
             series.add(key, ONEFOLD, Sample(1.0))
             series.add(key, side, Sample(2.0))
-        later_row = next(later())
-        run = self.run_of((row, series), (later_row, NotMeasured("not measured", "no S3")))
+        index_row = index.IndexRow(settings.IMAGES.full)
+        run = self.run_of((row, series), (index_row, NotMeasured("not measured", "no example")))
         text = report.markdown(run, images.FORM)
         common.assert_has_all_columns(self, text, len(COLUMNS) + 4)
-        self.assertEqual(text.count("| not measured |  |  |"), len(later_row.lines))
-        self.assertEqual(text.count("| not measured |  | `"), len(later_row.lines))
+        self.assertEqual(text.count("| not measured |  |  |"), len(index_row.lines))
+        self.assertEqual(text.count("| not measured |  | `"), len(index_row.lines))
         lines = [line for line in images.all_sides(run).splitlines() if "bytes stored" in line]
         sides_shown = [line.split("|")[2].strip() for line in lines]
         self.assertEqual(sides_shown, ["`onefold`", "`restic`", "`borg`", "`zstd-1`"])

@@ -202,7 +202,11 @@ mod tests {
         };
         let root: (PathBuf, u32) = ("/run/onefold".into(), 0);
         assert_eq!(of(0, 0), std::slice::from_ref(&root), "whatever its environment says");
-        assert_eq!(of(0, 7), [&[root.clone()], &of_user_7[..]].concat(), "root's environment is not the owner's");
+        assert_eq!(
+            of(0, 7),
+            [std::slice::from_ref(&root), &of_user_7[..]].concat(),
+            "root's environment is not the owner's"
+        );
         for owner in [0, 7, 8] {
             let expected = [&[root.clone(), ("/run/mine/onefold".into(), 7)], &of_user_7[..]].concat();
             assert_eq!(of(7, owner), expected, "a pool of {owner}");

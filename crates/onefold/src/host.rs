@@ -1,6 +1,7 @@
 //! The identity of this host, for the heartbeat that keeps other hosts out of an open pool, and its name for people.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use onefold_pool::HostId;
 
@@ -58,7 +59,7 @@ fn label(id: &str, start: &str, space: &str, host: &str) -> String {
 /// under the name of its host. Empty if it is unknown.
 fn space() -> String {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    link.to_string_lossy().bytes().filter(u8::is_ascii_digit).map(char::from).collect()
+    link.as_os_str().as_bytes().iter().filter(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect()
 }
 
 /// Returns when a process started, in ticks since the boot: the twentieth number behind its name in parentheses.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use onefold_block::size::{human, percent};
+pub(crate) use onefold_block::size::human;
 
 /// A number of bytes given on the command line. All units are powers of 1024, with or without `iB` or `B`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -261,8 +261,8 @@ mod tests {
         let (store, pauses, _) = cut(0, false, true);
         assert!(matches!(store.create(&name(), b"x"), Err(StoreError::Refused { .. })));
         assert!(pauses.lock().is_empty());
-        let changes: [fn(&RetryingStore) -> Result<(), StoreError>; 2] =
-            [|store| store.create(&name(), b"x").map(drop), |store| store.delete(&name())];
+        type Change = fn(&RetryingStore) -> Result<(), StoreError>;
+        let changes: [Change; 2] = [|store| store.create(&name(), b"x").map(drop), |store| store.delete(&name())];
         for change in changes {
             let (store, _, _) = cut(1, true, true);
             assert!(matches!(change(&store), Err(StoreError::GaveUp { .. })));

@@ -109,12 +109,12 @@ pub fn share_without_index<S: Substrate>(
         run: None,
         done,
     };
-    for at in 0..found.len() {
+    for (at, image) in found.iter().enumerate() {
         if sharer.done.has_room() || sharer.done.is_full {
             break;
         }
         options.pace.go_on()?;
-        let key = key_of(&found[at].membership.domain, &secret);
+        let key = key_of(&image.membership.domain, &secret);
         match sharer.file(at, &key) {
             Ok(()) => {}
             Err(FileError::Stopped) => return Err(StateError::Interrupted),

@@ -57,6 +57,6 @@ fn a_file_with_two_numbers_is_counted_once() {
     let options = CountOptions { since: None, temporary_folder: Path::new("/var/tmp"), memory_bytes: 1 << 10 };
     let counted = count(&state, &options).unwrap();
     let bytes = StateBytes { own: 3 * 4096, ..StateBytes::default() };
-    assert_eq!(counted.images, [ImageStates { path: PathBuf::from("one"), template: None, bytes }]);
+    assert_eq!(counted.images, [ImageStates { path: PathBuf::from("one"), template: None, length: 3 * 4096, bytes }]);
     assert_eq!(status(&state).unwrap().files.known, 1);
 }

@@ -2,12 +2,13 @@
 
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
+use onefold_block::size::percent;
 use onefold_report::{Analysis, BlockSize, Effort, SkippedImage};
 use serde_json::{Value, json};
 
 use super::TextTable;
 use crate::progress::duration;
-use crate::size::{grouped, human, percent};
+use crate::size::{grouped, human};
 
 /// What an analysis took.
 #[derive(Clone, Copy, Debug)]

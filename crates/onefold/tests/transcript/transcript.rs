@@ -5,6 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use onefold_block::Show;
+
 use crate::common::Run;
 
 /// Name of the variable that has the kept texts written anew.
@@ -75,7 +77,7 @@ impl Transcript {
             fs::write(&path, &self.text).unwrap();
             return;
         }
-        let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.to_string_lossy()));
+        let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.shown()));
         let differs = kept.lines().zip(self.text.lines()).find(|(kept, found)| kept != found);
         assert!(kept == self.text, "{name} differs, first in (kept, printed) {differs:?}. Printed:\n{}", self.text);
     }

@@ -154,9 +154,9 @@ impl Target for MemoryTarget {
         Ok(())
     }
 
-    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
+    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {
         self.0.lock()[range(offset, length_bytes)].fill(0);
-        Ok(())
+        Ok(length_bytes)
     }
 
     fn discard(&self, _: u64, _: u64) -> io::Result<u64> {
