@@ -121,19 +121,19 @@ fn an_analysis_shows_names() {
     let images = images(&folder);
     let all: Vec<&OsStr> = images.iter().map(os).collect();
     let parts = [r"a\x1b]0;title\x07\x1b[2J\x1b[31m.raw", r"b\nerror: forged\r.raw", r"c\u{202e}war.d\u{2066}\u{61c}"];
-    let mut printed = onefold("analyze", &all).done();
+    let mut printed = onefold("analyze --details", &all).done();
     for part in parts {
         printed = printed.names(part);
     }
     printed.names(r"/images\x1b[1m\n/").names(r"e\u{9b}31m\u{85}\x7f\x08.raw");
-    onefold("analyze --sample=50%", &all).done().names(parts[0]);
-    onefold("analyze", &[images[0].parent().unwrap().as_os_str()]).done().names(parts[1]);
+    onefold("analyze --details --sample=50%", &all).done().names(parts[0]);
+    onefold("analyze --details", &[images[0].parent().unwrap().as_os_str()]).done().names(parts[1]);
     // One twice, and one that is gone.
     let gone = folder.path("gone\u{1b}[31m");
     onefold("analyze", &[all[0], all[0], os(&gone)]).names("is the same as").names(r"gone\x1b[31m: No such file");
     onefold("analyze", &[os(&gone)]).failed().names(r"gone\x1b[31m");
     let group = OsStr::new("--group=g\u{1b}[1m\u{202e}=*");
-    onefold("analyze", &[group, all[0]]).done().names(r"g\x1b[1m\u{202e}");
+    onefold("analyze --details", &[group, all[0]]).done().names(r"g\x1b[1m\u{202e}");
     for name in hostile_names() {
         onefold("analyze --temporary", &[&name, all[0]]);
         onefold("analyze --report", &[os(&folder.path("gone").join(&name)), all[0]]).failed().names("cannot write");
