@@ -1,5 +1,6 @@
 //! An archive: its descriptor, its ledger and its index, and the operations that use them.
 
+mod ahead;
 mod check;
 mod collect;
 mod error;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use onefold_block::{Clock, Random};
 use parking_lot::RwLock;
 
+pub use ahead::{Ahead, Headers};
 pub use check::{CheckOptions, CheckReport, Damage, Sample};
 pub use collect::{Amount, COLLECT_BYTES_MIN, CollectOptions, CollectReport};
 pub use error::ArchiveError;

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::ahead::Ahead;
 use super::index::Place;
 use super::objects::Folder;
 use super::rules::{Rule, follows};
@@ -141,9 +142,22 @@ impl Archive {
         wanted: &[WantedUnit],
         each: &mut impl FnMut(usize, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.read_planned_units(wanted, &mut Ahead::default(), each)
+    }
+
+    /// As [`Archive::read_units`], with the reads that [`Archive::read_ahead`] has planned.
+    ///
+    /// # Errors
+    /// As [`Archive::read_units`].
+    pub fn read_planned_units<E: From<ArchiveError>>(
+        &self,
+        wanted: &[WantedUnit],
+        ahead: &mut Ahead,
+        each: &mut impl FnMut(usize, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut decompressor = decompressor()?;
         let mut plain = Vec::new();
-        self.read(wanted, &mut |index, header, stored| {
+        self.read(wanted, ahead, &mut |index, header, stored| {
             let is_unit = decompressor.decompress(header, stored, &mut plain)
                 && self.descriptor().key.name(&plain) == wanted[index].name;
             if is_unit {
@@ -159,6 +173,7 @@ impl Archive {
     fn read<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
+        ahead: &mut Ahead,
         accept: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut looked = self.state.read().position;
@@ -167,7 +182,7 @@ impl Archive {
         let mut unread = Unread::new();
         let mut searched = HashSet::new();
         while !rest.is_empty() {
-            let (left, failed) = self.read_round(wanted, rest, &mut unread, accept)?;
+            let (left, failed) = self.read_round(wanted, rest, ahead, &mut unread, accept)?;
             rest = left;
             let Some(first) = failed.first() else {
                 continue;
@@ -239,39 +254,60 @@ impl Archive {
         &self,
         wanted: &[WantedUnit],
         jobs: Vec<Job>,
+        ahead: &mut Ahead,
         unread: &mut Unread,
         accept: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<bool, E>,
     ) -> Result<(Vec<Job>, Vec<usize>), E> {
-        let (mut failed, mut placed) = (Vec::new(), Vec::new());
+        let mut accept = |job: &Job, header: UnitHeader, stored: &[u8]| {
+            let expected = wanted[job.index].plain_bytes.is_none_or(|bytes| bytes == header.plain_bytes);
+            Ok::<bool, E>(expected && accept(job.index, header, stored)?)
+        };
+        let (mut failed, mut placed, mut rejected) = (Vec::new(), Vec::new(), Vec::new());
         for mut job in jobs {
-            match job.places.pop() {
-                Some(place) => placed.push((place, job)),
-                None => failed.push(job.index),
+            let Some(place) = job.places.pop() else {
+                failed.push(job.index);
+                continue;
+            };
+            match ahead.pass(self.store(), place, &mut |header, stored| accept(&job, header, stored)) {
+                Ok(accepted) => match accepted? {
+                    true => {}
+                    false => placed.push((place, job)),
+                },
+                Err(error) => {
+                    unread.insert(place.pack, error);
+                    rejected.push(job);
+                }
             }
         }
         placed.sort_by_key(|(place, _)| (place.pack, place.offset));
         let mut placed = &placed[..];
-        let mut rejected = Vec::new();
+        // How many of the next units are read one by one, because the read of all of them failed.
+        let mut single = 0_usize;
         while !placed.is_empty() {
-            let count = joined(placed);
+            let count = if single > 0 { 1 } else { joined(placed) };
+            single = single.saturating_sub(1);
             let (group, rest) = placed.split_at(count);
+            let bytes = match self.read_group(group) {
+                Err(error) if count > 1 && may_spare_others(&error) => {
+                    single = count;
+                    continue;
+                }
+                Err(error) => {
+                    unread.insert(group[0].0.pack, error);
+                    Vec::new()
+                }
+                Ok(bytes) => bytes,
+            };
             placed = rest;
-            let bytes = self.read_group(group).unwrap_or_else(|error| {
-                unread.insert(group[0].0.pack, error);
-                Vec::new()
-            });
             for (place, job) in group {
-                let unit = unit_in(&bytes, group[0].0.offset, *place);
-                let WantedUnit { name, plain_bytes: wanted } = wanted[job.index];
-                let unit = unit.filter(|(header, _)| wanted.is_none_or(|wanted| wanted == header.plain_bytes));
-                let accepted = match unit {
-                    Some((header, stored)) => accept(job.index, header, stored)?,
+                let accepted = match unit_in(&bytes, u64::from(group[0].0.offset), *place) {
+                    Some((header, stored)) => accept(job, header, stored)?,
                     None => false,
                 };
                 if !accepted {
                     let mut places = job.places.clone();
                     // The index may have another length than the pack.
-                    let stored = self.confirmed(name, *place)?.map(place_of);
+                    let stored = self.confirmed(wanted[job.index].name, *place)?.map(place_of);
                     places.extend(stored.filter(|stored| stored != place));
                     rejected.push(Job { index: job.index, places });
                 }
@@ -345,8 +381,13 @@ pub(super) fn decompressor() -> Result<Decompressor, ArchiveError> {
     Decompressor::new().map_err(|source| ArchiveError::System { what: "memory to decompress", source })
 }
 
+/// Returns whether a read that failed may succeed for parts of its range.
+fn may_spare_others(error: &StoreError) -> bool {
+    !error.is_final() && !matches!(error, StoreError::Missing(_))
+}
+
 /// Returns the offset behind a unit.
-fn end(place: Place) -> u64 {
+pub(super) fn end(place: Place) -> u64 {
     u64::from(place.offset) + u64::from(UNIT_HEADER_BYTES) + u64::from(place.stored_bytes)
 }
 
@@ -365,8 +406,8 @@ fn joined(placed: &[(Place, Job)]) -> usize {
 }
 
 /// Returns the header and the stored bytes of a unit from `bytes`, which were read from offset `start` on.
-fn unit_in(bytes: &[u8], start: u32, place: Place) -> Option<(UnitHeader, &[u8])> {
-    let at = (place.offset - start) as usize;
+pub(super) fn unit_in(bytes: &[u8], start: u64, place: Place) -> Option<(UnitHeader, &[u8])> {
+    let at = usize::try_from(u64::from(place.offset).checked_sub(start)?).ok()?;
     let body = at + UNIT_HEADER_BYTES as usize;
     let header = UnitHeader::decode(bytes.get(at..body)?).ok()?;
     let stored = bytes.get(body..body + place.stored_bytes as usize)?;

@@ -10,6 +10,11 @@ use crate::format::manifest::{RegionChunks, Totals};
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::{SectorRun, UnitKey, UnitName};
 
+/// New headers are added together, so that one read of a pack returns those of many chunks: a reader needs them before
+/// the units. Once they have this length, or there are so many, they are added.
+const HEADERS_BYTES: usize = 192 << 10;
+const HEADERS_MAX: usize = 64;
+
 /// The archive's operations that the last stage needs.
 pub(super) trait Keep: Units<Error: From<FormatError>> {
     /// Returns the stored length of a unit that the archive has. The image relies on the unit from now on.
@@ -63,7 +68,14 @@ pub(super) struct Collector<'c, K> {
     volume_bytes: Vec<u64>,
     /// The last of all first sectors so far.
     reached: u64,
-    /// Buffer for the stored bytes of a header.
+    /// Headers that the archive does not have yet.
+    headers: Vec<NewHeader>,
+}
+
+/// A chunk's header that is not added yet.
+struct NewHeader {
+    name: UnitName,
+    header: UnitHeader,
     stored: Vec<u8>,
 }
 
@@ -89,7 +101,7 @@ impl<'c, K: Keep> Collector<'c, K> {
             totals: Totals { free_bytes: found.free_bytes, ..Totals::default() },
             volume_bytes: vec![0; found.volume_count()],
             reached: 0,
-            stored: Vec::new(),
+            headers: Vec::new(),
         }
     }
 
@@ -151,7 +163,7 @@ impl<'c, K: Keep> Collector<'c, K> {
         self.end_chunk(ended)
     }
 
-    /// Stores the header of a chunk as a unit.
+    /// Stores the header of a chunk as a unit, some time.
     fn end_chunk(&mut self, chunk: Option<ChunkHeader>) -> Result<(), K::Error> {
         let Some(chunk) = chunk else { return Ok(()) };
         self.regions.add(&chunk);
@@ -160,13 +172,23 @@ impl<'c, K: Keep> Collector<'c, K> {
         self.chunks.push(name);
         if self.keep.find(&name)?.is_some() {
             self.keep.rely(&name)?;
-        } else {
-            let mut stored = std::mem::take(&mut self.stored);
-            stored.clear();
-            let header = self.keep.compress(&plain, &mut stored)?;
+            return Ok(());
+        }
+        let mut stored = Vec::new();
+        let header = self.keep.compress(&plain, &mut stored)?;
+        self.headers.push(NewHeader { name, header, stored });
+        let waiting: usize = self.headers.iter().map(|header| header.stored.len()).sum();
+        if waiting >= HEADERS_BYTES || self.headers.len() == HEADERS_MAX {
+            self.add_headers()?;
+        }
+        Ok(())
+    }
+
+    /// Adds the headers that wait.
+    fn add_headers(&mut self) -> Result<(), K::Error> {
+        for NewHeader { name, header, stored } in std::mem::take(&mut self.headers) {
             self.keep.add(name, header, &stored)?;
             self.added.stored_bytes += u64::from(header.stored_bytes) + u64::from(UNIT_HEADER_BYTES);
-            self.stored = stored;
         }
         Ok(())
     }
@@ -183,6 +205,7 @@ impl<'c, K: Keep> Collector<'c, K> {
     pub(super) fn finish(mut self) -> Result<Collected, K::Error> {
         let last = self.cutter.finish();
         self.end_chunk(last)?;
+        self.add_headers()?;
         let Collector { totals, added, chunks, volume_bytes, regions, .. } = self;
         let Added { units: new_units, bytes: new_bytes, stored_bytes } = *added;
         let totals = Totals { new_units, new_bytes, stored_bytes, ..totals };

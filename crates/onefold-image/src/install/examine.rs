@@ -1,7 +1,7 @@
 //! Examines an image before its target is touched. Each header is read and verified, no sector belongs to two chunks,
 //! the bytes add up to the totals of the manifest, and a pack is known for each unit. Only the units are not read.
 
-use super::work::{Done, on_threads, threads_of};
+use super::work::{Done, group_chunks, on_threads, threads_of};
 use super::{InstallError, InstallOptions, check_interrupt};
 use crate::UnitName;
 use crate::archive::{Archive, ArchiveError, WantedUnit};
@@ -44,34 +44,49 @@ impl Examination<'_> {
     fn run(&self, options: &InstallOptions) -> Result<(), InstallError> {
         let (manifest, threads) = (self.manifest, threads_of(options, self.manifest));
         let mut claims = Claims::new(manifest.size_bytes, options.memory_bytes / CLAIMS_SHARE);
-        let found = on_threads(threads, manifest.chunks.len(), &|index, sum| {
-            let header = self.claimed(&claims, index)?;
-            self.find_units(&header)?;
-            for unit in &header.units {
-                sum.data_bytes = sum.data_bytes.saturating_add(unit.plain_bytes.into());
-            }
-            for run in &header.zeros {
-                let range = bytes_of(*run, manifest.size_bytes);
-                sum.zero_bytes = sum.zero_bytes.saturating_add(range.end - range.start);
-            }
-            Ok(())
+        let group_chunks = group_chunks(options, manifest, 1);
+        let all: Vec<usize> = (0..manifest.chunks.len()).collect();
+        let groups: Vec<&[usize]> = all.chunks(group_chunks).collect();
+        let found = on_threads(threads, groups.len(), &|at, sum| {
+            self.each_claimed(&claims, groups[at], &mut |header| {
+                self.find_units(header)?;
+                for unit in &header.units {
+                    sum.data_bytes = sum.data_bytes.saturating_add(unit.plain_bytes.into());
+                }
+                for run in &header.zeros {
+                    let range = bytes_of(*run, manifest.size_bytes);
+                    sum.zero_bytes = sum.zero_bytes.saturating_add(range.end - range.start);
+                }
+                Ok(())
+            })
         })?;
         while let Some(chunks) = claims.next() {
-            on_threads(threads, chunks.len(), &|at, _| self.claimed(&claims, chunks[at]).map(drop))?;
+            let groups: Vec<&[usize]> = chunks.chunks(group_chunks).collect();
+            on_threads(threads, groups.len(), &|at, _| self.each_claimed(&claims, groups[at], &mut |_| Ok(())))?;
         }
         check_totals(manifest, found)
     }
 
-    /// Returns the header of a chunk, whose sectors belong to no other chunk.
-    fn claimed(&self, claims: &Claims, index: usize) -> Result<ChunkHeader, InstallError> {
+    /// Calls `each` with the headers of some chunks, whose sectors belong to no other chunk.
+    fn each_claimed(
+        &self,
+        claims: &Claims,
+        chunks: &[usize],
+        each: &mut dyn FnMut(&ChunkHeader) -> Result<(), InstallError>,
+    ) -> Result<(), InstallError> {
         check_interrupt(self.progress, self.manifest)?;
-        let name: &UnitName = &self.manifest.chunks[index];
-        let header = self.archive.header(name)?;
-        check(name, &header, self.manifest.size_bytes)?;
-        match claims.claim(index, &header) {
-            true => Ok(header),
-            false => Err(HeaderError { header: *name, what: "another chunk has the same sectors" }.into()),
+        let names: Vec<UnitName> = chunks.iter().map(|index| self.manifest.chunks[*index]).collect();
+        let headers = self.archive.headers(&names)?;
+        for (at, (index, name)) in chunks.iter().zip(&names).enumerate() {
+            check_interrupt(self.progress, self.manifest)?;
+            let header = headers.get(at)?;
+            check(name, &header, self.manifest.size_bytes)?;
+            if !claims.claim(*index, &header) {
+                return Err(HeaderError { header: *name, what: "another chunk has the same sectors" }.into());
+            }
+            each(&header)?;
         }
+        Ok(())
     }
 
     fn find_units(&self, header: &ChunkHeader) -> Result<(), ArchiveError> {

@@ -17,6 +17,8 @@ mod file;
 mod fit;
 mod hidden;
 mod place;
+#[cfg(test)]
+mod requests;
 mod target;
 #[cfg(test)]
 mod tests;

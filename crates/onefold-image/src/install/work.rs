@@ -12,16 +12,23 @@ use super::target::Target;
 use super::window::{Window, parts};
 use super::{InstallError, InstallOptions, failed};
 use crate::UnitName;
-use crate::archive::{Archive, WantedUnit};
-use crate::format::chunk_header::{ChunkHeader, PlacedUnit};
+use crate::archive::{Ahead, Archive, Headers, WantedUnit};
+use crate::format::chunk_header::{CHUNK_STORED_BYTES_MAX, ChunkHeader, PlacedUnit};
 use crate::format::manifest::Manifest;
 use crate::placed::{bytes_of, check};
 
 /// Bounds of the plain bytes in one window. A unit has at most 1 MiB.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
-/// A window takes this many times its bytes: its buffer, the stored bytes, the bytes of one unit, and a reserve.
-const WINDOW_SHARE: u64 = 4;
+/// A thread's memory divided by its windows' bytes. A window takes its buffer, and stored bytes that were not planned.
+const WINDOW_SHARE: u64 = 8;
+/// Divisor for the share that the units which are read ahead take. The headers of their chunks take as much at most.
+const AHEAD_SHARE: u64 = 4;
+/// Bounds of that share.
+const AHEAD_BYTES_MIN: u64 = CHUNK_STORED_BYTES_MAX;
+const AHEAD_BYTES_MAX: u64 = 32 << 20;
+/// The chunks are divided into so many groups for each thread at least, so that all threads end at about the same time.
+const GROUPS_MIN: usize = 2;
 /// A thread takes at least so many bytes: a window, its header, and what is read of the store. A hostile header of
 /// 500,000 runs takes up to 16 MiB more.
 const THREAD_BYTES_MIN: u64 = 8 << 20;
@@ -55,6 +62,9 @@ pub(super) struct Job<'a> {
     pub(super) ends: &'a Ends,
     threads: usize,
     window_bytes: u64,
+    ahead_bytes: u64,
+    /// Chunks that a thread reads at once.
+    group_chunks: usize,
     progress: OnProgress<'a>,
     done_bytes: AtomicU64,
     total_bytes: u64,
@@ -71,6 +81,18 @@ struct Shared {
 pub(super) fn threads_of(options: &InstallOptions, manifest: &Manifest) -> usize {
     let fitting = usize::try_from(options.memory_bytes / THREAD_BYTES_MIN).unwrap_or(usize::MAX);
     options.threads.min(fitting).clamp(1, manifest.chunks.len().max(1))
+}
+
+/// Returns the memory for units that a thread reads ahead.
+fn ahead_bytes(options: &InstallOptions, manifest: &Manifest) -> u64 {
+    let share = options.memory_bytes / threads_of(options, manifest) as u64 / AHEAD_SHARE;
+    share.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)
+}
+
+/// Returns how many consecutive chunks a thread takes at once, if each thread is to have `groups` groups at least.
+pub(super) fn group_chunks(options: &InstallOptions, manifest: &Manifest, groups: usize) -> usize {
+    let fitting = usize::try_from(ahead_bytes(options, manifest) / CHUNK_STORED_BYTES_MAX).unwrap_or(1);
+    fitting.min(manifest.chunks.len().div_ceil(threads_of(options, manifest) * groups)).max(1)
 }
 
 /// Calls `work` with each number below `count`, in several threads. Returns the sum. The first error ends the work of
@@ -129,14 +151,25 @@ impl<'a> Job<'a> {
         let threads = threads_of(options, manifest);
         let share = options.memory_bytes / threads as u64 / WINDOW_SHARE;
         let window_bytes = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
-        let done_bytes = AtomicU64::new(0);
-        Job { archive, manifest, target, ends, threads, window_bytes, progress, done_bytes, total_bytes }
+        Job {
+            archive,
+            manifest,
+            target,
+            ends,
+            threads,
+            window_bytes,
+            ahead_bytes: ahead_bytes(options, manifest),
+            group_chunks: group_chunks(options, manifest, GROUPS_MIN),
+            progress,
+            done_bytes: AtomicU64::new(0),
+            total_bytes,
+        }
     }
 
     /// Runs one step on all chunks. The first error ends the work of all threads.
     pub(super) fn run(&self, step: Step) -> Result<Done, InstallError> {
-        let chunks = &self.manifest.chunks;
-        let done = on_threads(self.threads, chunks.len(), &|index, sum| self.chunk(step, &chunks[index], sum));
+        let groups: Vec<&[UnitName]> = self.manifest.chunks.chunks(self.group_chunks).collect();
+        let done = on_threads(self.threads, groups.len(), &|index, sum| self.group(step, groups[index], sum));
         done.map_err(|error| match error {
             InstallError::Archive(error) => self.archive.of_image(&self.manifest.image, error).into(),
             error => error,
@@ -152,28 +185,50 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn chunk(&self, step: Step, name: &UnitName, sum: &mut Done) -> Result<(), InstallError> {
-        let header = self.archive.header(name)?;
-        check(name, &header, self.manifest.size_bytes)?;
+    /// Processes consecutive chunks. Their headers come in few reads, and so do their units.
+    fn group(&self, step: Step, names: &[UnitName], sum: &mut Done) -> Result<(), InstallError> {
+        self.check_interrupt()?;
+        let headers = self.archive.headers(names)?;
+        let mut ahead = match step {
+            Step::Write { .. } => self.read_ahead(&headers, names.len())?,
+            Step::ReadBack => Ahead::default(),
+        };
+        names.iter().enumerate().try_for_each(|(index, name)| {
+            let header = headers.get(index)?;
+            check(name, &header, self.manifest.size_bytes)?;
+            self.chunk(step, &header, &mut ahead, sum)
+        })
+    }
+
+    /// Plans the reads of all units of some chunks.
+    fn read_ahead(&self, headers: &Headers, count: usize) -> Result<Ahead, InstallError> {
+        let mut units = Vec::new();
+        for index in 0..count {
+            units.extend(headers.get(index)?.units.iter().map(|unit| unit.name));
+        }
+        Ok(self.archive.read_ahead(units.into_iter(), self.ahead_bytes)?)
+    }
+
+    fn chunk(&self, step: Step, header: &ChunkHeader, ahead: &mut Ahead, sum: &mut Done) -> Result<(), InstallError> {
         for units in parts(&header.units, self.window_bytes) {
             self.check_interrupt()?;
             let mut window = Window::new(units, self.manifest.size_bytes);
             match step {
-                Step::Write { .. } => self.write(&mut window)?,
+                Step::Write { .. } => self.write(&mut window, ahead)?,
                 Step::ReadBack => self.read_back(&mut window)?,
             }
             let bytes = units.iter().map(|unit| u64::from(unit.plain_bytes)).sum();
             self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
             sum.data_bytes += bytes;
         }
-        self.zeros(step, &header, sum)
+        self.zeros(step, header, sum)
     }
 
     /// Fetches the units of a window and writes them.
-    fn write(&self, window: &mut Window<'_>) -> Result<(), InstallError> {
+    fn write(&self, window: &mut Window<'_>, ahead: &mut Ahead) -> Result<(), InstallError> {
         let want = |unit: &PlacedUnit| WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) };
         let wanted: Vec<WantedUnit> = window.units.iter().map(want).collect();
-        self.archive.read_units(&wanted, &mut |index, plain| {
+        self.archive.read_planned_units(&wanted, ahead, &mut |index, plain| {
             window.fill(index, plain);
             Ok::<(), InstallError>(())
         })?;

@@ -1,0 +1,187 @@
+//! Reads ahead: many units of a pack come by one read, although they are asked for one after the other.
+//!
+//! Units lie in their packs in the order of capture, and headers of chunks in runs of their own. So who reads an image
+//! in the order of the disk plans the reads of the next chunks at once. Only what is planned is read, and the small gaps
+//! within it, and each byte once. A plan is a hint: a unit that it does not return is read by itself.
+
+use super::index::Place;
+use super::objects::Folder;
+use super::units::{end, unit_in};
+use super::{Archive, ArchiveError, WantedUnit};
+use crate::format::chunk_header::ChunkHeader;
+use crate::format::pack::UnitHeader;
+use crate::store::{ByteRange, Store, StoreError};
+use crate::{ObjectId, UnitName};
+
+/// Maximum gap between two units that one planned read spans, in bytes. A run of headers is shorter.
+const GAP_BYTES: u64 = 256 << 10;
+/// Maximum length of a planned read, in bytes.
+const READ_BYTES: u64 = 16 << 20;
+/// Maximum number of units in a plan. Hostile headers name any number.
+const UNITS_MAX: usize = 64 << 10;
+
+/// Planned reads. Each is made when the first of its units is asked for, and its bytes are dropped after the last.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    /// In the order of packs and offsets.
+    reads: Vec<Planned>,
+}
+
+/// One read.
+#[derive(Debug)]
+struct Planned {
+    pack: ObjectId,
+    start: u64,
+    end: u64,
+    /// Number of units that were not asked for yet.
+    left: usize,
+    bytes: Option<Vec<u8>>,
+}
+
+/// The headers of some chunks as they are stored, which takes far less memory than their decoded form.
+#[derive(Debug)]
+pub struct Headers {
+    names: Vec<UnitName>,
+    plain: Vec<Vec<u8>>,
+}
+
+impl Headers {
+    /// Returns one header.
+    ///
+    /// # Errors
+    /// When it is invalid.
+    ///
+    /// # Panics
+    /// When there are fewer headers.
+    pub fn get(&self, index: usize) -> Result<ChunkHeader, ArchiveError> {
+        let invalid = |source| ArchiveError::refused(format!("unit {}", self.names[index]), source);
+        ChunkHeader::decode(&self.plain[index]).map_err(invalid)
+    }
+}
+
+impl Archive {
+    /// Returns the headers of chunks, in few reads if their chunks are neighbours.
+    ///
+    /// # Errors
+    /// When one is lost or damaged, or the store fails.
+    pub fn headers(&self, names: &[UnitName]) -> Result<Headers, ArchiveError> {
+        let wanted: Vec<WantedUnit> = names.iter().map(|name| WantedUnit { name: *name, plain_bytes: None }).collect();
+        let mut plain = vec![Vec::new(); names.len()];
+        self.read_units::<ArchiveError>(&wanted, &mut |index, bytes| {
+            plain[index] = bytes.to_vec();
+            Ok(())
+        })?;
+        Ok(Headers { names: names.to_vec(), plain })
+    }
+
+    /// Plans reads of units whose bytes take at most `bytes_max` together. Units beyond that are not planned.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn read_ahead(&self, units: impl Iterator<Item = UnitName>, bytes_max: u64) -> Result<Ahead, ArchiveError> {
+        let mut places = Vec::new();
+        for unit in units.take(UNITS_MAX) {
+            places.extend(self.places(unit)?.first().copied());
+        }
+        Ok(Ahead::of(places, bytes_max))
+    }
+}
+
+impl Ahead {
+    /// Plans the reads of what lies at these places.
+    fn of(mut places: Vec<Place>, bytes_max: u64) -> Ahead {
+        places.sort_unstable_by_key(|place| (place.pack, place.offset));
+        let mut reads: Vec<Planned> = Vec::new();
+        let mut bytes = 0_u64;
+        for place in places {
+            let (start, end) = (u64::from(place.offset), end(place));
+            let joined = reads.last_mut().filter(|last| {
+                last.pack == place.pack && start <= last.end + GAP_BYTES && end.max(last.end) - last.start <= READ_BYTES
+            });
+            let added = joined.as_ref().map_or(end - start, |last| end.saturating_sub(last.end));
+            // The index may name any length.
+            if end - start > READ_BYTES || bytes + added > bytes_max {
+                continue;
+            }
+            bytes += added;
+            match joined {
+                Some(last) => (last.end, last.left) = (last.end.max(end), last.left + 1),
+                None => reads.push(Planned { pack: place.pack, start, end, left: 1, bytes: None }),
+            }
+        }
+        Ahead { reads }
+    }
+
+    /// Passes the unit at a place to `accept`, and returns its answer; false if the plan does not have the unit, or its
+    /// read fails: one unit of the read may be to blame, and the others are intact.
+    ///
+    /// # Errors
+    /// When the store fails for good, or `accept` fails.
+    pub(super) fn pass<E>(
+        &mut self,
+        store: &dyn Store,
+        place: Place,
+        accept: &mut impl FnMut(UnitHeader, &[u8]) -> Result<bool, E>,
+    ) -> Result<Result<bool, E>, StoreError> {
+        let start = u64::from(place.offset);
+        let until = self.reads.partition_point(|read| (read.pack, read.start) <= (place.pack, start));
+        let Some(read) = until.checked_sub(1).map(|last| &mut self.reads[last]) else {
+            return Ok(Ok(false));
+        };
+        if read.pack != place.pack || end(place) > read.end || read.left == 0 {
+            return Ok(Ok(false));
+        }
+        let bytes = match &mut read.bytes {
+            Some(bytes) => bytes,
+            none => match fetch(store, read.pack, read.start, read.end) {
+                Ok(bytes) => none.insert(bytes),
+                Err(error) => {
+                    read.left = 0;
+                    return if error.is_final() { Err(error) } else { Ok(Ok(false)) };
+                }
+            },
+        };
+        let accepted = match unit_in(bytes, read.start, place) {
+            Some((header, stored)) => accept(header, stored),
+            None => Ok(false),
+        };
+        read.left -= 1;
+        if read.left == 0 {
+            read.bytes = None;
+        }
+        Ok(accepted)
+    }
+}
+
+fn fetch(store: &dyn Store, pack: ObjectId, start: u64, end: u64) -> Result<Vec<u8>, StoreError> {
+    store.get(&Folder::Packs.object(pack), ByteRange::From { offset: start, length_bytes: end - start })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WriterId;
+
+    fn place(pack: u8, offset: u32, stored_bytes: u32) -> Place {
+        Place { pack: ObjectId { writer: WriterId([1; 16]), random: [pack; 8] }, offset, stored_bytes }
+    }
+
+    fn planned(places: &[Place], bytes_max: u64) -> Vec<(u64, u64, usize)> {
+        let ahead = Ahead::of(places.to_vec(), bytes_max);
+        ahead.reads.iter().map(|read| (read.start, read.end - read.start, read.left)).collect()
+    }
+
+    #[test]
+    fn reads_span_small_gaps_and_are_bounded() {
+        let header = u64::from(crate::format::pack::UNIT_HEADER_BYTES);
+        let near = [place(1, 100, 50), place(1, 200_000, 50), place(1, 900_000, 50), place(2, 900_100, 50)];
+        let one = 50 + header;
+        let expected = [(100, 199_900 + one, 2), (900_000, one, 1), (900_100, one, 1)];
+        assert_eq!(planned(&near, 1 << 30), expected);
+        assert_eq!(planned(&near, 199_900 + one), expected[..1], "the rest is beyond the memory");
+        let mib: Vec<Place> = (0..20).map(|at| place(1, at << 20, (1 << 20) - 100)).collect();
+        let counts: Vec<usize> = planned(&mib, 1 << 30).iter().map(|(_, _, units)| *units).collect();
+        assert_eq!(counts, [16, 4]);
+        assert_eq!(planned(&[place(1, 0, u32::MAX), place(1, 5, 10)], u64::MAX), [(5, 10 + header, 1)]);
+    }
+}

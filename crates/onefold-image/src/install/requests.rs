@@ -1,0 +1,167 @@
+//! How many requests and bytes an installation and a small read of an image take.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onefold_block::Clock;
+use onefold_block::clock::ManualClock;
+use onefold_block::random::SeededRandom;
+use onefold_disk::Disk;
+
+use super::*;
+use crate::ImageName;
+use crate::capture::{CaptureOptions, Scope, Source, capture};
+use crate::compress::LEVEL;
+use crate::disk::ArchivedDisk;
+use crate::format::descriptor::UnitKind;
+use crate::store::{ByteRange, Created, Listed, MemoryStore, ObjectName, Store, StoreError};
+use crate::testing::MemoryDisk;
+
+const UNIT_BYTES: u32 = 32 << 10;
+/// Requests of a first installation for each GiB stored, and those that do not depend on the length of an image.
+const REQUESTS_PER_GIB: u64 = 300;
+const OTHER_REQUESTS: u64 = 12;
+
+/// A store that counts reads, and fails those of packs that return more than some bytes.
+#[derive(Debug)]
+struct Counting {
+    inner: MemoryStore,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+    pack_read_bytes_max: AtomicU64,
+}
+
+impl Counting {
+    fn start_over(&self) {
+        self.reads.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+    }
+
+    fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Store for Counting {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        let got = self.inner.get(name, range)?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(got.len() as u64, Ordering::Relaxed);
+        let is_from = matches!(range, ByteRange::From { .. }) && name.as_str().starts_with("packs/");
+        if is_from && got.len() as u64 > self.pack_read_bytes_max.load(Ordering::Relaxed) {
+            let (name, source) = (name.to_string(), io::Error::other("a bad sector"));
+            return Err(StoreError::Io { action: "read", name, source });
+        }
+        Ok(got)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.inner.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.inner.create(name, bytes)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.inner.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.inner.delete(name)
+    }
+}
+
+/// Returns a store with an image of this disk.
+fn captured(disk: &MemoryDisk, random: &SeededRandom) -> Arc<Counting> {
+    let store = Arc::new(Counting {
+        inner: MemoryStore::default(),
+        reads: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        pack_read_bytes_max: AtomicU64::new(u64::MAX),
+    });
+    let units = UnitKind::Fixed { unit_bytes: UNIT_BYTES };
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, units, random).unwrap();
+    let clock = ManualClock::starting_at(3);
+    let folder = tempfile::tempdir().unwrap();
+    let options = CaptureOptions {
+        name: ImageName::new("web").unwrap(),
+        began: clock.now(),
+        scope: Scope::Allocated,
+        exact: false,
+        threads: 2,
+        memory_bytes: 0,
+        level: LEVEL,
+        folder: folder.path(),
+    };
+    let mut writer = archive.writer(&clock, random, "host").unwrap();
+    let source = Source { disk, has_changed: &|| Ok(false) };
+    capture(&archive, &mut writer, source, &options, &|_| ControlFlow::Continue(())).unwrap();
+    store
+}
+
+fn open(store: &Arc<Counting>) -> (Archive, Manifest) {
+    let archive = Archive::open(Arc::clone(store) as Arc<dyn Store>).unwrap();
+    let manifest = archive.manifest(&archive.images()[0]).unwrap();
+    store.start_over();
+    (archive, manifest)
+}
+
+/// Installs the image to a new file and compares it with the disk.
+fn install_and_compare(archive: &Archive, manifest: &Manifest, disk: &MemoryDisk) {
+    let file = tempfile::tempfile().unwrap();
+    let target = FileTarget::blank(file, manifest.size_bytes).unwrap();
+    let memory_bytes = 256 << 20;
+    let options =
+        InstallOptions { free: Free::Leave, verify: false, threads: 2, memory_bytes, fit: false, start_bytes: 0 };
+    install(archive, manifest, &target, &options, &|_| ControlFlow::Continue(())).unwrap();
+    let mut installed = vec![0; disk.bytes.len()];
+    Target::read(&target, 0, &mut installed).unwrap();
+    assert!(installed == disk.bytes);
+}
+
+/// Noise does not compress, so an image of three packs has 96 MiB.
+#[test]
+fn an_installation_makes_few_requests_and_reads_each_byte_about_once() {
+    let random = SeededRandom::new(1);
+    let disk = MemoryDisk::noise(96 << 20, &random);
+    let store = captured(&disk, &random);
+    let (archive, manifest) = open(&store);
+    let stored_bytes = manifest.totals.stored_bytes;
+    assert!(stored_bytes > 96 << 20);
+    install_and_compare(&archive, &manifest, &disk);
+    let requests_max = OTHER_REQUESTS + REQUESTS_PER_GIB * stored_bytes / (1 << 30);
+    assert!(store.reads() <= requests_max, "{} requests, {requests_max} are allowed", store.reads());
+    assert!(store.bytes() < stored_bytes + (4 << 20), "{} bytes", store.bytes());
+}
+
+#[test]
+fn a_small_read_of_an_image_reads_little() {
+    let random = SeededRandom::new(2);
+    let disk = MemoryDisk::noise(96 << 20, &random);
+    let store = captured(&disk, &random);
+    let (archive, manifest) = open(&store);
+    let archived = ArchivedDisk::new(Arc::new(archive), manifest, 64 << 20);
+    let mut into = vec![0; 10 << 10];
+    archived.read(70 << 20, &mut into).unwrap();
+    assert!(into == disk.bytes[70 << 20..(70 << 20) + (10 << 10)]);
+    assert!(store.bytes() < 1 << 20 && store.reads() < 12, "{} bytes, {} reads", store.bytes(), store.reads());
+}
+
+/// A bad sector, or a proxy that cuts long answers, fails a long read whose units are nearly all intact.
+#[test]
+fn a_long_read_that_fails_costs_no_unit_that_a_short_one_returns() {
+    let random = SeededRandom::new(3);
+    let disk = MemoryDisk::noise(5 << 20, &random);
+    let store = captured(&disk, &random);
+    for bytes_max in [2 << 20, u64::from(UNIT_BYTES) + 100] {
+        let (archive, manifest) = open(&store);
+        store.pack_read_bytes_max.store(bytes_max, Ordering::Relaxed);
+        install_and_compare(&archive, &manifest, &disk);
+    }
+}
