@@ -6,10 +6,9 @@
 
 use super::index::Place;
 use super::objects::Folder;
-use super::units::{end, unit_in};
 use super::{Archive, ArchiveError, WantedUnit};
 use crate::format::chunk_header::ChunkHeader;
-use crate::format::pack::UnitHeader;
+use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::store::{ByteRange, Store, StoreError};
 use crate::{ObjectId, UnitName};
 
@@ -157,6 +156,20 @@ fn fetch(store: &dyn Store, pack: ObjectId, start: u64, end: u64) -> Result<Vec<
     store.get(&Folder::Packs.object(pack), ByteRange::From { offset: start, length_bytes: end - start })
 }
 
+/// Returns the offset behind a unit.
+pub(super) fn end(place: Place) -> u64 {
+    u64::from(place.offset) + u64::from(UNIT_HEADER_BYTES) + u64::from(place.stored_bytes)
+}
+
+/// Returns the header and the stored bytes of a unit from `bytes`, which were read from offset `start` on.
+pub(super) fn unit_in(bytes: &[u8], start: u64, place: Place) -> Option<(UnitHeader, &[u8])> {
+    let at = usize::try_from(u64::from(place.offset).checked_sub(start)?).ok()?;
+    let body = at + UNIT_HEADER_BYTES as usize;
+    let header = UnitHeader::decode(bytes.get(at..body)?).ok()?;
+    let stored = bytes.get(body..body + place.stored_bytes as usize)?;
+    (header.stored_bytes == place.stored_bytes).then_some((header, stored))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,7 +186,7 @@ mod tests {
 
     #[test]
     fn reads_span_small_gaps_and_are_bounded() {
-        let header = u64::from(crate::format::pack::UNIT_HEADER_BYTES);
+        let header = u64::from(UNIT_HEADER_BYTES);
         let near = [place(1, 100, 50), place(1, 200_000, 50), place(1, 900_000, 50), place(2, 900_100, 50)];
         let one = 50 + header;
         let expected = [(100, 199_900 + one, 2), (900_000, one, 1), (900_100, one, 1)];

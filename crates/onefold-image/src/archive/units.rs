@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, end, unit_in};
 use super::index::Place;
 use super::objects::Folder;
 use super::rules::{Rule, follows};
@@ -386,11 +386,6 @@ fn may_spare_others(error: &StoreError) -> bool {
     !error.is_final() && !matches!(error, StoreError::Missing(_))
 }
 
-/// Returns the offset behind a unit.
-pub(super) fn end(place: Place) -> u64 {
-    u64::from(place.offset) + u64::from(UNIT_HEADER_BYTES) + u64::from(place.stored_bytes)
-}
-
 /// Returns how many of the first units one call reads.
 fn joined(placed: &[(Place, Job)]) -> usize {
     let Some((first, _)) = placed.first() else {
@@ -403,13 +398,4 @@ fn joined(placed: &[(Place, Job)]) -> usize {
         near && reached - u64::from(first.offset) <= READ_BYTES
     };
     1 + placed[1..].iter().take_while(follows).count()
-}
-
-/// Returns the header and the stored bytes of a unit from `bytes`, which were read from offset `start` on.
-pub(super) fn unit_in(bytes: &[u8], start: u64, place: Place) -> Option<(UnitHeader, &[u8])> {
-    let at = usize::try_from(u64::from(place.offset).checked_sub(start)?).ok()?;
-    let body = at + UNIT_HEADER_BYTES as usize;
-    let header = UnitHeader::decode(bytes.get(at..body)?).ok()?;
-    let stored = bytes.get(body..body + place.stored_bytes as usize)?;
-    (header.stored_bytes == place.stored_bytes).then_some((header, stored))
 }
