@@ -253,7 +253,7 @@ fn wrong_usage_is_told_before_anything_is_read() {
         "analyze --memory 1M",
         "analyze --group x",
         "analyze --group a=[",
-        "analyze --sample=4",
+        "analyze --sample=x",
         "analyze --sample=90%",
         "analyze --sample --shifts",
         "analyze --sample --group a=b",
