@@ -36,9 +36,10 @@ pub enum ArchiveError {
         name: String,
     },
     /// The two copies of the descriptor belong to different archives, and the ledger does not decide which is the right
-    /// one.
+    /// one; or the only whole one belongs to another archive than the ledger.
     #[error(
-        "`descriptor` and `descriptor.copy` belong to different archives, and the ledger does not say which is right"
+        "no descriptor is known to belong to the ledger: `descriptor` and `descriptor.copy` differ, or one is damaged \
+         and the other belongs to another archive"
     )]
     Ambiguous,
     /// Snapshots are of entries that the ledger lacks.

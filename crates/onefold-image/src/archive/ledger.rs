@@ -106,6 +106,11 @@ pub(super) fn hole(store: &dyn Store, state: &State) -> Result<Option<LedgerHole
     }
 }
 
+/// Returns whether the store has objects among which entries may be.
+pub(super) fn has_entries(store: &dyn Store) -> Result<bool, ArchiveError> {
+    Ok(!store.list(ENTRIES, None)?.is_empty())
+}
+
 /// Returns whether an object has the name of an entry: other files may lie beside them.
 fn is_entry(name: &ObjectName) -> bool {
     let number = name.as_str().strip_prefix(ENTRIES).unwrap_or_default();

@@ -133,7 +133,8 @@ impl Archive {
     /// [`Archive::check`] say so.
     ///
     /// # Errors
-    /// When there is no archive, when both descriptors are damaged or nobody can tell which is the right one, an object is of a newer version, or the store fails.
+    /// When there is no archive, both descriptors are damaged, no whole one is known to belong to the ledger, an object is
+    /// of a newer version, or the store fails.
     pub fn open(store: Arc<dyn Store>) -> Result<Archive, ArchiveError> {
         let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(&*store, name));
         let lacks_copy = descriptor.is_ok() && copy.as_ref().is_err_and(is_missing);
@@ -142,7 +143,8 @@ impl Archive {
                 return Err(newer);
             }
             (Ok(descriptor), Ok(copy)) if descriptor != copy => right_descriptor(&*store, [descriptor, copy])?,
-            (Ok(descriptor), _) | (Err(_), Ok(descriptor)) => descriptor,
+            (Ok(descriptor), Ok(_)) => descriptor,
+            (Ok(descriptor), Err(_)) | (Err(_), Ok(descriptor)) => only_descriptor(&*store, descriptor)?,
             (Err(missing), Err(other)) if is_missing(&missing) && is_missing(&other) => {
                 return Err(ArchiveError::NoArchive);
             }
@@ -175,6 +177,15 @@ impl Archive {
     #[must_use]
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
+    }
+
+    /// Returns whether the descriptor certainly belongs to the ledger, so that it may be written over a damaged one.
+    fn has_certain_descriptor(&self) -> Result<bool, ArchiveError> {
+        match archive_of_ledger(&*self.store) {
+            Ok(archive) => Ok(archive == self.descriptor.archive),
+            Err(error) if is_missing(&error) => Ok(!ledger::has_entries(&*self.store)?),
+            Err(_) => Ok(false),
+        }
     }
 
     /// Returns the store that holds its objects.
@@ -489,18 +500,35 @@ fn descriptor_name(name: &str) -> ObjectName {
     ObjectName::new(name).expect("the names of descriptors are names")
 }
 
-/// Returns the one of two different descriptors of whose archive the first entry of the ledger is. With that of another
-/// archive no unit can be verified, and what is added here would belong to neither.
+/// Returns the archive to which the first entry of the ledger belongs.
+fn archive_of_ledger(store: &dyn Store) -> Result<ArchiveId, ArchiveError> {
+    let name = Entry::object_name(0);
+    let entry = read_whole(store, &name, ENTRY_BYTES_MAX)?;
+    Entry::archive_of(0, &entry).map_err(damaged(&name))
+}
+
+/// Returns the one of two different descriptors to whose archive the ledger belongs. With that of another archive no unit
+/// can be verified, and what is added here would belong to neither.
 fn right_descriptor(store: &dyn Store, two: [Descriptor; 2]) -> Result<Descriptor, ArchiveError> {
-    let entry = match read_whole(store, &Entry::object_name(0), ENTRY_BYTES_MAX) {
-        Ok(entry) => entry,
+    let archive = match archive_of_ledger(store) {
+        Ok(archive) => archive,
         Err(error) if is_missing(&error) => return Err(ArchiveError::Ambiguous),
+        Err(ArchiveError::Damaged { .. }) => return Err(ArchiveError::Ambiguous),
         Err(error) => return Err(error),
     };
-    let mut right = two.into_iter().filter(|descriptor| Entry::decode(descriptor.archive, 0, &entry).is_ok());
+    let mut right = two.into_iter().filter(|descriptor| descriptor.archive == archive);
     match (right.next(), right.next()) {
         (Some(descriptor), None) => Ok(descriptor),
         _ => Err(ArchiveError::Ambiguous),
+    }
+}
+
+/// Returns the only descriptor that is whole, unless the ledger belongs to another archive: the other descriptor may have
+/// been the right one. If the first entry does not say so, the archive opens, and no repair writes a descriptor.
+fn only_descriptor(store: &dyn Store, descriptor: Descriptor) -> Result<Descriptor, ArchiveError> {
+    match archive_of_ledger(store) {
+        Ok(archive) if archive != descriptor.archive => Err(ArchiveError::Ambiguous),
+        _ => Ok(descriptor),
     }
 }
 

@@ -28,7 +28,7 @@ use onefold_block::Timestamp;
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};
 use super::fields::{ID_BYTES, decode_id, decode_image, decode_time, encode_id, encode_image, encode_time};
-use super::frame::{Kind, disclose_of, enclose, numbered};
+use super::frame::{Kind, disclose, disclose_of, enclose, numbered};
 use crate::store::ObjectName;
 use crate::{ArchiveId, ImageVersion, ObjectId, UnitName, WriterId};
 
@@ -144,6 +144,14 @@ impl Entry {
         let change = Change::decode(&mut decoder)?;
         decoder.end()?;
         Ok(Entry { archive, position, previous, writer, token, made, change })
+    }
+
+    /// Returns the archive of a whole entry.
+    ///
+    /// # Errors
+    /// When the bytes are damaged, of a newer version, or no entry for this position.
+    pub fn archive_of(position: u64, object: &[u8]) -> Result<ArchiveId, FormatError> {
+        disclose(Kind::Entry, numbered(position), object).map(|(archive, _)| archive)
     }
 
     /// Returns the name of the object at a position.

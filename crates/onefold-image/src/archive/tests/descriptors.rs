@@ -53,6 +53,51 @@ fn without_its_first_entry_nobody_tells_which_descriptor_is_right() {
     }
 }
 
+/// A damaged descriptor may be all that is left of the key, so that of another archive does not replace it.
+#[test]
+fn the_descriptor_of_another_archive_does_not_replace_a_damaged_or_missing_one() {
+    let (other, ..) = stored(61);
+    for (right, wrong) in [(0, 1), (1, 0)] {
+        for cut in [None, Some(1)] {
+            let (store, ..) = stored(62);
+            let [right, wrong] = [right, wrong].map(|number| descriptor_name(DESCRIPTORS[number]));
+            let object = store.get(&right, ByteRange::Whole).unwrap();
+            let foreign = other.get(&wrong, ByteRange::Whole).unwrap();
+            store.put(&wrong, &[&foreign]).unwrap();
+            match cut {
+                Some(cut) => store.put(&right, &[&object[..object.len() - cut]]).unwrap(),
+                None => store.delete(&right).unwrap(),
+            }
+            let refused = opened(&store).unwrap_err();
+            assert!(matches!(refused, ArchiveError::Ambiguous), "{refused:?}");
+            store.put(&right, &[&object]).unwrap();
+            assert_eq!(opened(&store).unwrap().images().len(), 1);
+        }
+    }
+}
+
+/// Then nothing proves that the whole one is the right one. Reading may go on, as far as it can.
+#[test]
+fn without_the_first_entry_a_repair_writes_no_descriptor() {
+    for entry in [Some(&b"damaged"[..]), None] {
+        let (store, ..) = stored(63);
+        let copy = descriptor_name(DESCRIPTORS[1]);
+        store.put(&copy, &[b"almost the key"]).unwrap();
+        match entry {
+            Some(bytes) => store.put(&Entry::object_name(0), &[bytes]).unwrap(),
+            None => store.delete(&Entry::object_name(0)).unwrap(),
+        }
+        let repaired = try_repair(&opened(&store).unwrap(), 64, None);
+        assert!(repaired.is_ok_and(|report| report.descriptors == 0));
+        assert_eq!(store.get(&copy, ByteRange::Whole).unwrap(), b"almost the key");
+    }
+    // An archive without any entry has no images either.
+    let store = Arc::new(MemoryStore::default());
+    Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &SeededRandom::new(65)).unwrap();
+    store.put(&descriptor_name(DESCRIPTORS[0]), &[b"damaged"]).unwrap();
+    assert_eq!(try_repair(&opened(&store).unwrap(), 66, None).unwrap().descriptors, 1);
+}
+
 /// One that cannot be read now may be whole: perhaps it is the only one of another archive.
 #[test]
 fn a_repair_does_not_write_over_a_descriptor_that_cannot_be_read() {
