@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onefold_block::Show;
 use onefold_pool::{FileStat, PoolStat};
@@ -27,6 +27,9 @@ const QUEUE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum time for the daemon to answer a request without work of its own: as long as accepted writes may take on a
 /// slow disk.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
+/// The same for a daemon of another user than root and this process's: that user may keep it silent on purpose, and a
+/// command of root's that looks at all mounts must not stand still.
+const FOREIGN_ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +110,8 @@ pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
 pub struct ControlClient {
     stream: UnixStream,
     lines: LineReader,
+    /// The daemon's user, as the kernel reports it.
+    user: u32,
 }
 
 impl ControlClient {
@@ -128,7 +133,12 @@ impl ControlClient {
         if socket_user != mount_user {
             return Err(ControlError::NotTheDaemon { mount_user, socket_user });
         }
-        Ok(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) })
+        Ok(ControlClient::over(stream, socket_user))
+    }
+
+    /// Returns a client of the daemon of `user` at the other end of `stream`.
+    fn over(stream: UnixStream, user: u32) -> ControlClient {
+        ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX), user }
     }
 
     /// Connects to the daemon that serves the pool at `place`; `None` if no daemon has a socket in one of
@@ -169,7 +179,7 @@ impl ControlClient {
         if socket_user != directory.user {
             return Err(ControlError::NotOfItsUser { path, user: directory.user, socket_user });
         }
-        Ok(Some(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) }))
+        Ok(Some(ControlClient::over(stream, socket_user)))
     }
 
     /// Sends `request` with its open files and waits for the answer, however long that takes.
@@ -185,7 +195,8 @@ impl ControlClient {
         self.request_within(request, files, on_progress, None)
     }
 
-    /// Like [`ControlClient::request`], but waits at most `patience`, if given, for each line of the answer.
+    /// Like [`ControlClient::request`], but if `patience` is given, the whole answer must arrive within it, and reports
+    /// of progress are no part of it.
     fn request_within(
         &mut self,
         request: &ControlRequest,
@@ -193,6 +204,7 @@ impl ControlClient {
         on_progress: OnProgress<'_>,
         patience: Option<Duration>,
     ) -> Result<ControlAnswer, ControlError> {
+        let deadline = patience.map(|patience| Instant::now() + patience);
         let mut send_error = match send_line(&self.stream, request, files) {
             Ok(()) => None,
             // A daemon that stopped listening has sent the reason before it closed: that says more than this error.
@@ -200,9 +212,9 @@ impl ControlClient {
             Err(error) => return Err(ControlError::Broken(error)),
         };
         loop {
-            let line = match patience {
+            let line = match deadline {
                 None => self.lines.next(&self.stream),
-                Some(patience) => self.lines.next_within(&self.stream, patience),
+                Some(deadline) => self.lines.next_before(&self.stream, deadline),
             };
             if let (Err(WireError::Io(error)), Some(waited)) = (&line, patience)
                 && matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
@@ -211,6 +223,8 @@ impl ControlClient {
             }
             let reply = line.and_then(|line| line.decode());
             match reply.map_err(|error| ControlError::Broken(send_error.take().unwrap_or(error)))? {
+                // The request has no work of its own. A hostile daemon could report progress for ever.
+                ControlReply::Progress { .. } if deadline.is_some() => return Err(ControlError::UnknownAnswer),
                 ControlReply::Progress { done, total } => on_progress(done, total),
                 ControlReply::Done { answer } => return Ok(answer),
                 ControlReply::Failed { kind, message } => return Err(ControlError::Refused { kind, message }),
@@ -218,15 +232,22 @@ impl ControlClient {
         }
     }
 
-    /// Returns the pool's numbers. Waits for at most a minute; after a timeout the connection is unusable.
+    /// Returns the pool's numbers. Waits for at most a minute, and for at most five seconds if the daemon belongs neither
+    /// to root nor to the user of this process; after a timeout the connection is unusable.
     ///
     /// # Errors
     /// See [`ControlClient::request`]; [`ControlError::Silent`].
     pub fn stat(&mut self) -> Result<PoolStat, ControlError> {
-        match self.request_within(&ControlRequest::Stat, &[], &mut |_, _| (), Some(ANSWER_WAIT_MAX))? {
+        match self.request_within(&ControlRequest::Stat, &[], &mut |_, _| (), Some(self.answer_wait_max()))? {
             ControlAnswer::Stat { stat } => Ok(*stat),
             _ => Err(ControlError::UnknownAnswer),
         }
+    }
+
+    /// Returns how long the daemon may take to answer a request without work of its own.
+    fn answer_wait_max(&self) -> Duration {
+        let is_trusted = [0, rustix::process::geteuid().as_raw()].contains(&self.user);
+        if is_trusted { ANSWER_WAIT_MAX } else { FOREIGN_ANSWER_WAIT_MAX }
     }
 
     /// Returns the numbers of `file`, a file of the mount that is open for reading.
@@ -359,12 +380,38 @@ mod tests {
     use super::super::message::ControlReply;
     use super::*;
 
+    fn own_daemon(stream: UnixStream) -> ControlClient {
+        ControlClient::over(stream, rustix::process::geteuid().as_raw())
+    }
+
+    #[test]
+    fn a_daemon_that_reports_progress_instead_of_numbers_is_given_up() {
+        let (stream, other) = UnixStream::pair().unwrap();
+        let daemon = thread::spawn(move || {
+            let progress = ControlReply::Progress { done: 1, total: 2 };
+            while send_line(&other, &progress, &[]).is_ok() {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let asked = own_daemon(stream).stat();
+        assert!(matches!(asked, Err(ControlError::UnknownAnswer)), "{asked:?}");
+        daemon.join().unwrap();
+    }
+
+    #[test]
+    fn another_users_daemon_gets_only_some_seconds() {
+        let (stream, _other) = UnixStream::pair().unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let wait_of = |user| ControlClient::over(stream.try_clone().unwrap(), user).answer_wait_max();
+        assert_eq!([wait_of(own), wait_of(0), wait_of(own + 1)].map(|wait| wait.as_secs()), [60, 60, 5]);
+    }
+
     #[test]
     fn a_daemon_that_is_silent_or_goes_on_with_half_a_line_is_given_up() {
         for sent in [&b""[..], b"{\"reply\":"] {
             let (stream, other) = UnixStream::pair().unwrap();
             io::Write::write_all(&mut &other, sent).unwrap();
-            let mut client = ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) };
+            let mut client = own_daemon(stream);
             let patience = Duration::from_millis(30);
             let asked = client.request_within(&ControlRequest::Stat, &[], &mut |_, _| (), Some(patience));
             assert!(matches!(asked, Err(ControlError::Silent { waited }) if waited == patience), "{asked:?}");
@@ -374,7 +421,7 @@ mod tests {
     #[test]
     fn long_work_has_all_the_time_after_a_quick_request() {
         let (stream, other) = UnixStream::pair().unwrap();
-        let mut client = ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) };
+        let mut client = own_daemon(stream);
         let daemon = thread::spawn(move || {
             let done = ControlReply::Done { answer: ControlAnswer::Nothing };
             send_line(&other, &done, &[]).unwrap();

@@ -89,6 +89,11 @@ impl LineReader {
         self.next_until(stream, Some(Instant::now() + patience))
     }
 
+    /// Like [`LineReader::next`], but the whole line must arrive before `deadline`.
+    pub(super) fn next_before(&mut self, stream: &UnixStream, deadline: Instant) -> Result<ReceivedLine, WireError> {
+        self.next_until(stream, Some(deadline))
+    }
+
     fn next_until(&mut self, stream: &UnixStream, deadline: Option<Instant>) -> Result<ReceivedLine, WireError> {
         // Bytes before this place are known to hold no newline, so each byte is examined once.
         let mut searched = 0;
