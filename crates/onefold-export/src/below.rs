@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use onefold_block::block::BLOCK_BYTES_U64;
+use onefold_block::device::FileRoom;
 use onefold_pool::FsStat;
 
 /// Bytes in which `st_blocks` counts.
@@ -46,23 +47,19 @@ impl FileBelow {
         Ok(self.allocated_blocks()? < self.file.metadata()?.len() / BLOCK_BYTES_U64)
     }
 
-    /// Returns the numbers of a pool with no more space than the file system below has room for. Free blocks of the
-    /// pool that the file still holds need no room.
+    /// Returns the numbers of a pool with no more space than the file system below has room for, by the rule that also
+    /// decides whether a write is accepted. Free blocks of the pool need no room if the file still holds them and its
+    /// file system writes in place.
     #[must_use]
     pub fn limit(&self, space: FsStat) -> FsStat {
-        let (Ok(host), Ok(allocated), Ok(true)) =
-            (rustix::fs::fstatvfs(&self.file), self.allocated_blocks(), self.is_sparse())
-        else {
-            return space;
-        };
-        let room = host.f_bavail.saturating_mul(host.f_frsize) / BLOCK_BYTES_U64;
-        limited(space, room, allocated)
+        FileRoom::of(&self.file).map_or(space, |room| limited(space, room))
     }
 }
 
-fn limited(space: FsStat, room: u64, allocated: u64) -> FsStat {
-    let used = space.blocks.saturating_sub(space.blocks_free);
-    let possible = room.saturating_add(allocated.saturating_sub(used));
+fn limited(space: FsStat, room: FileRoom) -> FsStat {
+    // The file holds these, too. All fixed blocks count: one that has no place yet will need room.
+    let used = space.blocks.saturating_sub(space.blocks_free).saturating_add(space.blocks_fixed);
+    let possible = room.blocks.saturating_add(room.held_blocks.saturating_sub(used));
     FsStat { blocks_available: space.blocks_available.min(possible), ..space }
 }
 
@@ -74,12 +71,15 @@ mod tests {
 
     #[test]
     fn the_smaller_room_counts_and_free_blocks_that_the_file_holds_need_none() {
-        let space = FsStat { blocks: 1000, blocks_free: 900, blocks_available: 850, inodes: 1, inodes_free: 2 };
-        let available = |room, allocated| limited(space, room, allocated).blocks_available;
-        assert_eq!(available(10_000, 100), 850, "the pool is the smaller one");
+        let space =
+            FsStat { blocks: 1000, blocks_fixed: 60, blocks_free: 900, blocks_available: 850, ..FsStat::default() };
+        let of = |blocks, held_blocks| limited(space, FileRoom { blocks, held_blocks });
+        let available = |room, held| of(room, held).blocks_available;
+        assert_eq!(available(10_000, 160), 850, "the pool is the smaller one");
         assert_eq!(available(0, 100), 0, "seen: 850 where nothing was left");
-        assert_eq!((available(20, 100), available(20, 130), available(u64::MAX, 50)), (20, 50, 850));
-        assert_eq!(limited(space, 0, 0).blocks_free, 900);
+        assert_eq!(available(0, 160), 0, "the fixed blocks hold no data");
+        assert_eq!((available(20, 160), available(20, 190), available(u64::MAX, 50)), (20, 50, 850));
+        assert_eq!(of(0, 0).blocks_free, 900);
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
         file.sync_all().unwrap();
         let below = FileBelow::open(&path).unwrap().unwrap();
         assert!(below.is_sparse().unwrap() && (16..1 << 10).contains(&below.allocated_blocks().unwrap()));
-        let space = FsStat { blocks: 10, blocks_free: 10, blocks_available: 9, inodes: 0, inodes_free: 0 };
+        let space = FsStat { blocks: 10, blocks_free: 10, blocks_available: 9, ..FsStat::default() };
         assert!(below.limit(space).blocks_available <= 9);
         assert!(FileBelow::open(folder.path()).unwrap().is_none());
         file.set_len(0).unwrap();

@@ -119,6 +119,8 @@ pub struct FileStat {
 pub struct FsStat {
     /// All blocks that could hold data.
     pub blocks: u64,
+    /// Blocks with a fixed use, which hold no data: bitmaps, the fingerprint store, the journal, superblocks.
+    pub blocks_fixed: u64,
     /// Free ones.
     pub blocks_free: u64,
     /// Free ones that are not reserved.

@@ -6,7 +6,7 @@ mod range;
 
 use std::io;
 
-pub use file::{DeviceError, FileDevice, OpenMode};
+pub use file::{DeviceError, FileDevice, FileRoom, OpenMode};
 pub use join::{BlockRun, reads_of, runs, writes_of};
 pub use range::{RangeError, check_on_device, whole_blocks};
 

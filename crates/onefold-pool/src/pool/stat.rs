@@ -16,6 +16,7 @@ impl Pool {
         let inodes = meta.state(Field::Inodes);
         FsStat {
             blocks: meta.geometry.allocatable_blocks(),
+            blocks_fixed: meta.geometry.total_blocks.saturating_sub(meta.geometry.allocatable_blocks()),
             blocks_free: free,
             blocks_available: free.saturating_sub(reserved),
             inodes,

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use open::{DeviceError, OpenMode};
 use open::{DeviceKind, TransferMode};
 use ring::Rings;
+pub use room::FileRoom;
 use runs::{Transfer, into_runs};
 use rustix::io::Errno;
 

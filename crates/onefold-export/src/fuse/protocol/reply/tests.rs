@@ -39,7 +39,11 @@ fn replies_have_the_lengths_that_the_kernel_expects() {
     assert_eq!(encode_attributes(&attr, StBlocks::Mapped).len(), 16 + 88);
     assert_eq!(created(&attr, StBlocks::Mapped, 1, 0).len(), 128 + 16);
     assert_eq!(statx(&attr, StBlocks::Mapped).len(), 32 + 256);
-    assert_eq!(statfs(&FsStat { blocks: 1, blocks_free: 1, blocks_available: 1, inodes: 1, inodes_free: 1 }).len(), 80);
+    assert_eq!(
+        statfs(&FsStat { blocks: 1, blocks_fixed: 1, blocks_free: 1, blocks_available: 1, inodes: 1, inodes_free: 1 })
+            .len(),
+        80
+    );
     assert_eq!(notify_inode(5, &InvalidationReach::Everything).len(), 40);
     assert_eq!(notify_inode(5, &InvalidationReach::Attributes)[24..], [[0xff; 8], [0; 8]].concat());
     let range = notify_inode(5, &InvalidationReach::Range(8192..12288));
