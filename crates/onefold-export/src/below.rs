@@ -4,10 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::device::FileRoom;
 use onefold_pool::FsStat;
+
+use crate::last_answer::LastAnswer;
 
 /// Bytes in which `st_blocks` counts.
 const SECTOR_BYTES: u64 = 512;
@@ -15,7 +18,8 @@ const SECTOR_BYTES: u64 = 512;
 /// The regular file that holds a pool, and the file system that holds this file.
 #[derive(Debug)]
 pub struct FileBelow {
-    file: File,
+    file: Arc<File>,
+    room: LastAnswer<Option<FileRoom>>,
 }
 
 impl FileBelow {
@@ -27,7 +31,7 @@ impl FileBelow {
         // Such a descriptor releases no lock of this process when it is closed.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(pool)?;
         let is_file = file.metadata()?.is_file();
-        Ok(is_file.then_some(FileBelow { file }))
+        Ok(is_file.then(|| FileBelow { file: Arc::new(file), room: LastAnswer::default() }))
     }
 
     /// Returns the number of blocks that the file takes on its file system.
@@ -49,10 +53,11 @@ impl FileBelow {
 
     /// Returns the numbers of a pool with no more space than the file system below has room for, by the rule that also
     /// decides whether a write is accepted. Free blocks of the pool need no room if the file still holds them and its
-    /// file system writes in place.
+    /// file system writes in place. If the file system does not answer in time, its last answer counts.
     #[must_use]
     pub fn limit(&self, space: FsStat) -> FsStat {
-        FileRoom::of(&self.file).map_or(space, |room| limited(space, room))
+        let file = self.file.clone();
+        self.room.ask(move || FileRoom::of(&file)).flatten().map_or(space, |room| limited(space, room))
     }
 }
 

@@ -12,6 +12,7 @@ mod daemon;
 mod discarding;
 mod door;
 mod fuse;
+mod last_answer;
 pub mod log;
 mod mount;
 mod mount_holders;
