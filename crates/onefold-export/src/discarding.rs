@@ -10,11 +10,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onefold_block::block::BLOCK_BYTES_U64;
-use onefold_pool::{FsStat, Pool, Progress};
+use onefold_pool::{FsStat, Pool, PoolError, Progress};
 use parking_lot::Mutex;
 
 use crate::below::FileBelow;
 use crate::log::FailureLog;
+
+/// Maximum wait between trims that fail.
+const RETRY_WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// When freed blocks are discarded.
 #[derive(Clone, Debug)]
@@ -47,7 +50,7 @@ impl Discarder {
     pub(crate) fn start(pool: Arc<Pool>, discarding: Discarding, log: Arc<dyn FailureLog>) -> Discarder {
         let (stop, stopped) = mpsc::channel();
         let spawned = thread::Builder::new().name("discard".to_owned()).spawn(move || {
-            if let Err(error) = run(&pool, &discarding, stopped) {
+            if let Err(error) = run(&pool, &discarding, stopped, &*log) {
                 log.error(&format!("free blocks are no longer discarded: {error}"));
             }
         });
@@ -65,18 +68,59 @@ impl Drop for Discarder {
     }
 }
 
-fn run(pool: &Pool, discarding: &Discarding, stopped: mpsc::Receiver<()>) -> onefold_pool::Result<()> {
+/// Discards until `stopped` ends. A trim that fails is tried again later: the disk below may be full just now, which is
+/// when it needs the space most.
+///
+/// # Errors
+/// The error of a pool that accepts no changes any more.
+fn run(
+    pool: &Pool,
+    discarding: &Discarding,
+    stopped: mpsc::Receiver<()>,
+    log: &dyn FailureLog,
+) -> onefold_pool::Result<()> {
+    let mut failures = TrimFailures { poll: discarding.poll, wait: discarding.poll };
     let mut count = FreedCount::new(discarding.blocks_min);
     let rest = Rest { stopped: Mutex::new(RestState { stopped, worked_from: Instant::now() }) };
-    while !rest.ends_within(discarding.poll) {
+    while !rest.ends_within(failures.wait) {
         let space = pool.fs_stat();
         if count.is_due(&space, discarding.allocated()) {
             rest.stopped.lock().worked_from = Instant::now();
-            pool.trim(&rest)?;
-            count.note_trim(&pool.fs_stat(), discarding.allocated());
+            match pool.trim(&rest) {
+                Ok(_) => {
+                    count.note_trim(&pool.fs_stat(), discarding.allocated());
+                    failures.end();
+                }
+                Err(error @ (PoolError::Stopped { .. } | PoolError::ReadOnly)) => return Err(error),
+                Err(error) if failures.add() => {
+                    log.error(&format!("not all free blocks could be discarded, and later trims try again: {error}"));
+                }
+                Err(_) => {}
+            }
         }
     }
     Ok(())
+}
+
+/// Consecutive trims that failed.
+struct TrimFailures {
+    poll: Duration,
+    /// How long to wait before the next look. Longer than `poll` after a failure.
+    wait: Duration,
+}
+
+impl TrimFailures {
+    /// Notes a failure. Returns whether it is the first one in a row.
+    fn add(&mut self) -> bool {
+        let is_first = self.wait == self.poll;
+        self.wait = (self.wait * 2).min(RETRY_WAIT_MAX.max(self.poll * 2));
+        is_first
+    }
+
+    /// Notes a trim without failure.
+    fn end(&mut self) {
+        self.wait = self.poll;
+    }
 }
 
 impl Discarding {
@@ -153,6 +197,10 @@ impl Progress for Rest {
 
 #[cfg(test)]
 mod tests {
+    use onefold_block::{BLOCK_BYTES, BlockDevice};
+    use onefold_pool::{CreateOptions, Durability, Environment, FileKind, Ino, MEMORY_BYTES_MIN, NewFile, OpenOptions};
+    use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
+
     use super::*;
 
     fn space(free: u64) -> FsStat {
@@ -181,6 +229,63 @@ mod tests {
         assert!(count.is_due(&space(1_100), None));
         count.note_trim(&space(1_100), None);
         assert!(!count.is_due(&space(1_100), None));
+    }
+
+    #[test]
+    fn failed_trims_wait_longer_and_only_the_first_is_reported() {
+        let poll = Duration::from_secs(10);
+        let mut failures = TrimFailures { poll, wait: poll };
+        assert!(failures.add() && !failures.add() && !failures.add());
+        assert_eq!(failures.wait, poll * 8);
+        for _ in 0..100 {
+            failures.add();
+        }
+        assert_eq!(failures.wait, RETRY_WAIT_MAX);
+        failures.end();
+        assert!(failures.wait == poll && failures.add());
+    }
+
+    #[derive(Default)]
+    struct KeptLog(Mutex<Vec<String>>);
+
+    impl FailureLog for KeptLog {
+        fn error(&self, message: &str) {
+            self.0.lock().push(message.to_owned());
+        }
+    }
+
+    #[test]
+    fn discarding_goes_on_after_a_trim_that_failed() {
+        let device = Arc::new(FaultyDevice::new(MemoryDevice::new(16_384), 1));
+        let seam: Arc<dyn BlockDevice> = device.clone();
+        Pool::create(&seam, &CreateOptions::default(), &Environment::system()).unwrap();
+        let options = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, ..OpenOptions::default() };
+        let pool = Arc::new(Pool::open(seam, options, Environment::system()).unwrap());
+        device.fail(Call::Discard, FailingCalls::Nth(1), Fault::StorageFull);
+        let log = Arc::new(KeptLog::default());
+        let discarding = Discarding { below: None, poll: Duration::from_millis(5), blocks_min: 1 };
+        let discarder = Discarder::start(pool.clone(), discarding, log.clone());
+        let end = Instant::now() + Duration::from_secs(60);
+        let new = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        // Each file that goes away frees blocks, and so is a reason for a trim.
+        for content in (1..=u8::MAX).cycle() {
+            assert!(Instant::now() < end, "no trim after the failed one: {:?}", log.0.lock());
+            let file = pool.create_file(Ino::ROOT, b"file", &new).unwrap().ino;
+            let mut bytes = vec![content; 64 * BLOCK_BYTES];
+            (0..).zip(bytes.chunks_mut(BLOCK_BYTES)).for_each(|(number, block)| block[0] = number);
+            pool.write(file, 0, &bytes, Durability::Later).unwrap();
+            pool.sync().unwrap();
+            pool.unlink(Ino::ROOT, b"file").unwrap();
+            pool.release(file, 1);
+            thread::sleep(Duration::from_millis(20));
+            if device.count(Call::Discard) > 1 {
+                break;
+            }
+        }
+        drop(discarder);
+        let logged = log.0.lock().clone();
+        assert!(matches!(logged.as_slice(), [line] if line.contains("later trims try again")), "{logged:?}");
+        pool.close().unwrap();
     }
 
     #[test]
