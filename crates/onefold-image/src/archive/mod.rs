@@ -475,13 +475,13 @@ impl Archive {
         Reading { store: &*self.store, archive: self.descriptor.archive, state, tables: &self.tables }
     }
 
-    /// Reads the packs again that the index lacks, because the store failed. Returns whether it knows more units now.
+    /// Reads the packs again that the index lacks, because the store failed. If that says nothing new, drops what came from
+    /// the cache. Returns whether the index may know more units now.
     fn read_unread(&self) -> Result<bool, ArchiveError> {
-        if self.index.read().unread().is_empty() {
-            return Ok(false);
-        }
         let state = self.state.read();
-        self.index.write().read_again(&self.reading(&state))
+        let mut index = self.index.write();
+        let knows_more = !index.unread().is_empty() && index.read_again(&self.reading(&state))?;
+        Ok(knows_more || index.drop_cached())
     }
 
     /// Returns whether a capture may add this many units to the archive.

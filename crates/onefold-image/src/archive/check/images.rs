@@ -119,7 +119,11 @@ impl Check<'_> {
         if self.find(unit, None).is_none() {
             self.survey.add_lost(unit);
         }
-        let places = self.archive.places(unit)?;
+        // The place only groups what is reported, so a check goes on where there is no room for the index.
+        let places = match self.archive.places(unit) {
+            Err(ArchiveError::System { .. }) => Vec::new(),
+            places => places?,
+        };
         let packs = places.iter().map(|place| Folder::Packs.object(place.pack).to_string());
         let object = packs.into_iter().find(|pack| self.damages.contains_key(pack));
         self.damage(object.unwrap_or_else(|| format!("unit {unit}")), "no pack has it whole", Some(image));

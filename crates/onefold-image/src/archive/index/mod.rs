@@ -17,7 +17,6 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +42,8 @@ const UNITS_READ_MAX: usize = 4 * UNITS_MAX;
 pub(super) const PLACES_MAX: usize = 64;
 /// Maximum number of runs between two merges.
 const RUNS_MAX: usize = 16;
+/// Maximum number of runs if there is no room to merge them.
+const RUNS_UNMERGED_MAX: usize = 4 * RUNS_MAX;
 /// How often the index is read anew because a run in its cache is damaged.
 const READS_MAX: u32 = 4;
 /// The units in memory may take this share of the memory of the index. Filters get the rest.
@@ -109,12 +110,16 @@ pub(super) struct Index {
     room: IndexRoom,
     /// The cache, once it was read, if there is one.
     cache: Option<Option<Cache>>,
+    /// Whether it contains runs from the cache, or what was merged from them.
+    has_cached: bool,
     /// Packs whose units it has, or that could not be read.
     seen: HashSet<ObjectId>,
     memory: MemoryRuns,
     /// The longest first, each with its serial number.
     runs: Vec<(u64, Run)>,
     serial: u64,
+    /// Whether files could not be written. Only files that the index cannot do without are tried from then on.
+    is_full: bool,
     /// Number of units.
     units: usize,
     /// Position of the ledger state whose parts the index contains.
@@ -161,7 +166,7 @@ impl Index {
                     }
                 }
             }
-            if self.settle(reading)? && self.load_filters() {
+            if self.settle(reading) && self.load_filters() {
                 self.count_units();
                 self.position = Some(reading.state.position);
                 return Ok(());
@@ -188,6 +193,7 @@ impl Index {
             }
             let is_newer = run.packs().iter().any(|pack| !reading.state.is_named(pack.id));
             if run.used() > 0 {
+                self.has_cached = true;
                 self.push(run);
             } else if let Some(path) = run.path.filter(|_| !is_newer) {
                 cache::remove(&path);
@@ -215,13 +221,14 @@ impl Index {
         self.runs.sort_by_key(|(_, run)| Reverse(run.used()));
     }
 
-    /// Returns an empty file without a name.
-    fn new_file(&self) -> io::Result<File> {
-        let folder = self.cache.as_ref().and_then(Option::as_ref).and_then(Cache::folder);
-        match folder.map(tempfile::tempfile_in) {
-            Some(Ok(file)) => Ok(file),
-            Some(Err(_)) | None => tempfile::tempfile_in(&self.room.temporary),
-        }
+    /// Returns the folder of the cache for new files, if there is one.
+    fn cache_folder(&self) -> Option<&Path> {
+        self.cache.as_ref().and_then(Option::as_ref).and_then(Cache::folder)
+    }
+
+    /// Returns whether memory has room for so many units more than it has.
+    fn has_memory_for(&self, units: usize) -> bool {
+        self.memory_bytes().saturating_add(units.saturating_mul(size_of::<IndexEntry>())) <= self.room.memory_bytes
     }
 
     /// Returns how many units memory may have.
@@ -231,13 +238,20 @@ impl Index {
 
     /// Merges units into a run if memory has its number of them, and runs if there are many.
     fn spill_if_full(&mut self, reading: &Reading<'_>) -> Result<(), ArchiveError> {
-        if self.memory.units() > self.recent_max() {
+        let may_stay = self.is_full && self.has_memory_for(0);
+        if self.memory.units() > self.recent_max() && !may_stay {
             let from = self.short_runs(self.memory.units());
-            self.merge(reading, from, true)?;
+            let merged = self.merge(reading, from, true);
+            if !self.has_memory_for(0) {
+                merged?;
+            }
         }
-        if self.runs.len() > RUNS_MAX {
+        if self.runs.len() > RUNS_MAX && !(self.is_full && self.runs.len() <= RUNS_UNMERGED_MAX) {
             let from = self.short_runs(0).min(RUNS_MAX / 2);
-            self.merge(reading, from, false)?;
+            let merged = self.merge(reading, from, false);
+            if self.runs.len() > RUNS_UNMERGED_MAX {
+                merged?;
+            }
         }
         Ok(())
     }
@@ -256,35 +270,51 @@ impl Index {
     }
 
     /// Merges runs until none is too short, and keeps them in the cache. Returns false if runs were lost.
-    fn settle(&mut self, reading: &Reading<'_>) -> Result<bool, ArchiveError> {
+    fn settle(&mut self, reading: &Reading<'_>) -> bool {
         // Other processes need not read them from the store.
-        let is_worth_keeping = matches!(self.cache, Some(Some(_))) && self.memory.units() > self.recent_max() / 4;
+        let is_worth_keeping = self.memory.units() > self.recent_max() / 4 && self.cache_folder().is_some();
         if is_worth_keeping {
-            let from = self.short_runs(self.memory.units());
-            self.merge(reading, from, true)?;
+            self.tidy(reading, self.short_runs(self.memory.units()), true);
         }
         let from = self.short_runs(0);
         if from < self.runs.len() {
-            self.merge(reading, from, false)?;
+            self.tidy(reading, from, false);
         }
         if let Some(from) = self.runs.iter().position(|(_, run)| run.entries() > 2 * run.used() as u64) {
-            self.merge(reading, from, false)?;
+            self.tidy(reading, from, false);
         }
         if let Some(Some(cache)) = &self.cache {
             self.runs.iter_mut().for_each(|(_, run)| cache.keep(run));
         }
-        Ok(!reading.state.live.keys().any(|pack| self.lacks(reading, *pack)))
+        !reading.state.live.keys().any(|pack| self.lacks(reading, *pack))
+    }
+
+    /// As [`Index::merge`], where that only saves time: without room for it, everything stays as it is.
+    fn tidy(&mut self, reading: &Reading<'_>, from: usize, with_memory: bool) {
+        if !self.is_full {
+            let _ = self.merge(reading, from, with_memory);
+        }
     }
 
     /// Merges all runs from number `from` on into one, with the units in memory or without. Runs that cannot be read are
-    /// lost, and the index lacks their packs.
+    /// lost, and the index lacks their packs. Without room for the new run, all others stay.
     fn merge(&mut self, reading: &Reading<'_>, from: usize, with_memory: bool) -> Result<(), ArchiveError> {
         let (_, mut old): (Vec<u64>, Vec<Run>) = self.runs.drain(from..).unzip();
         old.iter_mut().for_each(Run::drop_filter);
         let none = MemoryRuns::default();
-        let file = self.new_file().map_err(no_room)?;
-        match merge::merge(file, reading.archive, &old, if with_memory { &self.memory } else { &none }) {
+        let memory = if with_memory { &self.memory } else { &none };
+        let merge_in = |folder: &Path| {
+            let file = tempfile::tempfile_in(folder).map_err(MergeError::Target)?;
+            merge::merge(file, reading.archive, &old, memory)
+        };
+        // The cache may be full or read-only where the folder for temporary files is not.
+        let merged = match self.cache_folder().map(merge_in) {
+            Some(Err(MergeError::Target(_))) | None => merge_in(&self.room.temporary),
+            Some(merged) => merged,
+        };
+        match merged {
             Ok(mut run) => {
+                self.is_full = false;
                 if with_memory {
                     self.memory = MemoryRuns::default();
                 }
@@ -303,6 +333,7 @@ impl Index {
                 Ok(())
             }
             Err(MergeError::Target(error)) => {
+                self.is_full = true;
                 old.into_iter().for_each(|run| self.push(run));
                 Err(no_room(error))
             }
@@ -324,6 +355,20 @@ impl Index {
             self.lose(&run);
             self.position = None;
         }
+    }
+
+    /// Removes the runs that came from the cache, so that the index is read from the store once. They may hide units: a
+    /// segment of the same name that another store has may say less. Returns whether there were any.
+    pub(super) fn drop_cached(&mut self) -> bool {
+        if !self.has_cached {
+            return false;
+        }
+        self.runs.iter().for_each(|(_, run)| discard(run));
+        let cache = self.cache.take();
+        self.clear();
+        // What lies there now is not read again.
+        self.cache = cache;
+        true
     }
 
     /// Reads the filters of all runs, all halved as often as memory demands. Returns false if runs were lost.

@@ -1,6 +1,8 @@
 //! Reads the parts of the index from the store: segments, or the tables of packs if a segment is of no use.
 
 use std::collections::HashSet;
+use std::io;
+use std::path::Path;
 
 use super::memory::SourcedPack;
 use super::merge::target;
@@ -26,10 +28,24 @@ enum Read {
     Long(Box<Run>),
 }
 
+/// Why a segment cannot be read.
+enum PieceError {
+    /// The store fails, or the segment is damaged.
+    Read(ArchiveError),
+    /// The file for it cannot be written.
+    Write(io::Error),
+}
+
+impl From<ArchiveError> for PieceError {
+    fn from(error: ArchiveError) -> PieceError {
+        PieceError::Read(error)
+    }
+}
+
 impl Index {
     /// Reads a part that the index does not contain, from its segment or from the tables of its packs.
     pub(super) fn read_part(&mut self, reading: &Reading<'_>, part: &Part) -> Result<(), ArchiveError> {
-        let read = match self.read_pieces(reading, part) {
+        let read = match self.read_whole_segment(reading, part) {
             Err(error) if is_broken(&error) || matches!(error, ArchiveError::Newer { .. }) => {
                 return self.rebuild_part(reading, part);
             }
@@ -52,25 +68,51 @@ impl Index {
         Ok(())
     }
 
-    /// Reads a segment in pieces. One that is longer than a piece goes into a file.
-    fn read_pieces(&self, reading: &Reading<'_>, part: &Part) -> Result<(Vec<ObjectId>, Read), ArchiveError> {
+    /// Reads a segment: a long one into a file of the cache, or else of the folder for temporary files, or else into
+    /// memory, if that has room.
+    fn read_whole_segment(&self, reading: &Reading<'_>, part: &Part) -> Result<(Vec<ObjectId>, Read), ArchiveError> {
+        let folders = self.cache_folder().into_iter().chain([&*self.room.temporary]).map(Some);
+        let mut failed = None;
+        for folder in folders.chain([None]) {
+            match self.read_pieces(reading, part, folder) {
+                Ok(read) => return Ok(read),
+                Err(PieceError::Read(error)) => return Err(error),
+                // The first error says why there is no file, and not that memory is too small, too.
+                Err(PieceError::Write(error)) => failed = failed.or(Some(error)),
+            }
+        }
+        Err(no_room(failed.unwrap_or_else(|| io::ErrorKind::StorageFull.into())))
+    }
+
+    /// Reads a segment in pieces. One that is longer than a piece goes into a file in `folder`; without one, into memory.
+    fn read_pieces(
+        &self,
+        reading: &Reading<'_>,
+        part: &Part,
+        folder: Option<&Path>,
+    ) -> Result<(Vec<ObjectId>, Read), PieceError> {
         let name = Folder::Segments.object(part.segment);
         let mut decoder = SegmentDecoder::new(reading.archive, part.segment, part.packs.len());
         let (mut offset, mut wanted) = (0, PIECE_BYTES);
         let mut entries = Vec::new();
         let mut writer: Option<RunWriter> = None;
         loop {
-            let piece = reading.store.get(&name, ByteRange::From { offset, length_bytes: wanted })?;
+            let range = ByteRange::From { offset, length_bytes: wanted };
+            let piece = reading.store.get(&name, range).map_err(ArchiveError::from)?;
             offset += piece.len() as u64;
             entries.append(&mut decoder.push(&piece).map_err(damaged(&name))?);
             let left = decoder.left_bytes();
             if left > 0 && writer.is_none() {
                 let units = left.saturating_add(offset) / crate::format::segment::ENTRY_BYTES as u64;
-                let file = self.new_file().map_err(no_room)?;
-                writer = Some(RunWriter::new(file, reading.archive, units, part.packs.len()));
+                if let Some(folder) = folder {
+                    let file = tempfile::tempfile_in(folder).map_err(PieceError::Write)?;
+                    writer = Some(RunWriter::new(file, reading.archive, units, part.packs.len()));
+                } else if !self.has_memory_for(usize::try_from(units).unwrap_or(usize::MAX)) {
+                    return Err(PieceError::Write(io::ErrorKind::StorageFull.into()));
+                }
             }
             if let Some(writer) = &mut writer {
-                entries.drain(..).try_for_each(|entry| writer.push(entry)).map_err(no_room)?;
+                entries.drain(..).try_for_each(|entry| writer.push(entry)).map_err(PieceError::Write)?;
             }
             if left == 0 || (piece.len() as u64) < wanted.min(left) {
                 break;
@@ -83,7 +125,7 @@ impl Index {
             return Ok((packs, Read::Short(entries)));
         };
         let sourced: Vec<(ObjectId, Option<ObjectId>)> = packs.iter().map(|pack| (*pack, Some(part.segment))).collect();
-        let run = writer.finish(&sourced).map_err(|error| no_room(target(error)))?;
+        let run = writer.finish(&sourced).map_err(|error| PieceError::Write(target(error)))?;
         Ok((packs, Read::Long(Box::new(run))))
     }
 

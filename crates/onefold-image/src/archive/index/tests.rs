@@ -343,3 +343,21 @@ fn an_index_with_little_memory_has_smaller_filters_and_finds_the_same() {
         assert!(prefixes.iter().all(|prefix| packs(&index, *prefix).len() == 1));
     }
 }
+
+#[test]
+fn runs_that_cannot_be_merged_for_a_moment_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let temporary = folder.path().join("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let mut site = Site::new();
+    let mut index = Index::with_room(room(1, &temporary, false));
+    (0..4).for_each(|pack| site.add(pack, &[mixed(u64::from(pack)), 1000]));
+    index.read_on(&site.reading()).unwrap();
+    assert!(!index.runs.is_empty());
+    fs::remove_dir(&temporary).unwrap();
+    (4..8).for_each(|pack| site.add(pack, &[mixed(u64::from(pack)), 1000]));
+    assert!(matches!(index.read_on(&site.reading()), Err(ArchiveError::System { .. })));
+    fs::create_dir(&temporary).unwrap();
+    index.read_on(&site.reading()).unwrap();
+    assert_eq!((index.units, packs(&index, 1000).len()), (16, 8));
+}

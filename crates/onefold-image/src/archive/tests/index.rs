@@ -84,3 +84,32 @@ fn without_room_for_its_files_the_index_fails_and_says_so() {
     archive.set_index_room(IndexRoom::default());
     assert_eq!(contents(&archive, &image).unwrap(), plain);
 }
+
+/// Its segments have the same names, and nothing says which store has the right ones.
+#[test]
+fn what_another_store_of_the_archive_left_in_the_cache_hides_no_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let random = SeededRandom::new(2);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    let plain = units(&random, 100);
+    let (image, _) = capture(&archive, &random, "image", &plain);
+
+    let mirror: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    for listed in store.list("", None).unwrap() {
+        mirror.put(&listed.name, &[&store.get(&listed.name, ByteRange::Whole).unwrap()]).unwrap();
+    }
+    let id = archive.descriptor().archive;
+    for part in archive.state.read().live_parts() {
+        let mut segment = crate::archive::index::read_segment(&*store, id, &part).unwrap();
+        segment.entries.truncate(segment.entries.len() / 2);
+        let object = segment.encode(id, part.segment).unwrap();
+        mirror.put(&Folder::Segments.object(part.segment), &[&object]).unwrap();
+    }
+    open(&mirror, folder.path()).index_bytes().unwrap();
+
+    let archive = open(&store, folder.path());
+    assert_eq!(contents(&archive, &image).unwrap(), plain);
+    // The next process finds no such run either.
+    assert_eq!(contents(&open(&store, folder.path()), &image).unwrap(), plain);
+}
