@@ -6,9 +6,11 @@
 //! once it is full, blocks are still compared with the contents that it knows. The work ends as soon as there is
 //! room for the records of a usual run, which finds the rest.
 //!
-//! Opt-outs and domains count as in a run. The keys of fingerprints are drawn anew each time and forgotten. File
+//! Opt-outs and domains count as in a run, also those that change meanwhile. The keys of fingerprints are drawn anew each time and forgotten. File
 //! systems on which a share takes two steps are left alone, because a host that dies between them has to have
 //! declared it.
+
+mod members;
 
 use std::collections::HashMap;
 use std::io;
@@ -16,17 +18,17 @@ use std::path::Path;
 
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, FingerprintKey};
-use onefold_substrate::{Access, At, Compared, MappedExtent, ShareError, Substrate};
+use onefold_substrate::{At, Compared, MappedExtent, ShareError, Substrate};
 
-use crate::domain::settings::Settings;
-use crate::domain::{Domain, DomainRules};
+use self::members::Members;
+use crate::domain::Domain;
 use crate::extents::{Extents, each_extent};
 use crate::format::FingerprintPrefix;
 use crate::pace::{CallKind, Pace};
 use crate::policy::SharePolicy;
 use crate::room::left_for_others;
 use crate::run::Seams;
-use crate::scan::find::{ListedImage, SelectedFiles, find};
+use crate::scan::find::{SelectedFiles, find};
 use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
@@ -88,10 +90,8 @@ pub fn share_without_index<S: Substrate>(
         return Ok(done);
     }
     let state = State::look(substrate, seams.clock, seams.notices)?;
-    let (domains, marks) = match &state {
-        Some(state) => (DomainRules::of(state)?, Marks::load(state)?),
-        None => (DomainRules::new(substrate, Settings::default()), Marks::default()),
-    };
+    let marks = state.as_ref().map(Marks::load).transpose()?.unwrap_or_default();
+    let domains = members::rules(substrate, state.as_ref())?;
     let SelectedFiles { found, .. } =
         find(substrate, seams.clock, seams.notices, &marks, &domains, &options.selection)?;
     let blocks = found.iter().map(|found| found.stat.length / BLOCK_BYTES_U64).fold(0, u64::saturating_add);
@@ -103,7 +103,7 @@ pub fn share_without_index<S: Substrate>(
     let mut sharer = Sharer {
         substrate,
         pace: options.pace,
-        files: &found,
+        members: Members::new(substrate, state.as_ref(), &found)?,
         known: HashMap::new(),
         known_max: (options.memory_bytes / ENTRY_BYTES).max(1),
         run: None,
@@ -114,6 +114,7 @@ pub fn share_without_index<S: Substrate>(
             break;
         }
         options.pace.go_on()?;
+        sharer.members.begin_target()?;
         let key = key_of(&image.membership.domain, &secret);
         match sharer.file(at, &key) {
             Ok(()) => {}
@@ -158,7 +159,7 @@ struct EqualBlocks {
 struct Sharer<'a, S: Substrate> {
     substrate: &'a S,
     pace: &'a Pace<'a>,
-    files: &'a [ListedImage],
+    members: Members<'a, S>,
     /// The first place of each content, at most `known_max` of them.
     known: HashMap<FingerprintPrefix, Location>,
     known_max: usize,
@@ -171,10 +172,7 @@ impl<S: Substrate> Sharer<'_, S> {
     /// Reads a file, and shares its blocks with earlier ones.
     fn file(&mut self, at: usize, key: &FingerprintKey) -> Result<(), FileError> {
         let substrate = self.substrate;
-        let file = substrate.open(&self.files[at].path, Access::Write)?;
-        if substrate.refusal(&file)?.is_some() || substrate.stat(&file)?.handle != self.files[at].stat.handle {
-            return Ok(());
-        }
+        let Some(file) = self.members.target(at)? else { return Ok(()) };
         let mut data = Vec::new();
         each_extent(substrate, &file, |extent| -> Result<(), FileError> {
             if extent.is_unwritten {
@@ -264,10 +262,8 @@ impl<S: Substrate> Sharer<'_, S> {
         let from = if source.0 == at {
             file
         } else {
-            opened = self.substrate.open(&self.files[source.0].path, Access::Read)?;
-            if self.substrate.stat(&opened)?.handle != self.files[source.0].stat.handle {
-                return Ok(());
-            }
+            let Some(file) = self.members.source(source.0)? else { return Ok(()) };
+            opened = file;
             &opened
         };
         let (mut there, mut here) = (Extents::new(), Extents::new());
@@ -309,7 +305,7 @@ impl<S: Substrate> Sharer<'_, S> {
     /// Notes the free room, after the file system has counted what a file has freed.
     fn measure(&mut self, at: usize) {
         // Without an answer, the work goes on.
-        let Ok(file) = self.substrate.open(&self.files[at].path, Access::Read) else { return };
+        let Ok(Some(file)) = self.members.source(at) else { return };
         let synced = self.substrate.sync_shares(&file);
         if let (Ok(()), Ok(room)) = (synced, self.substrate.room()) {
             // Pieces take more records than their blocks free, or others are writing: they need the rest of the room.

@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use std::cell::Cell;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use onefold_block::random::{Random, SeededRandom};
-use onefold_substrate::{Files, ListedKind, Names};
-use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulationOptions};
+use onefold_substrate::{Access, CpuTime, Files, ListedKind, Names};
+use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 
 use super::*;
+use crate::pace::{Limits, Wish};
 
 const BLOCKS: u64 = 300;
 
@@ -31,11 +34,14 @@ fn read(host: &Host<'_>, path: &str) -> Vec<u8> {
 }
 
 fn relieve(host: &Host<'_>, memory_bytes: usize) -> WithoutIndex {
+    relieve_at(host, memory_bytes, &Pace::unlimited())
+}
+
+fn relieve_at(host: &Host<'_>, memory_bytes: usize, pace: &Pace<'_>) -> WithoutIndex {
     let seams = Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} };
     let roots = [PathBuf::new()];
     let wants = |_: &Path, _: ListedKind| true;
-    let pace = Pace::unlimited();
-    let options = WithoutIndexOptions { selection: Selection::new(&roots, &wants), memory_bytes, pace: &pace };
+    let options = WithoutIndexOptions { selection: Selection::new(&roots, &wants), memory_bytes, pace };
     share_without_index(&seams, &options).unwrap()
 }
 
@@ -92,4 +98,49 @@ fn repeats_within_a_file_become_one_block_and_opted_out_files_stay() {
     let done = relieve(&host, 1 << 20);
     assert_eq!(done.shared, 8 * BLOCK_BYTES_U64, "{done:?}");
     assert!(read(&host, "a.raw") == block.repeat(9));
+}
+
+/// Processor time that nobody counts.
+struct NoCpu;
+
+impl CpuTime for NoCpu {
+    fn used(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Relieves the file system, and calls `change` when the work asks for the given time whether to go on.
+fn relieve_while(host: &Host<'_>, at: u32, change: &dyn Fn()) -> WithoutIndex {
+    let asked = Cell::new(0);
+    let wish = || {
+        if asked.replace(asked.get() + 1) == at {
+            change();
+        }
+        Wish::GoOn
+    };
+    relieve_at(host, 1 << 20, &Pace::new(Limits::default(), &*host.clock, &NoCpu, &wish))
+}
+
+/// The work asks once at each file, and once at each further read: two of them a file.
+#[test]
+fn a_file_that_gets_another_owner_or_opts_out_meanwhile_is_left_alone() {
+    for (path, last) in [("c.raw", 4), ("a.raw", 5)] {
+        for at in 0..=last {
+            for is_given in [true, false] {
+                let file_system = full();
+                let host = file_system.observe();
+                let done = relieve_while(&host, at, &|| {
+                    if is_given {
+                        file_system.give_image(HostNo(0), path, 4711).unwrap();
+                    } else {
+                        crate::opt_out::exclude(&host.substrate, Path::new(path)).unwrap();
+                    }
+                });
+                assert_eq!(done.shared, 0, "{path} at {at}, given: {is_given}");
+            }
+        }
+    }
+    let file_system = full();
+    let done = relieve_while(&file_system.observe(), 0, &|| {});
+    assert_eq!(done.shared, BLOCKS * BLOCK_BYTES_U64, "without a change, they share");
 }
