@@ -158,20 +158,34 @@ pub enum CountError {
 /// # Errors
 /// See [`CountError`]. A file that cannot be mapped is counted as such.
 pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> Result<States, CountError> {
+    count_until(state, options, &|| false)
+}
+
+/// Does the same as [`count()`], until `is_over` returns true. It is called for each extent.
+///
+/// # Errors
+/// As [`count()`]; [`StateError::Interrupted`] if `is_over` has ended it.
+pub fn count_until<S: Substrate>(
+    state: &State<'_, S>,
+    options: &CountOptions<'_>,
+    is_over: &dyn Fn() -> bool,
+) -> Result<States, CountError> {
+    let go_on = || if is_over() { Err(CountError::from(StateError::Interrupted)) } else { Ok(()) };
     let substrate = state.substrate();
     let marks = Marks::load(state)?;
     let named = options.since.map(|path| TemplateImage::named(substrate, path)).transpose();
     let templates = Templates::of_known(&marks).with_named(named.map_err(CountError::Template)?);
-    let mut rows = Rows::new(options.temporary_folder, options.memory_bytes);
+    let mut rows = Rows::new(options.temporary_folder, options.memory_bytes, is_over);
     let mut states = States::default();
     for mark in marks.of_files() {
+        go_on()?;
         match add(substrate, &templates, mark, &mut rows) {
             Ok(Added::Whole) => {}
             Ok(Added::WithoutTemplate) => states.unknown_templates += 1,
             Ok(Added::Absent) => states.absent += 1,
             Err(AddError::Map(error)) if onefold_substrate::is_gone(&error) => states.absent += 1,
             Err(AddError::Map(_)) => states.unmapped += 1,
-            Err(AddError::Temporary(error)) => return Err(CountError::Temporary(error)),
+            Err(AddError::End(error)) => return Err(error),
         }
     }
     for number in state.arenas()? {
@@ -179,12 +193,13 @@ pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> 
         match rows.add_arena(substrate, &file) {
             Ok(()) => {}
             Err(AddError::Map(_)) => states.unmapped += 1,
-            Err(AddError::Temporary(error)) => return Err(CountError::Temporary(error)),
+            Err(AddError::End(error)) => return Err(error),
         }
     }
     let (merged, mut files) = rows.finish().map_err(CountError::Temporary)?;
     let mut sweep = Sweep::new(state.policy().tells_last_reference);
     for row in merged {
+        go_on()?;
         sweep.add(row.map_err(CountError::Temporary)?, &mut files);
     }
     states.taken = sweep.finish(&mut files);
@@ -215,8 +230,8 @@ enum Added {
 enum AddError {
     /// The file, or its map, could not be read.
     Map(io::Error),
-    /// A temporary file failed. This ends the work.
-    Temporary(io::Error),
+    /// The work ends: a temporary file failed, or the caller wants no more.
+    End(CountError),
 }
 
 impl From<io::Error> for AddError {
@@ -230,7 +245,7 @@ fn add<S: Substrate>(
     substrate: &S,
     templates: &Templates<'_, S::File>,
     mark: &Mark,
-    rows: &mut Rows,
+    rows: &mut Rows<'_>,
 ) -> Result<Added, AddError> {
     let file = substrate.open(&mark.path, Access::Read)?;
     let stat = substrate.stat(&file)?;

@@ -10,8 +10,9 @@ use onefold_sort::{Merge, SortWriter};
 use onefold_substrate::{MappedExtent, Substrate};
 
 use super::template::TemplateImage;
-use super::{AddError, StateBytes};
+use super::{AddError, CountError, StateBytes};
 use crate::extents::{Extents, each_extent};
+use crate::state::StateError;
 
 /// Number of bits below the file in a row's last word.
 const FILE_SHIFT: u32 = 3;
@@ -109,14 +110,16 @@ pub(super) struct Image<'a> {
 }
 
 /// Takes the extents of files.
-pub(super) struct Rows {
+pub(super) struct Rows<'a> {
     sorter: SortWriter,
     files: Vec<CountedFile>,
+    /// Returns whether the caller wants no more.
+    is_over: &'a dyn Fn() -> bool,
 }
 
-impl Rows {
-    pub(super) fn new(temporary_folder: &Path, memory_bytes: usize) -> Rows {
-        Rows { sorter: SortWriter::new(temporary_folder, memory_bytes), files: Vec::new() }
+impl<'a> Rows<'a> {
+    pub(super) fn new(temporary_folder: &Path, memory_bytes: usize, is_over: &'a dyn Fn() -> bool) -> Rows<'a> {
+        Rows { sorter: SortWriter::new(temporary_folder, memory_bytes), files: Vec::new(), is_over }
     }
 
     /// Adds an image.
@@ -199,7 +202,10 @@ impl Rows {
             Kind::Volume => file.held = file.held.saturating_add(part.length),
             Kind::Image | Kind::Arena => {}
         }
-        self.sorter.push(part.row()).map_err(AddError::Temporary)
+        if (self.is_over)() {
+            return Err(AddError::End(StateError::Interrupted.into()));
+        }
+        self.sorter.push(part.row()).map_err(|error| AddError::End(CountError::Temporary(error)))
     }
 
     /// Returns the rows in order, and the files.

@@ -91,3 +91,25 @@ fn an_image_that_is_not_where_it_was_counts_as_absent() {
     host.substrate.rename(elsewhere, image).unwrap();
     assert_eq!(counted(&host, None).absent, 0);
 }
+
+#[test]
+fn counting_ends_in_the_middle_of_a_map_if_the_caller_wants_that() {
+    let options = SimulationOptions { images: 0, total_blocks: 1 << 12, ..Default::default() };
+    let file_system = SimulatedFileSystem::new(&options);
+    let host = file_system.observe();
+    clone_into_folder(&file_system, &host);
+    let state = State::look(&host.substrate, &*host.clock, &|_| {}).unwrap().unwrap();
+    let options = CountOptions { since: None, temporary_folder: Path::new("/var/tmp"), memory_bytes: 1 << 16 };
+    let all = std::cell::Cell::new(0);
+    let counted = count_until(&state, &options, &|| {
+        all.set(all.get() + 1);
+        false
+    });
+    assert!(counted.is_ok() && all.get() >= 3, "the file, its extent and its row: {}", all.get());
+    for last in 0..all.get() {
+        let asked = std::cell::Cell::new(0);
+        let ended = count_until(&state, &options, &|| asked.replace(asked.get() + 1) >= last);
+        assert!(matches!(ended, Err(CountError::State(StateError::Interrupted))), "{last}");
+        assert_eq!(asked.get(), last + 1, "it asks no more once it is to end");
+    }
+}
