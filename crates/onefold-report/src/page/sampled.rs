@@ -126,9 +126,13 @@ mod tests {
             ..SampledAnalysis::default()
         };
         let page = sampled_page(&found, "made by a test");
-        for words in
-            ["from a sample", "204 of 5000", "the ranges of 95 or more", "made by a test", "needs all to be read"]
-        {
+        for words in [
+            "from a sample",
+            "204 of 5000",
+            "In at least 95 of 100 such samples",
+            "made by a test",
+            "needs all to be read",
+        ] {
             assert!(page.contains(words), "{words}: {page}");
         }
         assert!(!page.contains("NaN") && !page.contains("too small"), "{page}");
