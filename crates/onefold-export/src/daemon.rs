@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
+use onefold_block::Show;
 use onefold_pool::{Pool, PoolError};
 
 use crate::control::{ControlServer, ControlSocket, ServedMount, ServedPool, ServiceEnd, SocketError};
@@ -25,7 +26,8 @@ pub struct DaemonOptions {
     /// The users who may connect to the control socket.
     pub access: MountAccess,
     /// Directory of the control socket. `None` means `/run/onefold` for root, and for others the first usable one of
-    /// `$XDG_RUNTIME_DIR/onefold`, `/run/user/UID/onefold` and `/tmp/onefold-UID`.
+    /// `$XDG_RUNTIME_DIR/onefold`, `/run/user/UID/onefold` and `/tmp/onefold-UID`, or a new directory
+    /// `/tmp/onefold-UID-RANDOM` if another user has the last one.
     pub control_directory: Option<PathBuf>,
     /// Receives failures that no caller gets.
     pub log: Arc<dyn FailureLog>,
@@ -92,9 +94,10 @@ impl Daemon {
             Some(place) => place.socket_name(),
             None => pool.stat().map_err(DaemonError::Pool)?.uuid,
         };
-        let given = options.control_directory.map(|path| vec![RunDirectory::of_this_user(path)]);
-        let directories = given.unwrap_or_else(RunDirectory::own);
-        let bound = ControlSocket::bind_in_first(&directories, &name, options.access);
+        let bound = match options.control_directory {
+            Some(given) => ControlSocket::bind(&RunDirectory::of_this_user(given), &name, options.access),
+            None => bind_in_own(&name, options.access, &*options.log),
+        };
         let socket = bound.map_err(DaemonError::Control)?;
         Ok(Daemon { pool, socket, doors: Vec::new(), mount: None, discarding: None, log: options.log })
     }
@@ -186,6 +189,27 @@ impl Daemon {
             error => ServeError::Close(error),
         })?;
         served
+    }
+}
+
+/// Makes the control socket in the first usable run directory of this process's user. If another user has the last one,
+/// as any user can who makes it first, makes the socket in a directory of its own.
+///
+/// # Errors
+/// See [`SocketError`].
+fn bind_in_own(name: &str, access: MountAccess, log: &dyn FailureLog) -> Result<ControlSocket, SocketError> {
+    let directories = RunDirectory::own();
+    let last = directories.last().expect("each user has a run directory");
+    match ControlSocket::bind_in_first(&directories, name, access) {
+        Err(refused @ SocketError::OfAnotherUser { .. }) => match ControlSocket::bind_beside(last, name, access) {
+            Ok(socket) => {
+                let place = socket.path().shown();
+                log.error(&format!("{refused}: the control socket is {place}, which only the mount's path leads to"));
+                Ok(socket)
+            }
+            Err(_) => Err(refused),
+        },
+        bound => bound,
     }
 }
 

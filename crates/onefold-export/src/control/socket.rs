@@ -7,7 +7,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onefold_block::Show;
+use onefold_block::random::SystemRandom;
+use onefold_block::{Random, Show};
 use rustix::io::Errno;
 
 use super::connecting::connect_at_once;
@@ -22,11 +23,19 @@ const USER_MODE: u32 = 0o700;
 /// Why a control socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Other users can change the content of the directory, or it belongs to another user.
-    #[error("{} belongs to another user, or other users can change it", path.shown())]
+    /// Other users can change the content of the directory, or it is none.
+    #[error("{} is not a directory that only its user can change", path.shown())]
     NotTrusted {
         /// The directory.
         path: PathBuf,
+    },
+    /// The directory belongs to another user, who may have made it to keep this one out.
+    #[error("{} belongs to user {user}", path.shown())]
+    OfAnotherUser {
+        /// The directory.
+        path: PathBuf,
+        /// Its user.
+        user: u32,
     },
     /// The operating system refused.
     #[error("cannot {action} {}", path.shown())]
@@ -46,6 +55,8 @@ pub(crate) struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
     has_file: AtomicBool,
+    /// Whether its directory was made for it alone, and goes with it.
+    owns_directory: bool,
 }
 
 /// Returns a function that turns an error of the operating system into one of a socket.
@@ -61,8 +72,11 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Socket
 fn make_directory(directory: &RunDirectory) -> Result<(), SocketError> {
     let path = &directory.path;
     let mode = if directory.user == 0 { ROOT_MODE } else { USER_MODE };
+    // Also if it is no directory.
+    refuse_another_users(directory)?;
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     made.map_err(failed("make the directory", path))?;
+    refuse_another_users(directory)?;
     if !directory.is_trusted().map_err(failed("look at", path))? {
         return Err(SocketError::NotTrusted { path: path.clone() });
     }
@@ -75,6 +89,20 @@ fn make_directory(directory: &RunDirectory) -> Result<(), SocketError> {
         }
     }
     Ok(())
+}
+
+/// Refuses what another user put at the place of the directory.
+///
+/// # Errors
+/// [`SocketError::OfAnotherUser`].
+fn refuse_another_users(directory: &RunDirectory) -> Result<(), SocketError> {
+    match fs::symlink_metadata(&directory.path) {
+        Ok(found) if ![0, directory.user].contains(&found.uid()) => {
+            Err(SocketError::OfAnotherUser { path: directory.path.clone(), user: found.uid() })
+        }
+        // Where nothing can be seen, the next call says why.
+        _ => Ok(()),
+    }
 }
 
 impl ControlSocket {
@@ -90,6 +118,36 @@ impl ControlSocket {
         let (last, others) = directories.split_last().expect("each user has a run directory");
         let bound = others.iter().find_map(|directory| ControlSocket::bind(directory, name, access).ok());
         bound.map_or_else(|| ControlSocket::bind(last, name, access), Ok)
+    }
+
+    /// Makes the control socket `name` in a new directory beside `directory`, which another user has. No other user can
+    /// foresee its name. Clients find this socket by the mount, which names it, and not by the pool.
+    ///
+    /// # Errors
+    /// See [`SocketError`].
+    pub(crate) fn bind_beside(
+        directory: &RunDirectory,
+        name: &str,
+        access: MountAccess,
+    ) -> Result<ControlSocket, SocketError> {
+        let mut number = [0; 8];
+        SystemRandom.fill(&mut number).map_err(failed("find a name beside", &directory.path))?;
+        let mut path = directory.path.clone().into_os_string();
+        path.push(format!("-{:016x}", u64::from_le_bytes(number)));
+        let beside = RunDirectory { path: path.into(), user: directory.user };
+        // Fails if it exists.
+        let made = DirBuilder::new().mode(USER_MODE).create(&beside.path);
+        made.map_err(failed("make the directory", &beside.path))?;
+        match ControlSocket::bind(&beside, name, access) {
+            Ok(mut socket) => {
+                socket.owns_directory = true;
+                Ok(socket)
+            }
+            Err(error) => {
+                let _ = fs::remove_dir(&beside.path);
+                Err(error)
+            }
+        }
     }
 
     /// Makes the control socket `name` in `directory`, and the directory if it is missing. If a daemon already listens
@@ -115,7 +173,7 @@ impl ControlSocket {
             _ => {}
         }
         let listener = UnixListener::bind(&path).map_err(failed("make the socket", &path))?;
-        let socket = ControlSocket { listener, path, has_file: AtomicBool::new(true) };
+        let socket = ControlSocket { listener, path, has_file: AtomicBool::new(true), owns_directory: false };
         let mode = match access {
             MountAccess::Everyone => 0o666,
             MountAccess::Owner => 0o600,
@@ -142,6 +200,12 @@ impl ControlSocket {
         if self.has_file.swap(false, Ordering::Relaxed) {
             // If this fails, the next daemon removes it.
             let _ = fs::remove_file(&self.path);
+            if self.owns_directory
+                && let Some(directory) = self.path.parent()
+            {
+                // Left behind, it harms nobody.
+                let _ = fs::remove_dir(directory);
+            }
         }
     }
 }
@@ -235,6 +299,33 @@ mod tests {
             matches!(&refused, Err(SocketError::NotTrusted { path }) if *path == directories[0].path),
             "{refused:?}"
         );
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_named_so_and_a_new_one_beside_it_serves() {
+        let directory = tempfile::tempdir().unwrap();
+        // As another user sees it: the directory belongs neither to root nor to that user.
+        let own = run_directory(directory.path());
+        fs::create_dir(&own.path).unwrap();
+        let squatter = 54_321;
+        if std::os::unix::fs::chown(&own.path, Some(squatter), None).is_err() {
+            eprintln!("SKIPPED: giving a directory to another user needs root");
+            return;
+        }
+        let refused = ControlSocket::bind_in_first(std::slice::from_ref(&own), "abc", MountAccess::Owner).map(|_| ());
+        assert!(
+            matches!(&refused, Err(SocketError::OfAnotherUser { path, user }) if (path, *user) == (&own.path, squatter)),
+            "{refused:?}"
+        );
+        let bind = || ControlSocket::bind_beside(&own, "abc", MountAccess::Owner).unwrap();
+        let sockets = [bind(), bind()];
+        let directories = sockets.each_ref().map(|socket| socket.path().parent().unwrap().to_owned());
+        assert_ne!(directories[0], directories[1]);
+        assert!(directories.iter().all(|path| path.parent() == own.path.parent() && mode_of(path) & 0o022 == 0));
+        assert!(sockets.iter().all(|socket| UnixStream::connect(socket.path()).is_ok()));
+        drop(sockets);
+        assert!(directories.iter().all(|path| !path.exists()), "{directories:?}");
+        assert!(own.path.exists());
     }
 
     fn mode_of(path: &Path) -> u32 {

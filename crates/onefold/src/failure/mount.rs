@@ -19,6 +19,8 @@ impl Failure {
                     SocketError::NotTrusted { .. } => {
                         failure.hint("remove that directory, or have XDG_RUNTIME_DIR name one that is yours alone")
                     }
+                    SocketError::OfAnotherUser { .. } => failure
+                        .hint("have root remove that directory, or have XDG_RUNTIME_DIR name one that is yours alone"),
                     SocketError::Io { .. } => failure.hint("have XDG_RUNTIME_DIR name a directory that is yours alone"),
                 }
             }

@@ -82,7 +82,7 @@ pools that the unit onefold\\-pool@ mounts
 .TP
 .I /run/onefold
 control sockets of the daemons of root; those of other users lie in $XDG_RUNTIME_DIR/onefold,
-/run/user/UID/onefold or /tmp/onefold\\-UID
+/run/user/UID/onefold or /tmp/onefold\\-UID, or in /tmp/onefold\\-UID\\-RANDOM if another user has the last one
 ";
 
 /// Returns a text of one line in the language of man(7).
