@@ -1,8 +1,9 @@
 //! `onefold pool list`
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
@@ -118,7 +119,13 @@ fn named_by(path: &Path) -> Outcome<Vec<PathBuf>> {
 
 fn is_pool(path: &Path) -> io::Result<bool> {
     let mut first = [0; onefold_block::BLOCK_BYTES];
-    File::open(path)?.read_exact(&mut first)?;
+    // The owner of the folder may put a pipe in the file's place meanwhile. Its opening must not wait for a writer.
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    file.read_exact(&mut first)?;
     Ok(onefold_pool::begins_pool(&first))
 }
 
