@@ -224,6 +224,13 @@ fn names_that_can_not_be_are_refused_before_anything_is_copied() {
     named("../escape").failed(USAGE, "..");
     named("nowhere/one.raw").failed(FAILED, "no such file");
     onefold("pool import", &[&pool, &image, &image]).failed(USAGE, "another image gets that name");
+    let converted = folder.path("converted");
+    fs::create_dir(&converted).unwrap();
+    for name in ["disk.qcow2", "disk.raw"] {
+        fs::copy(&image, converted.join(name)).unwrap();
+    }
+    let first = format!("another image gets that name too: `{}`", text(&converted.join("disk.qcow2")));
+    onefold("pool import", &[&pool, &converted]).failed(USAGE, &first);
     assert_eq!(bytes(&stat(&pool), "apparent_bytes"), 0);
     named("disk").done();
     named("disk").failed(FAILED, "already");

@@ -1,6 +1,6 @@
 //! `onefold pool import`
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
@@ -165,7 +165,7 @@ fn names(arguments: &ImportArgs, sources: &[PathBuf], store: &dyn Store) -> Outc
             .hint("with several images --to must be an existing directory of the pool"));
     }
     let (mut names, mut skipped) = (Vec::new(), Vec::new());
-    let mut seen = HashSet::new();
+    let mut taken = HashMap::new();
     for image in sources {
         let own = own_name(image, arguments.format.map(Into::into))?;
         let name = match &arguments.to {
@@ -174,8 +174,8 @@ fn names(arguments: &ImportArgs, sources: &[PathBuf], store: &dyn Store) -> Outc
             None => store.path(Path::new("."))?.join(&own),
         };
         let cannot = || format!("cannot import `{}` as `{name}`", image.shown());
-        if !seen.insert(name.as_path().to_owned()) {
-            return Err(Failure::usage(cannot()).because_of("another image gets that name too"));
+        if let Some(other) = taken.insert(name.as_path().to_owned(), image.as_path()) {
+            return Err(name_clash(cannot(), other));
         }
         let kind = store.kind(&name)?;
         if kind == PoolFileKind::Regular && arguments.skip_existing {
@@ -190,6 +190,13 @@ fn names(arguments: &ImportArgs, sources: &[PathBuf], store: &dyn Store) -> Outc
         names.push((image.clone(), name));
     }
     Ok((names, skipped))
+}
+
+/// Returns the failure for an image whose name in the pool image `other` gets, too.
+fn name_clash(cannot: String, other: &Path) -> Failure {
+    Failure::usage(cannot)
+        .because_of(format!("another image gets that name too: `{}`", other.shown()))
+        .hint("name only one of them, and import the other one by itself with --to and another name")
 }
 
 /// Returns the default name of an image: its own, with `.raw` in place of the ending of an image file, or behind the
