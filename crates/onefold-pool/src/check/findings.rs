@@ -22,10 +22,27 @@ pub struct CheckProblem {
     pub files: Vec<String>,
     /// Places of the block in affected files, if a check finds it to be damaged data; a hundred at most.
     pub places: Vec<FilePlace>,
+    /// Whether the block has, or may have, more places than `places` names.
+    pub has_more_places: bool,
     /// Whether a repair has nothing left to do about it: damaged data that no later write can be shared with.
     pub is_settled: bool,
     /// Description of the problem, for users.
     pub what: String,
+}
+
+impl CheckProblem {
+    /// Returns a problem whose files are not known yet.
+    pub(crate) fn new(structure: &'static str, block: Option<BlockNo>, what: String) -> CheckProblem {
+        CheckProblem {
+            structure,
+            block,
+            files: Vec::new(),
+            places: Vec::new(),
+            has_more_places: false,
+            is_settled: false,
+            what,
+        }
+    }
 }
 
 /// A place in a file.
@@ -151,8 +168,7 @@ impl CheckFindings {
     ) {
         self.total += 1;
         if self.found.len() < PROBLEMS_MAX {
-            let problem =
-                CheckProblem { structure, block, files: Vec::new(), places: Vec::new(), is_settled: false, what };
+            let problem = CheckProblem::new(structure, block, what);
             self.found.push(UntracedProblem { problem, inos: inos.to_vec(), traced, places: Vec::new() });
         }
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use onefold_block::{BLOCK_BYTES_U64, BlockNo};
 
 use super::context::Context;
-use super::findings::FILES_MAX;
+use super::findings::{FILES_MAX, UntracedProblem};
 use super::node_set::{NodeSet, Visit};
 use super::reader::{CheckError, MetadataReader};
 use crate::attr::{FileKind, Ino};
@@ -19,6 +19,9 @@ use crate::tree::{self, TreeFinding};
 
 /// Maximum number of remembered pairs of a node and a problem below it. With more damage, some files stay unnamed.
 const REMEMBERED_MAX: usize = 1 << 20;
+/// Maximum number of nodes that are read again to find places. Damage of usual pools needs a small part of them; in a
+/// crafted pool, as many ways as there are blocks in a file can lead to one node.
+const PLACE_NODES_MAX: u32 = 1 << 20;
 
 /// Adds to each problem the files whose maps reach its block.
 pub(super) fn add_files(context: &mut Context<'_>) {
@@ -38,6 +41,8 @@ pub(super) fn add_files(context: &mut Context<'_>) {
         visited: NodeSet::default(),
         below: HashMap::new(),
         remembered: 0,
+        place_nodes_left: PLACE_NODES_MAX,
+        is_cut: false,
     };
     let found = &mut context.findings.found;
     // Unreadable pages are already reported; readable ones name as many files as exist.
@@ -48,24 +53,50 @@ pub(super) fn add_files(context: &mut Context<'_>) {
             && inode.attr.kind == FileKind::Regular
         {
             let hit = tracer.file(&inode);
-            let wants_places = |at: &usize| found[*at].problem.structure == DATA && found[*at].places.len() < FILES_MAX;
-            let has_places = hit.iter().any(wants_places);
-            for at in hit {
-                let inos = &mut found[at].inos;
+            for at in &hit {
+                let inos = &mut found[*at].inos;
                 if inos.len() < FILES_MAX && !inos.contains(&inode.attr.ino) {
                     inos.push(inode.attr.ino);
                 }
             }
-            if has_places {
-                tracer.each_place(&inode, &mut |at, offset| {
-                    if found[at].problem.structure == DATA && found[at].places.len() < FILES_MAX {
-                        found[at].places.push((inode.attr.ino, offset));
-                    }
-                });
+            let mut places = FilePlaces { found, ino: inode.attr.ino };
+            if places.wants_any(&hit) {
+                tracer.each_place(&inode, &mut places);
             }
         }
         Ok(())
     });
+    if tracer.is_cut {
+        let of_data = found.iter_mut().filter(|found| found.problem.structure == DATA && found.traced.is_some());
+        of_data.for_each(|found| found.problem.has_more_places = true);
+    }
+}
+
+/// The problems, with places of a file being added.
+struct FilePlaces<'f> {
+    found: &'f mut Vec<UntracedProblem>,
+    ino: Ino,
+}
+
+impl FilePlaces<'_> {
+    /// Returns whether a further place of one of these problems would be noted.
+    fn wants_any(&self, problems: &[usize]) -> bool {
+        let wants = |at: &usize| {
+            let problem = &self.found[*at].problem;
+            problem.structure == DATA && !problem.has_more_places
+        };
+        problems.iter().any(wants)
+    }
+
+    /// Notes a place of a problem, or that there are more than the noted ones.
+    fn add(&mut self, at: usize, offset: u64) {
+        let found = &mut self.found[at];
+        match found.places.len() {
+            _ if found.problem.structure != DATA => {}
+            0..FILES_MAX => found.places.push((self.ino, offset)),
+            _ => found.problem.has_more_places = true,
+        }
+    }
 }
 
 /// The structure of problems whose places in files are wanted.
@@ -79,6 +110,10 @@ struct Tracer<'c, 'a> {
     /// Problems at and below nodes; nodes without problems are absent.
     below: HashMap<BlockNo, Vec<usize>>,
     remembered: usize,
+    /// How many more nodes may be read to find places.
+    place_nodes_left: u32,
+    /// Whether some places stay unknown because a maximum was reached.
+    is_cut: bool,
 }
 
 impl Tracer<'_, '_> {
@@ -96,40 +131,45 @@ impl Tracer<'_, '_> {
         }
     }
 
-    /// Calls `take` with each place of a problem's block in a file: the problem, and the offset in bytes. The file has
-    /// been traced, so only nodes with problems below them are read.
-    fn each_place(&mut self, inode: &Inode, take: &mut dyn FnMut(usize, u64)) {
+    /// Adds each place of a problem's block in a file. The file has been traced, so only nodes with problems below them
+    /// are read.
+    fn each_place(&mut self, inode: &Inode, places: &mut FilePlaces<'_>) {
         match &inode.map {
             MapRoot::Inline(entries) => {
                 for (block, entry) in (0..).zip(entries) {
-                    self.take_own(*entry, block, take);
+                    self.add_places(*entry, block, places);
                 }
             }
-            MapRoot::Tree { levels, root } => self.each_place_below(*root, levels - 1, 0, take),
+            MapRoot::Tree { levels, root } => self.each_place_below(*root, levels - 1, 0, places),
         }
     }
 
     /// Does the same below a node, whose first entry stands for block `first` of the file.
-    fn each_place_below(&mut self, at: BlockNo, level: u8, first: u64, take: &mut dyn FnMut(usize, u64)) {
+    fn each_place_below(&mut self, at: BlockNo, level: u8, first: u64, places: &mut FilePlaces<'_>) {
+        let Some(left) = self.place_nodes_left.checked_sub(1) else {
+            self.is_cut = true;
+            return;
+        };
+        self.place_nodes_left = left;
         let bytes = self.blocks.block(at, BlockKind::MapNode(level)).ok().map(|bytes| Box::new(*bytes));
         let span = (FAN_OUT_LEN as u64).saturating_pow(u32::from(level));
         for index in 0..FAN_OUT_LEN {
             let Some(entry) = bytes.as_deref().and_then(|bytes| map_node::entry(bytes, index)) else { continue };
             let block = first.saturating_add(span.saturating_mul(index as u64));
             match entry {
-                MapEntry::Block(_) if level == 0 => self.take_own(entry, block, take),
-                MapEntry::Block(child) if self.below.contains_key(&child) => {
-                    self.each_place_below(child, level - 1, block, take);
+                MapEntry::Block(_) if level == 0 => self.add_places(entry, block, places),
+                MapEntry::Block(child) if self.below.get(&child).is_some_and(|hit| places.wants_any(hit)) => {
+                    self.each_place_below(child, level - 1, block, places);
                 }
                 MapEntry::Block(_) | MapEntry::Hole | MapEntry::Reserved => {}
             }
         }
     }
 
-    fn take_own(&self, entry: MapEntry, block: u64, take: &mut dyn FnMut(usize, u64)) {
+    fn add_places(&self, entry: MapEntry, block: u64, places: &mut FilePlaces<'_>) {
         let mut hit = Vec::new();
         self.add_own(entry, &mut hit);
-        hit.into_iter().for_each(|at| take(at, block.saturating_mul(BLOCK_BYTES_U64)));
+        hit.into_iter().for_each(|at| places.add(at, block.saturating_mul(BLOCK_BYTES_U64)));
     }
 
     fn add_own(&self, entry: MapEntry, hit: &mut Vec<usize>) {
@@ -156,7 +196,9 @@ impl Tracer<'_, '_> {
         }
         hit.sort_unstable();
         hit.dedup();
-        if !hit.is_empty() && self.remembered + hit.len() <= REMEMBERED_MAX {
+        if self.remembered + hit.len() > REMEMBERED_MAX {
+            self.is_cut = true;
+        } else if !hit.is_empty() {
             self.remembered += hit.len();
             self.below.insert(at, hit.clone());
         }

@@ -7,6 +7,7 @@ use onefold_pool::format::header::BlockKind;
 use onefold_pool::format::map_node::entries_range;
 use onefold_pool::format::state::Field;
 use onefold_pool::format::store_page;
+use onefold_pool::{Durability, FileKind, Ino};
 use onefold_testing::device::MemoryDevice;
 
 use super::common::*;
@@ -256,5 +257,21 @@ fn a_lost_names_tree_page_is_told() {
         let device = MemoryDevice::from(device.image());
         flip(&device, *page, 3000);
         expect(&checked(&device), "names tree", "lost", &[]);
+    }
+}
+
+#[test]
+fn a_check_names_a_hundred_places_of_lost_data_and_says_whether_there_are_more() {
+    for (places, has_more) in [(100, false), (101, true)] {
+        let device = new_pool(16_384);
+        let pool = open(&device);
+        let file = make(&pool, Ino::ROOT, b"equal", FileKind::Regular);
+        pool.write(file, 0, &noise(1, 4096).repeat(places), Durability::Later).unwrap();
+        pool.close().unwrap();
+        let (_, leaf) = blocks_of_kind(&device.image(), MAP_LEAF).remove(0);
+        flip(&device, BlockNo(u64::from_le_bytes(leaf[entries_range(0, 1)].try_into().unwrap())), 7);
+        let report = checked(&device);
+        let [problem] = report.problems.as_slice() else { panic!("{report:#?}") };
+        assert_eq!((problem.structure, problem.places.len(), problem.has_more_places), ("data", 100, has_more));
     }
 }

@@ -36,15 +36,19 @@ pub(crate) fn text(findings: &PoolProblems) -> String {
 /// Returns what is to be done about data that no repair can bring back; `None` if no problem is of that kind.
 pub(crate) fn lost(findings: &PoolProblems) -> Option<String> {
     let data = findings.problems.iter().filter(|problem| problem.structure == DATA);
-    let (mut count, mut places) = (0_u64, Vec::new());
+    let (mut count, mut places, mut has_more) = (0_u64, Vec::new(), false);
     for problem in data {
         count += 1;
         places.extend(&problem.places);
+        has_more |= problem.has_more_places;
     }
+    let is_counted = is_complete(findings);
     let blocks = match count {
         0 => return None,
-        1 => "1 block of data is lost".to_owned(),
-        _ => format!("{} blocks of data are lost", grouped(count)),
+        1 if is_counted => "1 block of data is lost".to_owned(),
+        1 => "At least 1 block of data is lost".to_owned(),
+        _ if is_counted => format!("{} blocks of data are lost", grouped(count)),
+        _ => format!("At least {} blocks of data are lost", grouped(count)),
     };
     places.sort();
     let ranges = ranges(&places);
@@ -60,7 +64,26 @@ pub(crate) fn lost(findings: &PoolProblems) -> Option<String> {
     let more = ranges.len().saturating_sub(RANGES_MAX);
     let more = if more > 0 { format!("\n  and {} more ranges", grouped(more as u64)) } else { String::new() };
     let end = if ranges.len() > 1 { "\n" } else { ". " };
-    Some(format!("{blocks}{what}{more}{end}Write that content again from a backup, or delete the file."))
+    let cut = cut(findings, has_more).map(|cut| cut + " ").unwrap_or_default();
+    Some(format!("{blocks}{what}{more}{end}{cut}Write that content again from a backup, or delete the file."))
+}
+
+/// Returns whether the findings have all problems, and not only the first ones.
+pub(crate) fn is_complete(findings: &PoolProblems) -> bool {
+    findings.problems_total <= findings.problems.len() as u64
+}
+
+/// Returns why the named places of lost data may not be all; `None` if they are.
+fn cut(findings: &PoolProblems, has_more_places: bool) -> Option<String> {
+    let listed = grouped(findings.problems.len() as u64);
+    match (is_complete(findings), has_more_places) {
+        (true, false) => None,
+        (true, true) => Some("Some of these blocks have more places than are named here.".to_owned()),
+        (false, false) => Some(format!("Only the first {listed} problems were looked at for this.")),
+        (false, true) => Some(format!(
+            "Only the first {listed} problems were looked at for this, and some of the blocks have more places."
+        )),
+    }
 }
 
 /// Returns places as ranges of bytes, with adjacent blocks joined. The places are in order.
@@ -101,6 +124,7 @@ mod tests {
             block: Some(7),
             files: vec!["/a\nb.raw".into()],
             places: Vec::new(),
+            has_more_places: false,
             is_settled: false,
             what: "content does not match its fingerprint".into(),
         };
@@ -119,7 +143,8 @@ mod tests {
         let lost_at = |places: &[(&str, u64)]| {
             let place = |(file, block): &(&str, u64)| ProblemPlace { file: (*file).into(), offset: block * 4096 };
             let problem = |at| PoolProblem { places: vec![place(at)], ..findings().problems.remove(0) };
-            lost(&PoolProblems { problems: places.iter().map(problem).collect(), ..PoolProblems::default() })
+            let problems_total = places.len() as u64;
+            lost(&PoolProblems { problems: places.iter().map(problem).collect(), problems_total, ..Default::default() })
         };
         assert_eq!(
             lost_at(&[("/a.raw", 2), ("/a.raw", 1)]).unwrap(),
@@ -132,6 +157,26 @@ mod tests {
              again from a backup, or delete the file."
         );
         assert_eq!(lost_at(&[]), None);
+    }
+
+    #[test]
+    fn lost_data_beyond_what_is_listed_is_admitted() {
+        let place = ProblemPlace { file: "/a.raw".into(), offset: 4096 };
+        let problem = |has_more_places| PoolProblem {
+            places: vec![place.clone()],
+            has_more_places,
+            ..findings().problems.remove(0)
+        };
+        let said = |has_more_places, problems_total| {
+            let problems = vec![problem(has_more_places)];
+            lost(&PoolProblems { problems, problems_total, ..PoolProblems::default() }).unwrap()
+        };
+        assert!(said(false, 1).starts_with("1 block of data is lost: /a.raw, bytes 4,096 to 8,191. Write"));
+        assert!(said(true, 1).contains("have more places than are named here. Write"), "{}", said(true, 1));
+        let cut = said(false, 50_000);
+        assert!(cut.starts_with("At least 1 block of data is lost: "), "{cut}");
+        assert!(cut.contains("Only the first 1 problems were looked at for this. Write"), "{cut}");
+        assert!(said(true, 2).contains("this, and some of the blocks have more places. Write"), "{}", said(true, 2));
     }
 
     #[test]

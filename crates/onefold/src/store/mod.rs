@@ -104,6 +104,8 @@ pub(crate) struct PoolProblem {
     pub(crate) files: Vec<String>,
     /// Places of the block in affected files, if a check found it to be damaged data.
     pub(crate) places: Vec<ProblemPlace>,
+    /// Whether the block has, or may have, more places.
+    pub(crate) has_more_places: bool,
     /// Whether a repair has nothing left to do about it.
     pub(crate) is_settled: bool,
     /// Description of the problem.

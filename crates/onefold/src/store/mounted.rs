@@ -243,6 +243,7 @@ impl From<ScrubReport> for PoolProblems {
             block: problem.block,
             files: problem.files,
             places: Vec::new(),
+            has_more_places: false,
             is_settled: false,
             what: problem.what,
         };

@@ -238,6 +238,7 @@ impl From<CheckReport> for PoolProblems {
                 .into_iter()
                 .map(|FilePlace { file, offset }| ProblemPlace { file, offset })
                 .collect(),
+            has_more_places: problem.has_more_places,
             is_settled: problem.is_settled,
             what: problem.what,
         };

@@ -90,6 +90,10 @@ fn verdict(found: &PoolProblems, left: Option<u64>) -> String {
             let of_data = found.problems.iter().filter(|problem| problem.structure == DATA).count() as u64;
             let hint = match count {
                 _ if settled == count => String::new(),
+                // The others may be of either kind.
+                _ if !findings::is_complete(found) => {
+                    "`check --data --repair` repairs what can be repaired, and marks damaged data".to_owned()
+                }
                 _ if of_data == count => {
                     "`check --data --repair` marks the blocks, so that no later write is shared with them".to_owned()
                 }
@@ -154,6 +158,7 @@ mod tests {
             block: Some(7),
             files: vec!["/a.raw".into()],
             places: vec![ProblemPlace { file: "/a.raw".into(), offset: 4096 }],
+            has_more_places: false,
             is_settled,
             what: "wrong".into(),
         };
@@ -166,6 +171,10 @@ mod tests {
         assert_eq!(verdict(&found(vec![data(true)]), None), lost);
         let fresh = verdict(&found(vec![data(false)]), None);
         assert!(fresh.contains("check --data --repair` marks") && fresh.ends_with(lost), "{fresh}");
+        let first = PoolProblems { problems_total: 50_000, ..found(vec![data(false)]) };
+        let cut = verdict(&first, None);
+        assert!(cut.contains("`check --data --repair` repairs what can be repaired, and marks damaged data"), "{cut}");
+        assert!(cut.contains("\nAt least 1 block of data is lost"), "{cut}");
         let repaired = verdict(&found(vec![data(false)]), Some(1));
         assert!(repaired.starts_with("1 problem left") && repaired.ends_with(lost), "{repaired}");
         let other = PoolProblem { structure: "bitmap".into(), ..data(false) };

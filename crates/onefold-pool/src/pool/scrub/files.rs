@@ -111,14 +111,7 @@ pub(super) fn add(report: &mut CheckReport, error: PoolError) -> Result<Option<u
     if report.problems.len() >= PROBLEMS_MAX {
         return Ok(None);
     }
-    report.problems.push(CheckProblem {
-        structure,
-        block: Some(block),
-        files: Vec::new(),
-        places: Vec::new(),
-        is_settled: false,
-        what,
-    });
+    report.problems.push(CheckProblem::new(structure, Some(block), what));
     Ok(Some(report.problems.len() - 1))
 }
 

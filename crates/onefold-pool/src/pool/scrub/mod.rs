@@ -143,7 +143,7 @@ fn scrub_page(data: &Data, page_no: u64, report: &mut CheckReport) -> Result<u64
 }
 
 fn problem(structure: &'static str, block: BlockNo, what: String) -> CheckProblem {
-    CheckProblem { structure, block: Some(block), files: Vec::new(), places: Vec::new(), is_settled: false, what }
+    CheckProblem::new(structure, Some(block), what)
 }
 
 /// Pins the data blocks that a store page describes.
