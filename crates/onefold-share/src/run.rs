@@ -84,6 +84,16 @@ pub struct RunReport {
     pub settings: PathBuf,
 }
 
+impl RunReport {
+    /// Adds an earlier run that ended because the file system was full: what it shared, and the files that failed.
+    pub fn add_earlier(&mut self, earlier: RunReport) {
+        self.passed.add_earlier(earlier.passed);
+        if let (Some(files), Some(before)) = (&mut self.files, earlier.files) {
+            files.passed.add_earlier(before.passed);
+        }
+    }
+}
+
 /// Does a run.
 ///
 /// # Errors

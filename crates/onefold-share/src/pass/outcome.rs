@@ -65,6 +65,28 @@ pub struct Passed {
 }
 
 impl Passed {
+    /// Adds what an earlier pass shared, and the files with which it failed.
+    pub(crate) fn add_earlier(&mut self, earlier: Passed) {
+        let (Shared { now, freed, pinned, untold, rewritten, zeros, .. }, before) = (&mut self.shared, earlier.shared);
+        *now = now.saturating_add(before.now);
+        *freed = freed.saturating_add(before.freed);
+        *pinned = pinned.saturating_add(before.pinned);
+        *untold = untold.saturating_add(before.untold);
+        *rewritten = rewritten.saturating_add(before.rewritten);
+        *zeros = zeros.saturating_add(before.zeros);
+        let Trouble { refused, failed, busy, changed, .. } = earlier.trouble;
+        refused.into_iter().for_each(|(path, why)| {
+            self.trouble.refused.entry(path).or_insert(why);
+        });
+        failed.into_iter().for_each(|(path, why)| {
+            self.trouble.failed.entry(path).or_insert(why);
+        });
+        busy.into_iter().for_each(|(path, count)| {
+            self.trouble.busy.entry(path).or_insert(count);
+        });
+        self.trouble.changed = self.trouble.changed.saturating_add(changed);
+    }
+
     /// Returns whether another pass would have nothing to do as long as no file changes. So this pass has left nothing
     /// undone, and has shared nothing: a source that moves takes along only those of its targets that come later.
     #[must_use]
@@ -206,5 +228,27 @@ impl PassError {
     ) -> Result<Self, Self> {
         state.refuse_shard(shard, FormatError::Damaged("its entries cannot be read"))?;
         Ok(PassError::Index { prefix: shard.prefix, why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_adds_what_an_earlier_one_shared_and_the_files_that_failed_then() {
+        let path = |name: &str| PathBuf::from(name);
+        let mut passed = Passed::default();
+        (passed.shared.now, passed.shared.freed, passed.shared.before) = (10, 4, 7);
+        passed.trouble.busy.insert(path("both.raw"), 1);
+        let mut earlier = Passed::default();
+        (earlier.shared.now, earlier.shared.freed, earlier.shared.before) = (5, 3, 2);
+        earlier.trouble.busy.extend([(path("both.raw"), 9), (path("first.raw"), 2)]);
+        (earlier.trouble.is_full, earlier.trouble.records_left) = (true, Some(1));
+        passed.add_earlier(earlier);
+        // The later pass finds as shared before what the earlier one shared.
+        assert_eq!((passed.shared.now, passed.shared.freed, passed.shared.before), (15, 7, 7));
+        assert_eq!(passed.trouble.busy, [(path("both.raw"), 1), (path("first.raw"), 2)].into());
+        assert!(!passed.trouble.is_full && passed.trouble.records_left.is_none());
     }
 }

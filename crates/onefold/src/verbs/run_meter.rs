@@ -16,6 +16,8 @@ pub(super) struct RunMeter {
     interrupt: Interrupt,
     /// The meter of the present step.
     meter: RefCell<Option<Meter>>,
+    /// Whether that is of sharing without records, which is no step of a run.
+    is_relief: Cell<bool>,
     /// Number of bytes to be shared.
     targets: Cell<u64>,
 }
@@ -23,22 +25,34 @@ pub(super) struct RunMeter {
 impl RunMeter {
     /// Returns a meter that shows nothing yet. With `quiet`, it never shows anything.
     pub(super) fn new(quiet: bool, interrupt: Interrupt) -> RunMeter {
-        RunMeter { quiet, interrupt, meter: RefCell::default(), targets: Cell::new(0) }
+        RunMeter { quiet, interrupt, meter: RefCell::default(), is_relief: Cell::new(false), targets: Cell::new(0) }
     }
 
     /// Begins a step.
     pub(super) fn begin(&self, step: RunStep) {
-        self.finish();
-        let doing = match step {
+        self.is_relief.set(false);
+        self.begin_meter(match step {
             RunStep::Files => "examining guests",
             RunStep::Scan => "reading",
             RunStep::Pass => "sharing",
-        };
+        });
+    }
+
+    fn begin_meter(&self, doing: &'static str) {
+        self.finish();
         *self.meter.borrow_mut() = Some(Meter::new(doing, self.quiet, self.interrupt.clone()));
     }
 
     /// Shows the progress of the scan. Returns `Break` when the user wants to stop.
     pub(super) fn show_scan(&self, at: ScanProgress) -> ControlFlow<()> {
+        self.show(at.done_bytes, at.all_bytes)
+    }
+
+    /// Shows the progress of sharing without records. Returns `Break` when the user wants to stop.
+    pub(super) fn show_relief(&self, at: ScanProgress) -> ControlFlow<()> {
+        if !self.is_relief.replace(true) {
+            self.begin_meter("sharing without records");
+        }
         self.show(at.done_bytes, at.all_bytes)
     }
 

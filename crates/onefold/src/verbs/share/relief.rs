@@ -8,14 +8,20 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxSubstrate, ProbeError};
 use onefold_share::pass::PassError;
+use onefold_share::policy::SharePolicy;
 use onefold_share::run::{RunOptions, RunReport, Seams};
 use onefold_share::state::{Notice, StateError};
 use onefold_share::without_index::{WithoutIndex, WithoutIndexOptions, share_without_index};
+use onefold_substrate::Sharing;
 use serde_json::{Value, json};
 
 use super::run::{pass_failure, state_failure};
 use crate::failure::{Failure, Outcome};
 use crate::size::human;
+
+/// Hint where a file system has room and refuses files nevertheless.
+const OTHER_LIMITS: &str =
+    "the file system has room: look whether a quota or the number of files (`df -i`) is the limit, and raise it";
 
 /// Returns whether a probe failed because there was no room for its trial.
 fn is_probe_full(error: &ProbeError) -> bool {
@@ -50,9 +56,10 @@ pub(super) fn open(
     let substrate = LinuxSubstrate::look(root).map_err(cannot)?;
     let seams = Seams { substrate: &substrate, clock: &SystemClock, random: &SystemRandom, notices };
     let done = share_without_index(&seams, options).map_err(|error| state_failure(&error))?;
+    let Some(done) = done else { return Err(limited(&substrate, cannot(error))) };
     match LinuxSubstrate::open(root, Path::new("")) {
         Ok(substrate) => Ok((substrate, Some(done))),
-        Err(error) if is_probe_full(&error) => Err(still_full(root, &done)),
+        Err(error) if is_probe_full(&error) && !done.has_room() => Err(still_full(root, &done)),
         Err(error) => Err(cannot(error)),
     }
 }
@@ -68,14 +75,31 @@ pub(super) fn run(
     let ran = onefold_share::run(seams, run);
     let Some(options) = relief.filter(|_| is_run_full(&ran)) else { return ran.map_err(|error| pass_failure(&error)) };
     let done = match *relieved {
-        Some(done) => done,
+        Some(done) => Some(done),
         None => share_without_index(seams, options).map_err(|error| state_failure(&error))?,
     };
-    let again = if relieved.replace(done).is_none() && done.shared > 0 { onefold_share::run(seams, run) } else { ran };
-    match again {
-        Err(_) if is_run_full(&again) => Err(still_full(root, &done)),
-        again => again.map_err(|error| pass_failure(&error)),
+    let Some(done) = done else { return ran.map_err(|error| limited(seams.substrate, pass_failure(&error))) };
+    if relieved.replace(done).is_some() || done.shared == 0 {
+        return ended(root, ran, &done);
     }
+    let mut again = onefold_share::run(seams, run);
+    if let (Ok(again), Ok(first)) = (&mut again, ran) {
+        again.add_earlier(first);
+    }
+    ended(root, again, &done)
+}
+
+/// Returns the result of a run that had no room for its records.
+fn ended(root: &Path, ran: Result<RunReport, PassError>, done: &WithoutIndex) -> Outcome<RunReport> {
+    match ran {
+        Err(_) if is_run_full(&ran) && !done.has_room() => Err(still_full(root, done)),
+        ran => ran.map_err(|error| pass_failure(&error)),
+    }
+}
+
+/// Adds a hint to the failure of a file system that sharing without an index cannot help.
+fn limited(substrate: &LinuxSubstrate, failure: Failure) -> Failure {
+    if SharePolicy::of(substrate.abilities()).is_declared() { failure } else { failure.hint(OTHER_LIMITS) }
 }
 
 /// Returns the failure for a file system that is still too full.

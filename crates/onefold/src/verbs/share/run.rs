@@ -2,9 +2,10 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use glob::Pattern;
 use onefold_block::clock::SystemClock;
@@ -42,6 +43,10 @@ use crate::memory;
 use crate::output::Report;
 use crate::verbs::run_meter::RunMeter;
 
+/// Maximum time to count what sharing saves after a run, beside a part of the time of the run itself.
+const COUNT_TIME: Duration = Duration::from_secs(10);
+const COUNT_PART: u32 = 10;
+
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = check_memory(arguments.work.memory)?;
     let limits = limits(arguments.work.limits)?;
@@ -62,9 +67,12 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
     let selection = Selection::new(&paths, &is_wanted);
     let temporary = temporary_folder(arguments.work.temporary.as_ref());
-    let relief = WithoutIndexOptions { selection, memory_bytes: memory_bytes / 2, pace: &pace };
+    let show_relief = |at| meter.show_relief(at);
+    let relief = relief_options(arguments, memory_bytes, selection, &pace, &show_relief);
     let relief = (!arguments.dry_run).then_some(&relief);
-    let (substrate, mut relieved) = relief::open(&root, &note, relief)?;
+    let opened = relief::open(&root, &note, relief);
+    meter.finish();
+    let (substrate, mut relieved) = opened?;
     check_allowed(&substrate, consent, accepted)?;
     let free_before = OnceCell::new();
     let pass = PassOptions {
@@ -103,7 +111,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let space = Space { free_before: free_before.get().copied().flatten(), free_after: free_bytes(&substrate, &root) };
     let result = ShareResult {
         relieved: relieved.filter(|done| done.shared > 0),
-        states: count_states(&substrate, &temporary),
+        states: count_states(&substrate, &temporary, &counting_is_over(&interrupt, started)),
         paths: UserPaths::new(&root, &arguments.paths, &paths),
         root: root.clone(),
         kind: substrate.abilities().kind,
@@ -120,6 +128,18 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         memory_peak_bytes: memory::peak_bytes(),
     };
     Ok(report(&result, &mended, files.as_ref()))
+}
+
+/// Returns the options for sharing without an index.
+fn relief_options<'a>(
+    arguments: &ShareRunArgs,
+    memory_bytes: usize,
+    selection: Selection<'a>,
+    pace: &'a Pace<'a>,
+    progress: &'a dyn Fn(ScanProgress) -> ControlFlow<()>,
+) -> WithoutIndexOptions<'a> {
+    let min_run_bytes = arguments.work.min_run.0;
+    WithoutIndexOptions { selection, memory_bytes: memory_bytes / 2, min_run_bytes, pace, progress }
 }
 
 /// Returns the final report of a run.
@@ -141,11 +161,19 @@ fn report(result: &ShareResult, mended: &Mended, files: Option<&FilesReport>) ->
     Report { text, json, exit }
 }
 
-/// Counts what sharing saves after a run. `None` if that fails: the run itself has succeeded.
-fn count_states(substrate: &LinuxSubstrate, temporary_folder: &Path) -> Option<States> {
+/// Returns whether counting what sharing saves is to end: the user wants the run to end, or counting has taken long
+/// beside the run, which began at `started`.
+fn counting_is_over(interrupt: &Interrupt, started: Instant) -> impl Fn() -> bool + use<'_> {
+    let most = COUNT_TIME + started.elapsed() / COUNT_PART;
+    let began = Instant::now();
+    move || interrupt.is_asked() || began.elapsed() > most
+}
+
+/// Counts what sharing saves after a run. `None` if that fails or is over first: the run itself has succeeded.
+fn count_states(substrate: &LinuxSubstrate, temporary_folder: &Path, is_over: &dyn Fn() -> bool) -> Option<States> {
     let state = State::look(substrate, &SystemClock, &|_| {}).ok()??;
     let options = CountOptions { since: None, temporary_folder, memory_bytes: states::MEMORY_BYTES };
-    block_state::count(&state, &options).ok()
+    block_state::count_until(&state, &options, is_over).ok()
 }
 
 /// Returns how a pass frees space.
@@ -261,6 +289,15 @@ fn interrupted() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counting_ends_when_the_user_wants_that_or_it_has_taken_long() {
+        let interrupt = Interrupt::default();
+        let is_over = counting_is_over(&interrupt, Instant::now());
+        assert!(!is_over());
+        interrupt.end_at_next();
+        assert!(is_over());
+    }
 
     #[test]
     fn who_has_not_agreed_to_holes_is_told_of_them() {
