@@ -54,9 +54,6 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     raise_open_files();
     let RootedPaths { root, paths } = locate(&arguments.paths)?;
-    // A run that shares nothing leaves no holes.
-    let consent = ConsentArgs { accept_mending: arguments.consent.accept_mending || arguments.dry_run };
-    let accepted = RootArgs { accept_writable_root: arguments.root.accept_writable_root || arguments.dry_run };
     let notices = RefCell::new(Vec::new());
     let note = |notice: Notice| notices.borrow_mut().push(notice);
     let meter = RunMeter::new(talk.quiet, interrupt.clone());
@@ -73,7 +70,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let opened = relief::open(&root, &note, relief);
     meter.finish();
     let (substrate, mut relieved) = opened?;
-    check_allowed(&substrate, consent, accepted)?;
+    check_run_allowed(&substrate, arguments)?;
     let free_before = OnceCell::new();
     let pass = PassOptions {
         selection,
@@ -187,6 +184,13 @@ pub(super) fn open_substrate(root: &Path, consent: ConsentArgs, accepted: RootAr
         .map_err(|error| Failure::new("cannot share blocks").because(&error))?;
     check_allowed(&substrate, consent, accepted)?;
     Ok(substrate)
+}
+
+/// Checks that this run may work on a file system. A run that shares nothing leaves no holes.
+fn check_run_allowed(substrate: &LinuxSubstrate, arguments: &ShareRunArgs) -> Outcome<()> {
+    let consent = ConsentArgs { accept_mending: arguments.consent.accept_mending || arguments.dry_run };
+    let accepted = RootArgs { accept_writable_root: arguments.root.accept_writable_root || arguments.dry_run };
+    check_allowed(substrate, consent, accepted)
 }
 
 /// Refuses a file system on which sharing takes the user's consent, without it.
