@@ -65,7 +65,12 @@ chown 0:0 /run/user
 chmod 755 /run/user
 mkdir -m 700 /tmp/onefold-65534
 chown 1:1 /tmp/onefold-65534
-refused 1 'belongs to another user' without_session pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt"
+# Another user who has it keeps nobody from mounting: the socket gets a directory of its own, which goes with it.
+without_session pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt"
+[[ $(stat --format=%u:%a /tmp/onefold-65534-*) == 65534:700 ]] || fail "the socket's directory is not the user's alone"
+as_user pool stat "$dir/home/mnt" >/dev/null
+umount "$dir/home/mnt"
+wait_until 10 without_session pool check --quiet "$dir/home/pool"
 rmdir /tmp/onefold-65534
 without_session pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt"
 [[ $(stat --format=%u:%a /tmp/onefold-65534) == 65534:700 ]] || fail "the socket's directory is not the user's alone"
