@@ -159,7 +159,7 @@ TABLE = {
         "hashed_bytes": (512 * MIB, 256 * MIB, 4 * MIB),
         # Of the file that Bonnie++ writes and reads, and of the memory that it has.
         "bonnie_bytes": (2 * GIB, GIB, 64 * MIB),
-        "bonnie_memory_bytes": (512 * MIB, 256 * MIB, 32 * MIB),
+        "bonnie_memory_bytes": (512 * MIB, 256 * MIB, 48 * MIB),
         # What experiments without the set take of the disk.
         "own_bytes": (12 * GIB, 10 * GIB, 4 * GIB),
         # Of made-up machines: the length of each, packages of the template, and packages that come later. Shorter
