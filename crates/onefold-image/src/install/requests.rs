@@ -21,7 +21,7 @@ use crate::testing::MemoryDisk;
 const UNIT_BYTES: u32 = 32 << 10;
 /// Requests of a first installation for each GiB stored, and those that do not depend on the length of an image.
 const REQUESTS_PER_GIB: u64 = 300;
-const OTHER_REQUESTS: u64 = 20;
+const OTHER_REQUESTS: u64 = 12;
 
 /// A store that counts reads, and fails those of packs that return more than some bytes.
 #[derive(Debug)]
