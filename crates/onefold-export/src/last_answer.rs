@@ -9,8 +9,8 @@ use parking_lot::{Condvar, Mutex};
 /// How long a caller waits for the answer to a question, counted from the time when it was asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The last answer to a question. A thread of its own asks, at most one at a time, so callers never wait for longer than
-/// [`PATIENCE`].
+/// The last answer to a question. A thread of its own asks, at most one at a time, so callers never wait for longer
+/// than [`PATIENCE`].
 #[derive(Debug, Default)]
 pub(crate) struct LastAnswer<T>(Arc<SharedAnswer<T>>);
 

@@ -1,9 +1,9 @@
 //! The HTTP client of stores.
 //!
-//! It differs from that of the library in three things. Two are because requests carry keys and the content of disks: it
-//! follows no redirect, which may lead to any other host, and plain requests pass through no proxy. The third is that a
-//! page which is no listing, as one that asks for a password in a foreign network, is none: the library would take it for
-//! a listing of nothing.
+//! It differs from that of the library in three things. Two are because requests carry keys and the content of disks:
+//! it follows no redirect, which may lead to any other host, and plain requests pass through no proxy. The third is
+//! that a page which is no listing, as one that asks for a password in a foreign network, is none: the library would
+//! take it for a listing of nothing.
 
 use std::fmt;
 use std::time::Duration;

@@ -110,7 +110,8 @@ fn answers_without_sense_are_not_waited_for() {
     }
 }
 
-/// The library takes any document for a listing, and one without objects for an empty bucket: as if an archive were gone.
+/// The library takes any document for a listing, and one without objects for an empty bucket: as if an archive were
+/// gone.
 #[test]
 fn a_page_that_is_no_listing_is_no_empty_one() {
     let pages = [

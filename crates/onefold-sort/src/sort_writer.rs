@@ -107,8 +107,8 @@ fn spawn(work: FilingWork) -> io::Result<FilingThread> {
 
 impl Drop for SortWriter {
     fn drop(&mut self) {
-        // A caller that gives the list up may go on to remove the folder. The rows have no reader any more, so that errors tell
-        // nothing.
+        // A caller that gives the list up may go on to remove the folder. The rows have no reader any more, so that
+        // errors tell nothing.
         drop(self.filing.take().map(JoinHandle::join));
     }
 }

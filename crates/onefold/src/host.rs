@@ -31,8 +31,8 @@ pub(crate) fn name() -> String {
 /// Maximum length of a label of a process in bytes.
 const LABEL_BYTES_MAX: usize = 64;
 
-/// Returns a label of this process: `PID.START.SPACE@HOST`, in which the start is that of the process in ticks since the
-/// boot, and the space is that of the processes' numbers.
+/// Returns a label of this process: `PID.START.SPACE@HOST`, in which the start is that of the process in ticks since
+/// the boot, and the space is that of the processes' numbers.
 pub(crate) fn process() -> String {
     let id = std::process::id();
     label(&id.to_string(), &start_of(&id.to_string()).unwrap_or_default(), &space(), &name())
@@ -55,8 +55,8 @@ fn label(id: &str, start: &str, space: &str, host: &str) -> String {
     label
 }
 
-/// Returns the number of the space in which processes have their numbers here: each container has one of its own, perhaps
-/// under the name of its host. Empty if it is unknown.
+/// Returns the number of the space in which processes have their numbers here: each container has one of its own,
+/// perhaps under the name of its host. Empty if it is unknown.
 fn space() -> String {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     link.as_os_str().as_bytes().iter().filter(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect()

@@ -232,8 +232,8 @@ impl ControlClient {
         }
     }
 
-    /// Returns the pool's numbers. Waits for at most a minute, and for at most five seconds if the daemon belongs neither
-    /// to root nor to the user of this process; after a timeout the connection is unusable.
+    /// Returns the pool's numbers. Waits for at most a minute, and for at most five seconds if the daemon belongs
+    /// neither to root nor to the user of this process; after a timeout the connection is unusable.
     ///
     /// # Errors
     /// See [`ControlClient::request`]; [`ControlError::Silent`].

@@ -133,8 +133,8 @@ impl Archive {
     /// [`Archive::check`] say so.
     ///
     /// # Errors
-    /// When there is no archive, both descriptors are damaged, no whole one is known to belong to the ledger, an object is
-    /// of a newer version, or the store fails.
+    /// When there is no archive, both descriptors are damaged, no whole one is known to belong to the ledger, an object
+    /// is of a newer version, or the store fails.
     pub fn open(store: Arc<dyn Store>) -> Result<Archive, ArchiveError> {
         let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(&*store, name));
         let lacks_copy = descriptor.is_ok() && copy.as_ref().is_err_and(is_missing);
@@ -475,8 +475,8 @@ impl Archive {
         Reading { store: &*self.store, archive: self.descriptor.archive, state, tables: &self.tables }
     }
 
-    /// Reads the packs again that the index lacks, because the store failed. If that says nothing new, drops what came from
-    /// the cache. Returns whether the index may know more units now.
+    /// Reads the packs again that the index lacks, because the store failed. If that says nothing new, drops what came
+    /// from the cache. Returns whether the index may know more units now.
     fn read_unread(&self) -> Result<bool, ArchiveError> {
         let state = self.state.read();
         let mut index = self.index.write();
@@ -507,8 +507,8 @@ fn archive_of_ledger(store: &dyn Store) -> Result<ArchiveId, ArchiveError> {
     Entry::archive_of(0, &entry).map_err(damaged(&name))
 }
 
-/// Returns the one of two different descriptors to whose archive the ledger belongs. With that of another archive no unit
-/// can be verified, and what is added here would belong to neither.
+/// Returns the one of two different descriptors to whose archive the ledger belongs. With that of another archive no
+/// unit can be verified, and what is added here would belong to neither.
 fn right_descriptor(store: &dyn Store, two: [Descriptor; 2]) -> Result<Descriptor, ArchiveError> {
     let archive = match archive_of_ledger(store) {
         Ok(archive) => archive,
@@ -523,8 +523,8 @@ fn right_descriptor(store: &dyn Store, two: [Descriptor; 2]) -> Result<Descripto
     }
 }
 
-/// Returns the only descriptor that is whole, unless the ledger belongs to another archive: the other descriptor may have
-/// been the right one. If the first entry does not say so, the archive opens, and no repair writes a descriptor.
+/// Returns the only descriptor that is whole, unless the ledger belongs to another archive: the other descriptor may
+/// have been the right one. If the first entry does not say so, the archive opens, and no repair writes a descriptor.
 fn only_descriptor(store: &dyn Store, descriptor: Descriptor) -> Result<Descriptor, ArchiveError> {
     match archive_of_ledger(store) {
         Ok(archive) if archive != descriptor.archive => Err(ArchiveError::Ambiguous),

@@ -53,9 +53,9 @@ struct Job {
 }
 
 impl Archive {
-    /// Returns where a unit is stored; `None` if no pack has it. The pack's table confirms it. Of several copies it is the
-    /// shortest, unless one is beside the units that were looked up before. A pack that is gone, damaged or cannot be read has nothing, so `None` does not prove that the
-    /// unit is lost.
+    /// Returns where a unit is stored; `None` if no pack has it. The pack's table confirms it. Of several copies it is
+    /// the shortest, unless one is beside the units that were looked up before. A pack that is gone, damaged or cannot
+    /// be read has nothing, so `None` does not prove that the unit is lost.
     ///
     /// # Errors
     /// When the store fails.

@@ -104,8 +104,8 @@ impl std::fmt::Debug for Seams<'_> {
     }
 }
 
-/// Returns how long the buffer of a pack is that ends at `pack_bytes`: it has the last unit and the table of most packs,
-/// too, so that it does not grow. Its pages take no memory before they are used.
+/// Returns how long the buffer of a pack is that ends at `pack_bytes`: it has the last unit and the table of most
+/// packs, too, so that it does not grow. Its pages take no memory before they are used.
 fn buffer_bytes(pack_bytes: u64) -> usize {
     const LAST_UNIT_AND_TABLE_BYTES: u64 = 2 << 20;
     usize::try_from(pack_bytes.min(PACK_BYTES_MAX - LAST_UNIT_AND_TABLE_BYTES) + LAST_UNIT_AND_TABLE_BYTES).unwrap_or(0)

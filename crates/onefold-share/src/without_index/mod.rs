@@ -6,9 +6,9 @@
 //! once it is full, blocks are still compared with the contents that it knows. The work ends as soon as there is
 //! room for the records of a usual run, which finds the rest.
 //!
-//! Opt-outs and domains count as in a run, also those that change meanwhile. The keys of fingerprints are drawn anew each time and forgotten. File
-//! systems on which a share takes two steps are left alone, because a host that dies between them has to have
-//! declared it.
+//! Opt-outs and domains count as in a run, also those that change meanwhile. The keys of fingerprints are drawn anew
+//! each time and forgotten. File systems on which a share takes two steps are left alone, because a host that dies
+//! between them has to have declared it.
 
 mod members;
 mod need;

@@ -72,7 +72,7 @@ fn files_are_opened_by_their_handles_until_they_are_gone() {
         assert!(found == content);
         drop(file);
         ground.substrate.remove(Path::new("renamed")).unwrap();
-        // The kernel lets go of removed files behind the back of the process that removed them.
+        // The file system frees the blocks of removed files later, in the background.
         assert!(soon(|| {
             rustix::fs::syncfs(File::open(&ground.root).unwrap()).unwrap();
             let opened = ground.substrate.open_handle(&handle, Access::Write);

@@ -231,8 +231,8 @@ fn who_asks_whether_a_file_is_locked_is_not_taken_for_who_has_the_lock() {
     });
 }
 
-/// A process that takes a lease of a file, so that the kernel has every other opener wait until it is given back (45 s at
-/// most).
+/// A process that takes a lease of a file, so that the kernel has every other opener wait until it is given back (45 s
+/// at most).
 const LEASE: &str = "
 import fcntl, os, signal, sys
 signal.signal(signal.SIGIO, signal.SIG_IGN)

@@ -153,7 +153,8 @@ pub(crate) struct MountArgs {
     /// What st_blocks of a file counts; `user.onefold.st_blocks` of a file or folder takes precedence
     #[arg(long, value_enum, value_name = "WHAT", default_value = "auto")]
     pub(crate) st_blocks: StBlocksCover,
-    /// Whether freed blocks are discarded on the disk below, in batches and slowly: a sparse file then shrinks by itself
+    /// Whether freed blocks are discarded on the disk below, in batches and slowly: a sparse file then shrinks by
+    /// itself
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub(crate) discard: DiscardWhen,
     /// Let the kernel gather small buffered writes; fsync or close then reports a full pool
@@ -285,8 +286,8 @@ pub(crate) struct DedupArgs {
 pub(crate) struct ImportArgs {
     /// The mount point, or the pool's file or partition
     pub(crate) target: PathBuf,
-    /// The images: raw, qcow2, VMDK, or another format that qemu-img reads; archived ones, as ARCHIVE#IMAGE; or folders,
-    /// whose files with the ending of an image are taken
+    /// The images: raw, qcow2, VMDK, or another format that qemu-img reads; archived ones, as ARCHIVE#IMAGE; or
+    /// folders, whose files with the ending of an image are taken
     #[arg(required = true, value_name = "IMAGE")]
     pub(crate) images: Vec<PathBuf>,
     /// Name in the pool (one image), or an existing directory of the pool (several);

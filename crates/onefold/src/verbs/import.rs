@@ -151,8 +151,8 @@ fn copy_mode(metadata: &Metadata) -> u16 {
 /// An image, and its name in the pool.
 type NamedSource = (PathBuf, PoolPath);
 
-/// Returns the name of each image in the pool, and the names to skip because the pool has them. The former are free, and
-/// they differ.
+/// Returns the name of each image in the pool, and the names to skip because the pool has them. The former are free,
+/// and they differ.
 fn names(arguments: &ImportArgs, sources: &[PathBuf], store: &dyn Store) -> Outcome<(Vec<NamedSource>, Vec<PoolPath>)> {
     let is_folder = match &arguments.to {
         Some(to) => {

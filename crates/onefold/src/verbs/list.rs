@@ -95,7 +95,8 @@ fn pool_of_unit(settings: &str) -> Option<PathBuf> {
     (!value.is_empty()).then(|| PathBuf::from(value))
 }
 
-/// Returns the pools at a path that the user named: a pool's file or partition, or the pools among the files of a folder.
+/// Returns the pools at a path that the user named: a pool's file or partition, or the pools among the files of a
+/// folder.
 fn named_by(path: &Path) -> Outcome<Vec<PathBuf>> {
     let cannot = || format!("cannot look for pools at `{}`", path.shown());
     let failed = |error: io::Error| Failure::of_io(cannot(), &error);

@@ -347,8 +347,8 @@ fn an_interrupt_ends_a_verb_at_once() {
     assert!(fs::read_dir(&temporary).unwrap().next().is_none());
 }
 
-/// The program, which Ctrl-C ends. A shell that runs the tests in the background has them ignore it, and children inherit
-/// that.
+/// The program, which Ctrl-C ends. A shell that runs the tests in the background has them ignore it, and children
+/// inherit that.
 fn interruptible() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_onefold")]);

@@ -15,8 +15,8 @@ pub(crate) struct FileSystem {
 }
 
 impl FileSystem {
-    /// Makes a file system of `kind` and mounts it at `name` in a folder. Returns `None`, and says so, where that is not
-    /// possible.
+    /// Makes a file system of `kind` and mounts it at `name` in a folder. Returns `None`, and says so, where that is
+    /// not possible.
     pub(crate) fn new(folder: &Folder, kind: &str, name: &str) -> Option<FileSystem> {
         let make = format!("mkfs.{kind}");
         if !has(&make, if kind == "xfs" { "xfsprogs" } else { "btrfs-progs" }) {

@@ -238,8 +238,8 @@ impl Check<'_> {
                 // A repair leaves it alone: it may be the only one with the key of the units here.
                 Ok(_) => self.damage(name, "it describes another archive", None),
                 Err(error) => {
-                    // One that cannot be read now may be whole, and that of another archive. A damaged one may be all that
-                    // is left of the key, if nothing proves that the other one belongs to the ledger.
+                    // One that cannot be read now may be whole, and that of another archive. A damaged one may be all
+                    // that is left of the key, if nothing proves that the other one belongs to the ledger.
                     let is_lost = is_missing(&error) || !is_unread(&error);
                     if is_lost && self.archive.has_certain_descriptor()? {
                         self.survey.descriptors.push(name);

@@ -1,9 +1,9 @@
 //! The index: maps the first bytes of a unit's name to places in packs. It is only a hint.
 //!
-//! The last units are in memory. All others are in runs: sorted files, each with a filter in memory, so that a unit that
-//! the archive does not have costs no read. Runs lie in a cache, and are merged so that each is at least twice as long
-//! as all shorter ones together. A run that turns out to be damaged goes, and its part of the index is read again from
-//! the store.
+//! The last units are in memory. All others are in runs: sorted files, each with a filter in memory, so that a unit
+//! that the archive does not have costs no read. Runs lie in a cache, and are merged so that each is at least twice as
+//! long as all shorter ones together. A run that turns out to be damaged goes, and its part of the index is read again
+//! from the store.
 
 mod cache;
 mod filter;
@@ -54,8 +54,8 @@ const RECENT_SHARE: usize = 8;
 pub struct IndexRoom {
     /// Approximate memory, in bytes.
     pub memory_bytes: usize,
-    /// The folder that keeps parts of indexes for other processes of this user; `None` for none. Only this user may have
-    /// access to it.
+    /// The folder that keeps parts of indexes for other processes of this user; `None` for none. Only this user may
+    /// have access to it.
     pub cache: Option<PathBuf>,
     /// The folder for unnamed temporary files, for an index that neither memory nor the cache has room for.
     pub temporary: PathBuf,
@@ -296,8 +296,8 @@ impl Index {
         }
     }
 
-    /// Merges all runs from number `from` on into one, with the units in memory or without. Runs that cannot be read are
-    /// lost, and the index lacks their packs. Without room for the new run, all others stay.
+    /// Merges all runs from number `from` on into one, with the units in memory or without. Runs that cannot be read
+    /// are lost, and the index lacks their packs. Without room for the new run, all others stay.
     fn merge(&mut self, reading: &Reading<'_>, from: usize, with_memory: bool) -> Result<(), ArchiveError> {
         let (_, mut old): (Vec<u64>, Vec<Run>) = self.runs.drain(from..).unzip();
         old.iter_mut().for_each(Run::drop_filter);

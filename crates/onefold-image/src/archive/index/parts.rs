@@ -84,7 +84,8 @@ impl Index {
         Err(no_room(failed.unwrap_or_else(|| io::ErrorKind::StorageFull.into())))
     }
 
-    /// Reads a segment in pieces. One that is longer than a piece goes into a file in `folder`; without one, into memory.
+    /// Reads a segment in pieces. One that is longer than a piece goes into a file in `folder`; without one, into
+    /// memory.
     fn read_pieces(
         &self,
         reading: &Reading<'_>,

@@ -160,7 +160,8 @@ impl<'a> Repair<'a> {
         Ok(())
     }
 
-    /// Removes snapshots that do not say what the ledger does, or are of entries that a copy of the archive lacks. Nobody needs a snapshot.
+    /// Removes snapshots that do not say what the ledger does, or are of entries that a copy of the archive lacks.
+    /// Nobody needs a snapshot.
     fn snapshots(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
         for name in &survey.snapshots {
             self.archive.store().delete(name)?;

@@ -18,7 +18,7 @@ fn opened(store: &Arc<MemoryStore>) -> Result<Archive, ArchiveError> {
     Archive::open(Arc::clone(store) as Arc<dyn Store>)
 }
 
-/// Whoever copies the wrong file over one of the two must not lose the key of all units.
+/// An administrator who copies the wrong file over one of the two must not lose the key of all units.
 #[test]
 fn of_two_different_descriptors_that_of_the_ledger_counts() {
     for wrong in DESCRIPTORS {

@@ -198,7 +198,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             opened.map = Extents::narrow();
         }
         let Some(MappedFile { file, map }) = &mut target.opened else { return };
-        // The place of the source of a later run, and the references to it, may have changed now. The target may be one.
+        // The place of the source of a later run, and the references to it, may have changed now. The target may be
+        // one.
         for first in std::iter::once(part.first).chain(is_one_file.then_some(source.block.0)) {
             let [from, end] = [first, first + part.count].map(|block| block * BLOCK_BYTES_U64);
             if is_one_file {

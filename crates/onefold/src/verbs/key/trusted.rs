@@ -89,8 +89,8 @@ pub(super) fn of_file(path: &Path) -> Outcome<TrustedKeys> {
     })
 }
 
-/// Replaces a file by one with further lines at its end, and with the same permissions. The file is whole at any time. If
-/// the path is a symbolic link, it stays one. Two commands at once add the lines of both.
+/// Replaces a file by one with further lines at its end, and with the same permissions. The file is whole at any time.
+/// If the path is a symbolic link, it stays one. Two commands at once add the lines of both.
 pub(super) fn append(path: &Path, lines: &str) -> Outcome<()> {
     let cannot = |error: &std::io::Error| Failure::of_io(format!("cannot write `{}`", path.shown()), error);
     let target = fs::canonicalize(path).ok();

@@ -52,7 +52,8 @@ pub(super) struct Oracle {
     captures: HashMap<UnitName, Capture>,
     /// Bytes of all units that were ever captured.
     plain: HashMap<UnitName, Vec<u8>>,
-    /// Units of which a copy has rotted since one was added. Their last copy may go: nobody reads every copy all the time.
+    /// Units of which a copy has rotted since one was added. Their last copy may go: nobody reads every copy all the
+    /// time.
     rotted: HashSet<UnitName>,
     /// Packs to which accidents happened.
     touched: HashSet<ObjectId>,
