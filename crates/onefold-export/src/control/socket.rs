@@ -72,7 +72,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Socket
 fn make_directory(directory: &RunDirectory) -> Result<(), SocketError> {
     let path = &directory.path;
     let mode = if directory.user == 0 { ROOT_MODE } else { USER_MODE };
-    // Also if it is no directory.
+    // Before the call, as another user may have put a file there; and after it, as a directory may have come meanwhile.
     refuse_another_users(directory)?;
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     made.map_err(failed("make the directory", path))?;
