@@ -57,6 +57,21 @@ is_mounted() {
     awk -v at="$1" '$2 == at { found = 1 } END { exit !found }' /proc/self/mounts
 }
 
+# ended_before SECONDS COMMAND...: kills the command at that moment and waits until it is gone, with its locks; returns
+# whether it had ended well before.
+ended_before() {
+    local after=$1 status=0
+    shift
+    # Not by the function: the process in the background is to be the command itself.
+    "$@" >"$dir/killed.out" 2>&1 &
+    local command=$!
+    sleep "$after"
+    kill -KILL "$command" 2>/dev/null || true
+    wait "$command" 2>/dev/null || status=$?
+    ((status == 0 || status == 137)) || fail "it ended with $status: $(<"$dir/killed.out")"
+    ((status == 0))
+}
+
 # is_mounted_or_ended PID: a daemon is ready, or will never be.
 is_mounted_or_ended() {
     is_mounted "$mnt" || ! kill -0 "$1" 2>/dev/null

@@ -14,20 +14,6 @@ noisy() {
     debugfs -w -R "write $dir/own own" "$1" >/dev/null 2>&1
 }
 
-# killed_after SECONDS COMMAND...: kills the command at that moment; returns whether it had ended well before.
-killed_after() {
-    local after=$1 status=0
-    shift
-    # Not by the function: the process in the background is to be the command itself.
-    "$@" >"$dir/said" 2>&1 &
-    local command=$!
-    sleep "$after"
-    kill -KILL "$command" 2>/dev/null || true
-    wait "$command" 2>/dev/null || status=$?
-    ((status == 0 || status == 137)) || fail "it ended with $status: $(<"$dir/said")"
-    ((status == 0))
-}
-
 # moment ROUND SECONDS: a moment within that time; the moments of all rounds are spread over it.
 moment() {
     awk -v round="$1" -v rounds="$rounds" -v seconds="$2" -v random="$RANDOM" \
@@ -49,7 +35,7 @@ onefold image export --quiet "$archive" first "$dir/first.export"
 acknowledged=0
 for round in $(seq "$rounds"); do
     noisy "$dir/next.raw" $((round % 3))
-    if killed_after "$(moment "$round" "$takes")" "$ONEFOLD" image capture --quiet "$archive" "$dir/next.raw" next; then
+    if ended_before "$(moment "$round" "$takes")" "$ONEFOLD" image capture --quiet "$archive" "$dir/next.raw" next; then
         acknowledged=$((acknowledged + 1))
     fi
     onefold archive check --data --quiet "$archive" >"$dir/check" || fail "round $round: $(<"$dir/check")"
@@ -72,7 +58,7 @@ takes=$(seconds_of "$ONEFOLD" image install --quiet --overwrite "$archive" first
 killed=0
 for round in $(seq "$rounds"); do
     cp "$dir/noise" "$dir/target.raw"
-    killed_after "$(moment "$round" "$takes")" "$ONEFOLD" image install --quiet --overwrite "$archive" first "$dir/target.raw" ||
+    ended_before "$(moment "$round" "$takes")" "$ONEFOLD" image install --quiet --overwrite "$archive" first "$dir/target.raw" ||
         killed=$((killed + 1))
     # Untouched noise, nothing but zeros where a disk begins, or all of it.
     if ! cmp -s --bytes=1M "$dir/target.raw" "$dir/noise"; then
@@ -88,7 +74,7 @@ done
 note "$killed of $rounds installations were killed before their end"
 
 # A killed installation to a new file leaves no file of that name.
-killed_after 0.02 "$ONEFOLD" image install --quiet "$archive" first "$dir/half.raw" || [[ ! -e $dir/half.raw ]] ||
+ended_before 0.02 "$ONEFOLD" image install --quiet "$archive" first "$dir/half.raw" || [[ ! -e $dir/half.raw ]] ||
     fail "half a file has the name"
 
 # Ctrl-C ends a capture and an installation with what to do next.

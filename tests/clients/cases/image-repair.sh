@@ -101,7 +101,7 @@ ends 0 onefold archive check --data --quiet "$copy"
 # A repair that is killed at any moment is repeated.
 for after in 0.05 0.2; do
     harmed
-    timeout -s KILL "$after" "$ONEFOLD" archive repair --quiet --from "$dir/web.raw" "$copy" >/dev/null 2>&1 || true
+    ended_before "$after" "$ONEFOLD" archive repair --quiet --from "$dir/web.raw" "$copy" || true
     ends 0 onefold archive repair --quiet --from "$dir/web.raw" "$copy"
     exports_whole "$copy"
 done

@@ -45,7 +45,7 @@ qemu-img convert -O qcow2 "$dir/4.raw" "$dir/made/4.qcow2"
 
 # Killed at any moment, every byte stays as it was. The next run waits for ten seconds, as another host might have the pool.
 filled files
-timeout -s KILL 0.3 "$ONEFOLD" pool dedup --files --quiet "$pool" >"$dir/out" 2>"$dir/err" || true
+ended_before 0.3 "$ONEFOLD" pool dedup --files --quiet "$pool" || true
 check_pool
 filled_again=$(distinct_bytes)
 "$ONEFOLD" pool dedup --files --json --quiet "$pool" >"$dir/files" &

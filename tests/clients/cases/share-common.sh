@@ -123,8 +123,8 @@ done
 cp --sparse=always "$dir"/made/[12].raw "$images"
 remember
 for delay in 0.02 0.05 0.1 0.2 0.4; do
-    timeout -s KILL "$delay" "$ONEFOLD" share common add "$images" --from "$images/1.raw" >/dev/null 2>&1 || true
-    timeout -s KILL "$delay" "$ONEFOLD" share files --tiers 1 --common --quiet "$images" >/dev/null 2>&1 || true
+    ended_before "$delay" "$ONEFOLD" share common add "$images" --from "$images/1.raw" || true
+    ended_before "$delay" "$ONEFOLD" share files --tiers 1 --common --quiet "$images" || true
     onefold share common check "$volume" >"$dir/check" || fail "after a kill: $(cat "$dir/check")"
 done
 onefold share common add "$images" --from "$images/1.raw" >/dev/null

@@ -14,7 +14,7 @@ use onefold_block::BLOCK_BYTES;
 use onefold_block::random::{Random, SeededRandom};
 use onefold_linux::{LinuxFile, LinuxSubstrate};
 use onefold_substrate::{Access, At, Compared, Files, MappedExtent, ShareError, Sharing, SubstrateKind};
-use rustix::fs::Advice;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::UnshareFlags;
 use tempfile::TempDir;
@@ -128,9 +128,13 @@ impl Ground {
         self.substrate.abilities().kind
     }
 
-    /// Creates a file with this content, on the disk.
+    /// Creates a file with this content, on the disk. On Btrfs a file of at least 1 MiB lies in one extent.
     pub(crate) fn file(&self, name: &str, content: &[u8]) -> LinuxFile {
         let file = self.substrate.create(Path::new(name)).unwrap();
+        // Btrfs would cut the extent in two if another process called `sync` in the middle of the write.
+        if self.kind() == SubstrateKind::Btrfs && content.len() as u64 >= MIB {
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, content.len() as u64).unwrap();
+        }
         self.substrate.write_at(&file, 0, content).unwrap();
         self.substrate.sync(&file).unwrap();
         file
