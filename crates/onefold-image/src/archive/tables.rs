@@ -1,9 +1,9 @@
 //! Cache of the tables of packs. A table proves which unit lies where.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::ArchiveError;
 use super::objects::{Folder, damaged, is_missing};
@@ -22,11 +22,15 @@ pub(super) type Table = Arc<Vec<TableEntry>>;
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     kept: Mutex<Kept>,
+    /// Some thread has read a table, or failed to.
+    has_read: Condvar,
 }
 
 #[derive(Debug)]
 struct Kept {
     tables: HashMap<ObjectId, (Table, u64)>,
+    /// The packs whose tables a thread reads at this moment.
+    reading: HashSet<ObjectId>,
     bytes: usize,
     bytes_max: usize,
     /// Counts uses.
@@ -35,7 +39,7 @@ struct Kept {
 
 impl Default for Kept {
     fn default() -> Kept {
-        Kept { tables: HashMap::new(), bytes: 0, bytes_max: MEMORY_BYTES, clock: 0 }
+        Kept { tables: HashMap::new(), reading: HashSet::new(), bytes: 0, bytes_max: MEMORY_BYTES, clock: 0 }
     }
 }
 
@@ -47,14 +51,40 @@ impl Tables {
         kept.make_room();
     }
 
-    /// Returns the table of a pack.
+    /// Returns the table of a pack. Threads that want the same table at the same time read it once; if that fails, each
+    /// of them tries for itself.
     pub(super) fn table(&self, store: &dyn Store, archive: ArchiveId, pack: ObjectId) -> Result<Table, ArchiveError> {
-        if let Some(table) = self.kept.lock().get(pack) {
+        let mut kept = self.kept.lock();
+        if let Some(table) = kept.get(pack) {
             return Ok(table);
         }
+        let reading = if kept.reading.insert(pack) {
+            Some(Reading { tables: self, pack })
+        } else {
+            self.has_read.wait_while(&mut kept, |kept| kept.reading.contains(&pack));
+            if let Some(table) = kept.get(pack) {
+                return Ok(table);
+            }
+            None
+        };
+        drop(kept);
         let table = Arc::new(read_table(store, archive, pack)?);
         self.kept.lock().insert(pack, &table);
+        drop(reading);
         Ok(table)
+    }
+}
+
+/// A thread reads a table, and others may wait for it. They stop waiting when this is dropped.
+struct Reading<'a> {
+    tables: &'a Tables,
+    pack: ObjectId,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.tables.kept.lock().reading.remove(&self.pack);
+        self.tables.has_read.notify_all();
     }
 }
 

@@ -81,8 +81,9 @@ const ENTRY_BYTES: usize = 32 + 4 + 4;
 /// Bytes behind the table: its length, its offset, CRC-32C of all bytes between frame and table, version, features, and
 /// the digest of frame, table and these.
 const FOOTER_BYTES: usize = 16 + DIGEST_BYTES;
-/// The last bytes of a pack that a reader of its table asks for first: they hold most tables whole.
-pub const TAIL_BYTES: u64 = 64 << 10;
+/// The last bytes of a pack that a reader of its table asks for first: they hold most tables whole, since a table of
+/// 6,500 units takes them. A request to an object store costs more than these bytes.
+pub const TAIL_BYTES: u64 = 256 << 10;
 
 impl UnitHeader {
     /// Encodes the header.

@@ -11,6 +11,7 @@ mod reuse;
 mod signatures;
 mod simulation;
 mod snapshot;
+mod tables;
 
 use std::path::Path;
 use std::sync::Arc;
