@@ -12,8 +12,9 @@ use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::store::{ByteRange, Store, StoreError};
 use crate::{ObjectId, UnitName};
 
-/// Maximum gap between two units that one planned read spans, in bytes. A run of headers is shorter.
-const GAP_BYTES: u64 = 256 << 10;
+/// Maximum gap between two units that one planned read spans, in bytes. An object store takes about as long for a request
+/// as for these bytes. A run of headers is shorter.
+const GAP_BYTES: u64 = 1 << 20;
 /// Maximum length of a planned read, in bytes.
 const READ_BYTES: u64 = 16 << 20;
 /// Maximum number of units in a plan. Hostile headers name any number.
@@ -45,6 +46,11 @@ pub struct Headers {
 }
 
 impl Headers {
+    /// Returns the headers with these names, in their plain form.
+    pub(crate) fn of(names: &[UnitName], plain: Vec<Vec<u8>>) -> Headers {
+        Headers { names: names.to_vec(), plain }
+    }
+
     /// Returns one header.
     ///
     /// # Errors
@@ -70,7 +76,7 @@ impl Archive {
             plain[index] = bytes.to_vec();
             Ok(())
         })?;
-        Ok(Headers { names: names.to_vec(), plain })
+        Ok(Headers::of(names, plain))
     }
 
     /// Plans reads of units whose bytes take at most `bytes_max` together. Units beyond that are not planned.
@@ -187,11 +193,11 @@ mod tests {
     #[test]
     fn reads_span_small_gaps_and_are_bounded() {
         let header = u64::from(UNIT_HEADER_BYTES);
-        let near = [place(1, 100, 50), place(1, 200_000, 50), place(1, 900_000, 50), place(2, 900_100, 50)];
+        let near = [place(1, 100, 50), place(1, 800_000, 50), place(1, 3_600_000, 50), place(2, 900_100, 50)];
         let one = 50 + header;
-        let expected = [(100, 199_900 + one, 2), (900_000, one, 1), (900_100, one, 1)];
+        let expected = [(100, 799_900 + one, 2), (3_600_000, one, 1), (900_100, one, 1)];
         assert_eq!(planned(&near, 1 << 30), expected);
-        assert_eq!(planned(&near, 199_900 + one), expected[..1], "the rest is beyond the memory");
+        assert_eq!(planned(&near, 799_900 + one), expected[..1], "the rest is beyond the memory");
         let mib: Vec<Place> = (0..20).map(|at| place(1, at << 20, (1 << 20) - 100)).collect();
         let counts: Vec<usize> = planned(&mib, 1 << 30).iter().map(|(_, _, units)| *units).collect();
         assert_eq!(counts, [16, 4]);

@@ -1,6 +1,7 @@
 //! Examines an image before its target is touched. Each header is read and verified, no sector belongs to two chunks,
 //! the bytes add up to the totals of the manifest, and a pack is known for each unit. Only the units are not read.
 
+use super::headers::ImageHeaders;
 use super::work::{Done, group_chunks, on_threads, threads_of};
 use super::{InstallError, InstallOptions, check_interrupt};
 use crate::UnitName;
@@ -13,6 +14,8 @@ use crate::placed::{HeaderError, bytes_of, check};
 
 use onefold_disk::OnProgress;
 
+/// Divisor for the share of the memory that headers get. Those beyond it are read anew whenever they are needed.
+const HEADERS_SHARE: u64 = 16;
 /// Divisor for the share of the memory that the claimed sectors get.
 const CLAIMS_SHARE: u64 = 4;
 
@@ -27,15 +30,40 @@ pub fn examine(
     options: &InstallOptions,
     progress: OnProgress<'_>,
 ) -> Result<(), InstallError> {
-    let examination = Examination { archive, manifest, progress };
-    examination.run(options).map_err(|error| match error {
+    read_examined(archive, manifest, options, progress).map(|_| ())
+}
+
+/// As [`examine`]; returns the headers, for an installation with these options.
+///
+/// # Errors
+/// As [`examine`].
+pub(super) fn read_examined<'a>(
+    archive: &'a Archive,
+    manifest: &'a Manifest,
+    options: &InstallOptions,
+    progress: OnProgress<'a>,
+) -> Result<ImageHeaders<'a>, InstallError> {
+    let examined = || {
+        let headers = ImageHeaders::read(archive, manifest, options.memory_bytes / HEADERS_SHARE, progress)?;
+        let examination = Examination { archive, headers: &headers, manifest, progress };
+        examination.run(&beside_headers(options))?;
+        Ok(headers)
+    };
+    examined().map_err(|error| match error {
         InstallError::Archive(error) => archive.of_image(&manifest.image, error).into(),
         error => error,
     })
 }
 
+/// Returns the options of the work beside the headers: these, and their stored bytes while they are read, take a part of
+/// the memory.
+pub(super) fn beside_headers(options: &InstallOptions) -> InstallOptions {
+    InstallOptions { memory_bytes: options.memory_bytes - 2 * (options.memory_bytes / HEADERS_SHARE), ..*options }
+}
+
 struct Examination<'a> {
     archive: &'a Archive,
+    headers: &'a ImageHeaders<'a>,
     manifest: &'a Manifest,
     progress: OnProgress<'a>,
 }
@@ -76,7 +104,7 @@ impl Examination<'_> {
     ) -> Result<(), InstallError> {
         check_interrupt(self.progress, self.manifest)?;
         let names: Vec<UnitName> = chunks.iter().map(|index| self.manifest.chunks[*index]).collect();
-        let headers = self.archive.headers(&names)?;
+        let headers = self.headers.of(&names)?;
         for (at, (index, name)) in chunks.iter().zip(&names).enumerate() {
             check_interrupt(self.progress, self.manifest)?;
             let header = headers.get(at)?;

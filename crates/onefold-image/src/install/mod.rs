@@ -15,6 +15,7 @@ mod ends;
 mod examine;
 mod file;
 mod fit;
+mod headers;
 mod hidden;
 mod place;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use place::TargetPlace;
 pub use target::Target;
 
 use ends::Ends;
+use examine::{beside_headers, read_examined};
 use hidden::HiddenSectors;
 use work::{Job, Step};
 
@@ -164,11 +166,20 @@ pub fn install(
     if target_bytes < needed_bytes {
         return Err(InstallError::TooSmall { needed_bytes, target_bytes });
     }
-    examine(archive, manifest, options, progress).map_err(|error| InstallError::Untouched(Box::new(error)))?;
+    let headers = read_examined(archive, manifest, options, progress);
+    let headers = headers.map_err(|error| InstallError::Untouched(Box::new(error)))?;
     let ends = Ends::of(needed_bytes);
     let total_bytes = manifest.totals.data_bytes.saturating_add(manifest.totals.zero_bytes);
     let steps = if options.verify { 2 } else { 1 };
-    let job = Job::new(archive, manifest, target, &ends, options, progress, total_bytes.saturating_mul(steps));
+    let job = Job::new(
+        &headers,
+        manifest,
+        target,
+        &ends,
+        &beside_headers(options),
+        progress,
+        total_bytes.saturating_mul(steps),
+    );
 
     ends.wipe(target).map_err(failed("write"))?;
     let Prepared { is_blank, discarded_bytes } = prepare(&job, options.free)?;

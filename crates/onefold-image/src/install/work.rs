@@ -8,6 +8,7 @@ use onefold_disk::{OnProgress, Progress};
 use parking_lot::Mutex;
 
 use super::ends::Ends;
+use super::headers::ImageHeaders;
 use super::target::Target;
 use super::window::{Window, parts};
 use super::{InstallError, InstallOptions, failed};
@@ -23,10 +24,10 @@ const WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// A thread's memory divided by its windows' bytes. A window takes its buffer, and stored bytes that were not planned.
 const WINDOW_SHARE: u64 = 8;
 /// Divisor for the share that the units which are read ahead take. The headers of their chunks take as much at most.
-const AHEAD_SHARE: u64 = 4;
+const AHEAD_SHARE: u64 = 3;
 /// Bounds of that share.
 const AHEAD_BYTES_MIN: u64 = CHUNK_STORED_BYTES_MAX;
-const AHEAD_BYTES_MAX: u64 = 32 << 20;
+const AHEAD_BYTES_MAX: u64 = 48 << 20;
 /// The chunks are divided into so many groups for each thread at least, so that all threads end at about the same time.
 const GROUPS_MIN: usize = 2;
 /// A thread takes at least so many bytes: a window, its header, and what is read of the store. A hostile header of
@@ -57,6 +58,7 @@ pub(super) struct Done {
 /// One installation, shared by all its threads.
 pub(super) struct Job<'a> {
     archive: &'a Archive,
+    headers: &'a ImageHeaders<'a>,
     pub(super) manifest: &'a Manifest,
     pub(super) target: &'a dyn Target,
     pub(super) ends: &'a Ends,
@@ -140,7 +142,7 @@ fn work_on(count: usize, work: &(dyn Fn(usize, &mut Done) -> Result<(), InstallE
 
 impl<'a> Job<'a> {
     pub(super) fn new(
-        archive: &'a Archive,
+        headers: &'a ImageHeaders<'a>,
         manifest: &'a Manifest,
         target: &'a dyn Target,
         ends: &'a Ends,
@@ -152,7 +154,8 @@ impl<'a> Job<'a> {
         let share = options.memory_bytes / threads as u64 / WINDOW_SHARE;
         let window_bytes = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
         Job {
-            archive,
+            archive: headers.archive,
+            headers,
             manifest,
             target,
             ends,
@@ -188,7 +191,7 @@ impl<'a> Job<'a> {
     /// Processes consecutive chunks. Their headers come in few reads, and so do their units.
     fn group(&self, step: Step, names: &[UnitName], sum: &mut Done) -> Result<(), InstallError> {
         self.check_interrupt()?;
-        let headers = self.archive.headers(names)?;
+        let headers = self.headers.of(names)?;
         let mut ahead = match step {
             Step::Write { .. } => self.read_ahead(&headers, names.len())?,
             Step::ReadBack => Ahead::default(),
