@@ -47,6 +47,8 @@ fn wrong_usage_ends_with_2() {
         "share run --max-stall 101 x",
         "share run --cpu-limit 0 x",
         "share run --io-limit 1K x",
+        "share run --rate 50M/min x",
+        "pool scrub --rate 0 x",
     ] {
         assert_eq!(onefold(arguments, &[]).code, USAGE, "{arguments}");
     }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::place::ArchiveArg;
 use super::values::{InputFormat, parse_duration};
-use crate::size::ByteSize;
+use crate::size::{ByteRate, ByteSize};
 
 /// The verbs of `onefold archive`.
 #[derive(Debug, Subcommand)]
@@ -77,8 +77,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "NUMBER", requires = "sample")]
     pub(crate) seed: Option<u64>,
     /// Read at most so many bytes in a second
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) rate: Option<ByteSize>,
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<ByteRate>,
 }
 
 /// Returns a percentage in millionths.
@@ -141,8 +141,8 @@ pub(crate) struct GcArgs {
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     pub(crate) memory: ByteSize,
     /// Read and write at most so many bytes in a second
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) rate: Option<ByteSize>,
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<ByteRate>,
 }
 
 /// Arguments of `stat`.

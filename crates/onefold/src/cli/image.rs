@@ -1,7 +1,6 @@
 //! Arguments of `onefold image ...`.
 
 use std::fmt;
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -12,7 +11,7 @@ use onefold_image::ImageName;
 use super::key::{Acceptance, SigningKey};
 use super::place::ArchiveArg;
 use super::values::{InputFormat, OutputFormat};
-use crate::size::ByteSize;
+use crate::size::{ByteRate, ByteSize};
 
 /// The verbs of `onefold image`.
 #[derive(Debug, Subcommand)]
@@ -81,12 +80,6 @@ fn parse_name(text: &str) -> Result<ImageName, String> {
     ImageName::new(text).map_err(|error| error.to_string())
 }
 
-/// Returns a number of bytes per second.
-fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
-    let bytes: ByteSize = text.parse().map_err(|error: crate::size::SizeError| error.to_string())?;
-    NonZeroU64::new(bytes.0).ok_or_else(|| "at least one byte per second".to_owned())
-}
-
 /// Arguments of `capture`.
 #[derive(Args, Debug)]
 pub(crate) struct CaptureArgs {
@@ -123,8 +116,8 @@ pub(crate) struct CaptureArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) level: i32,
     /// Read at most so many bytes of the disk in a second
-    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
-    pub(crate) rate: Option<NonZeroU64>,
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<ByteRate>,
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     pub(crate) memory: ByteSize,
@@ -192,8 +185,8 @@ pub(crate) struct InstallArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Write, and read back, at most so many bytes in a second
-    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
-    pub(crate) rate: Option<NonZeroU64>,
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<ByteRate>,
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
@@ -218,8 +211,8 @@ pub(crate) struct ExportArgs {
     #[arg(long)]
     pub(crate) damaged: bool,
     /// Write at most so many bytes in a second
-    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
-    pub(crate) rate: Option<NonZeroU64>,
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<ByteRate>,
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,

@@ -10,7 +10,7 @@ use super::values::{
     DiscardWhen, InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy,
     parse_duration,
 };
-use crate::size::ByteSize;
+use crate::size::{ByteRate, ByteSize};
 
 /// The verbs of `onefold pool`.
 #[derive(Debug, Subcommand)]
@@ -250,8 +250,8 @@ pub(crate) struct ScrubArgs {
     /// The mount point, or the pool's file or partition
     pub(crate) target: PathBuf,
     /// Read at most this many bytes a second
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) rate: Option<ByteSize>,
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<ByteRate>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

@@ -11,7 +11,7 @@ use onefold_share::watch::Window;
 
 use super::share_common::ShareCommonCommand;
 use super::values::parse_duration;
-use crate::size::ByteSize;
+use crate::size::{ByteRate, ByteSize};
 
 /// What to do with plain image files.
 #[derive(Debug, Subcommand)]
@@ -227,8 +227,8 @@ pub(crate) struct ShareCloneArgs {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LimitArgs {
     /// Read at most this many bytes of images a second, and share at most this many; without it, there is no limit
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) io_limit: Option<ByteSize>,
+    #[arg(long, visible_alias = "io-limit", value_name = "RATE")]
+    pub(crate) rate: Option<ByteRate>,
     /// Use at most this much processor time, in percent of one core
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) cpu_limit: Option<u32>,

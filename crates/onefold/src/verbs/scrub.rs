@@ -5,17 +5,14 @@ use serde_json::json;
 use super::check::merge;
 use crate::cli::Talk;
 use crate::cli::pool::ScrubArgs;
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Outcome};
 use crate::output::{Report, findings, machine_name, print_failure};
 use crate::progress::Meter;
 use crate::size::grouped;
 use crate::store::{self, Intent, OpenStore};
 
 pub(super) fn run(arguments: &ScrubArgs, talk: Talk) -> Outcome<Report> {
-    let rate = arguments.rate.map(|rate| rate.0);
-    if rate == Some(0) {
-        return Err(Failure::usage("cannot scrub at a rate of 0 bytes per second"));
-    }
+    let rate = arguments.rate.map(|rate| rate.0.get());
     let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;
     let meter = Meter::new("scrubbing", talk.quiet, interrupt);
     let found = store.scrub(rate, &meter);

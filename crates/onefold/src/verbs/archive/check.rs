@@ -17,7 +17,7 @@ use crate::size::{grouped, human};
 
 pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let path = &arguments.archive;
-    let archive = super::open_paced(path, super::rate(arguments.rate)?)?;
+    let archive = super::open_paced(path, arguments.rate.map(|rate| rate.0))?;
     let sample = match arguments.sample {
         Some(millionths) => Some(Sample { millionths, seed: seed(arguments)? }),
         None => None,

@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &GcArgs, talk: Talk) -> Outcome<Report> {
         return Err(Failure::usage("too little memory").because_of(format!("--memory is at least {least}")));
     }
     let path = &arguments.archive;
-    let archive = super::open_paced(path, super::rate(arguments.rate)?)?;
+    let archive = super::open_paced(path, arguments.rate.map(|rate| rate.0))?;
     let temporary = temporary();
     let host = host::name();
     let options = CollectOptions {

@@ -24,7 +24,6 @@ use crate::cli::Talk;
 use crate::cli::archive::ArchiveCommand;
 use crate::failure::{Failure, Outcome};
 use crate::output::Report;
-use crate::size::ByteSize;
 
 /// Does what a `onefold archive` command asks.
 pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
@@ -41,13 +40,6 @@ pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
 /// Opens an archive: a folder, or a part of a bucket.
 pub(super) fn open<'a>(place: impl Into<Place<'a>>) -> Outcome<Arc<Archive>> {
     open_paced(place, None)
-}
-
-/// Returns a limit that a user gave.
-fn rate(given: Option<ByteSize>) -> Outcome<Option<NonZeroU64>> {
-    let Some(ByteSize(rate)) = given else { return Ok(None) };
-    let rate = NonZeroU64::new(rate);
-    rate.map(Some).ok_or_else(|| Failure::usage("too low a rate").because_of("--rate is at least one byte"))
 }
 
 /// As [`open`]; with a rate, at most so many bytes are read and written in a second.

@@ -209,10 +209,11 @@ impl Work<'_> {
         let meter = self.meter(format!("capturing {}", wanted.name));
         let has_changed_now = || -> io::Result<bool> { Ok(!source.is_unchanged()) };
         let is_stopped = || meter.is_interrupted();
-        let captured = rate::of_disk(source.disk.as_ref(), self.arguments.rate, &is_stopped, |disk| {
-            let disk = capture::Source { disk, has_changed: &has_changed_now };
-            capture(self.archive, &mut writer, disk, &options, &meter.on_progress())
-        });
+        let captured =
+            rate::of_disk(source.disk.as_ref(), self.arguments.rate.map(|rate| rate.0), &is_stopped, |disk| {
+                let disk = capture::Source { disk, has_changed: &has_changed_now };
+                capture(self.archive, &mut writer, disk, &options, &meter.on_progress())
+            });
         meter.finish();
         match captured {
             Ok(captured) => {

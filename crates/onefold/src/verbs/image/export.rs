@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     if is_stream(&arguments.output) {
         examined()?;
         let stream = RawStream::open(arguments.format, talk)?;
-        rate::of_disk(&disk, arguments.rate, &is_stopped, |disk| stream.write(disk, &meter))?;
+        rate::of_disk(&disk, arguments.rate.map(|rate| rate.0), &is_stopped, |disk| stream.write(disk, &meter))?;
         return Ok(Report::done("", Value::Null));
     }
     let own = own_name(record.image.name.as_str(), arguments.format);
@@ -73,7 +73,8 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
         OutputFormat::Qcow2 => {
             examined()?;
             let image = OutgoingImage::create(&output, &disk, Some(format), FILE_MODE)?;
-            rate::of_disk(&disk, arguments.rate, &is_stopped, |disk| image.write(disk, &meter))?.written_bytes
+            rate::of_disk(&disk, arguments.rate.map(|rate| rate.0), &is_stopped, |disk| image.write(disk, &meter))?
+                .written_bytes
         }
     };
     let text = format!(
@@ -113,7 +114,7 @@ fn raw(
     let target = FileTarget::blank(file.descriptor()?, manifest.size_bytes);
     let target = target.map_err(|error| Failure::of_io(cannot(), &error))?;
     let is_stopped = || meter.is_interrupted();
-    let installed = rate::of_target(&target, arguments.rate, &is_stopped, |target| {
+    let installed = rate::of_target(&target, arguments.rate.map(|rate| rate.0), &is_stopped, |target| {
         install(archive, manifest, target, options, &meter.on_progress())
     });
     meter.finish();

@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
             fit: arguments.fit,
             start_bytes: 0,
         },
-        rate: arguments.rate,
+        rate: arguments.rate.map(|rate| rate.0),
         meter: Meter::new(format!("installing {}", record.image), talk.quiet, Interrupt::watch()),
     };
     let is_new = fs::symlink_metadata(target).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);

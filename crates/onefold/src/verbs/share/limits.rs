@@ -1,6 +1,6 @@
 //! The limits of `share run` and `share watch`.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use onefold_share::pace::Limits;
@@ -13,8 +13,8 @@ use crate::size::ByteSize;
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// Memory of the process besides rows: buffers, maps, the program itself.
 const OVERHEAD_BYTES: u64 = 48 << 20;
-/// Minimum of `--io-limit`: below it, a single read would wait for half a minute.
-const IO_BYTES_MIN: u64 = 64 << 10;
+/// Minimum of `--rate`: below it, a single read would wait for half a minute.
+const RATE_MIN: u64 = 64 << 10;
 
 /// Returns the memory for sorting, in bytes.
 pub(super) fn check_memory(memory: ByteSize) -> Outcome<usize> {
@@ -26,11 +26,10 @@ pub(super) fn check_memory(memory: ByteSize) -> Outcome<usize> {
 
 /// Returns the limits in the arguments.
 pub(super) fn limits(arguments: LimitArgs) -> Outcome<Limits> {
-    let io_limit = arguments.io_limit.map(|size| size.0);
-    if io_limit.is_some_and(|bytes| bytes < IO_BYTES_MIN) {
-        return Err(Failure::usage("cannot share blocks").because_of("--io-limit is less than 64K"));
+    let per_second = arguments.rate.map(|rate| rate.0);
+    if per_second.is_some_and(|bytes| bytes.get() < RATE_MIN) {
+        return Err(Failure::usage("cannot share blocks").because_of("--rate is less than 64K"));
     }
-    let per_second = io_limit.and_then(NonZeroU64::new);
     Ok(Limits {
         read_bytes_per_second: per_second,
         share_bytes_per_second: per_second,
