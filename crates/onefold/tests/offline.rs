@@ -317,6 +317,22 @@ fn another_file_system_is_not_overwritten_without_force() {
 }
 
 #[test]
+fn unknown_data_are_not_overwritten_without_force() {
+    let folder = Folder::new();
+    let disk = folder.path("disk.img");
+    let file = File::create(&disk).unwrap();
+    file.set_len(64 << 20).unwrap();
+    for (place, byte) in [(5 << 20, "5,242,880"), ((64 << 20) - 3, "67,108,861"), (100, "100")] {
+        file.write_all_at(&[7], place).unwrap();
+        onefold("pool create", &[&disk]).failed(FAILED, &format!("unknown data already, first seen at byte {byte}"));
+        file.write_all_at(&[0], place).unwrap();
+    }
+    file.write_all_at(&[7], 4096).unwrap();
+    onefold("pool create --force", &[&disk]).done();
+    onefold("pool check", &[&disk]).done();
+}
+
+#[test]
 fn files_that_are_no_pool_or_too_small_are_refused() {
     let folder = Folder::new();
     let file = folder.path("noise");

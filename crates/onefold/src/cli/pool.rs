@@ -92,7 +92,7 @@ pub(crate) struct CreateArgs {
     /// Whether new files share equal blocks unless told otherwise
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) dedup: Switch,
-    /// Overwrite a pool or another file system that is there
+    /// Overwrite what the file or partition holds: a pool, another file system, or unknown data
     #[arg(long)]
     pub(crate) force: bool,
 }

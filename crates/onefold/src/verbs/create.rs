@@ -7,10 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use onefold_block::BlockDevice;
-use onefold_block::Show;
 use onefold_block::device::OpenMode;
 use onefold_block::shown::ShownOutput;
+use onefold_block::{BlockDevice, BlockNo, Show};
 use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, Pool, PoolError};
 use serde_json::json;
 
@@ -18,7 +17,7 @@ use crate::cli::pool::CreateArgs;
 use crate::failure::{Failure, Outcome};
 use crate::locate::{self, PoolTarget};
 use crate::output::{Report, machine_name};
-use crate::size::{ByteSize, human};
+use crate::size::{ByteSize, grouped, human};
 use crate::store::open_device;
 
 const LABEL_BYTES_MAX: usize = 64;
@@ -98,6 +97,7 @@ fn create(arguments: &CreateArgs, is_new: bool) -> Outcome<u64> {
     if !is_new && !arguments.force {
         refuse_what_is_there(Arc::clone(&device))?;
         refuse_signatures(path)?;
+        refuse_content(device.as_ref())?;
     }
     let options = CreateOptions {
         label: arguments.label.clone(),
@@ -135,6 +135,31 @@ fn refuse_what_is_there(device: Arc<dyn BlockDevice>) -> Outcome<()> {
         Err(error) => format!("a pool is there already, but: {error}"),
     };
     Err(Failure::new(there).hint("give --force to overwrite it: all that is in it is lost then"))
+}
+
+/// Number of places between the ends at which unknown content is looked for.
+const SAMPLES: u64 = 1024;
+/// Number of blocks that are looked at from each end: there lie the headers of most formats.
+const END_BLOCKS: u64 = 256;
+
+/// Refuses to overwrite content that no program recognises. A whole device would take hours to read, so this reads both
+/// ends and some blocks between them.
+fn refuse_content(device: &dyn BlockDevice) -> Outcome<()> {
+    let cannot = |error: &io::Error| Failure::of_io("cannot inspect the present content", error);
+    let count = device.block_count().map_err(|error| cannot(&error))?;
+    let ends = (0..count.min(END_BLOCKS)).chain(count.saturating_sub(END_BLOCKS)..count);
+    let step = (count / SAMPLES).max(1);
+    let between = (0..SAMPLES).map(|sample| sample * step).take_while(|&block| block < count);
+    let mut content = [0; onefold_block::BLOCK_BYTES];
+    for block in ends.chain(between) {
+        device.read(BlockNo(block), &mut content).map_err(|error| cannot(&error))?;
+        if let Some(at) = content.iter().position(|&byte| byte != 0) {
+            let byte = block * onefold_block::BLOCK_BYTES_U64 + at as u64;
+            return Err(Failure::new(format!("it holds unknown data already, first seen at byte {}", grouped(byte)))
+                .hint("give --force to overwrite it: all that is in it is lost then"));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses to overwrite a file system, partition table or other content that `blkid` recognises.
