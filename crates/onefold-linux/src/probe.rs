@@ -29,7 +29,7 @@ pub enum ProbeError {
     },
     /// The kind of file system cannot share.
     #[error(
-        "cannot share blocks in {}: it is on {kind}, which cannot; move the files to XFS, Btrfs or OCFS2",
+        "the file system at {} is {kind}, which cannot share blocks",
         path.shown()
     )]
     Kind {
@@ -40,7 +40,7 @@ pub enum ProbeError {
     },
     /// The kind of file system can share, but this one was made without reflinks.
     #[error(
-        "cannot share blocks in {}: this {kind} file system was made without reflinks; {}",
+        "the {kind} file system at {} was made without reflinks; {}",
         path.shown(), with_reflinks(*kind)
     )]
     NoReflinks {
@@ -51,7 +51,7 @@ pub enum ProbeError {
     },
     /// Its block size is not Onefold's.
     #[error(
-        "cannot share blocks in {}: its blocks have {bytes} bytes, and those of images {BLOCK_BYTES}, which could not \
+        "the blocks of the file system at {} have {bytes} bytes, and those of images {BLOCK_BYTES}, which could not \
          be shared singly; move the files to a file system that was made with {}",
         path.shown(), block_option(*kind)
     )]
@@ -65,7 +65,7 @@ pub enum ProbeError {
     },
     /// OCFS2 allocates space in clusters of more than a block.
     #[error(
-        "cannot share blocks in {}: its clusters have {bytes} bytes, and OCFS2 shares whole clusters after comparing \
+        "the clusters of the file system at {} have {bytes} bytes, and OCFS2 shares whole clusters after comparing \
          only what was asked for, so that bytes that differ could be replaced; move the files to a file system that \
          was made with mkfs.ocfs2 -C 4096",
         path.shown()
@@ -78,7 +78,7 @@ pub enum ProbeError {
     },
     /// OCFS2 is mounted with file locks that keep out programs of the same host only.
     #[error(
-        "cannot share blocks in {}: it is mounted with `localflocks`, so that hosts do not see each other's locks and would \
+        "the file system at {} is mounted with `localflocks`, so that hosts do not see each other's locks and would \
          share in the same image; unmount it and mount it without that option, on every host",
         path.shown()
     )]
@@ -88,7 +88,7 @@ pub enum ProbeError {
     },
     /// The file system is mounted read-only.
     #[error(
-        "cannot share blocks in {}: it can only be read; mount it for writing (mount -o remount,rw)",
+        "the file system at {} can only be read; mount it for writing (mount -o remount,rw)",
         path.shown()
     )]
     ReadOnly {
@@ -97,7 +97,7 @@ pub enum ProbeError {
     },
     /// The kernel lacks a call that is needed.
     #[error(
-        "cannot share blocks in {}: the kernel has no {call}, or this process may not use it; Linux {since} has it, \
+        "sharing blocks at {} needs {call}, which the kernel lacks or this process may not use; Linux {since} has it, \
          and a sandbox may have to be told to allow it",
         path.shown()
     )]
@@ -111,8 +111,8 @@ pub enum ProbeError {
     },
     /// The kernel said that it shared two equal blocks, and the map of extents shows that it did not.
     #[error(
-        "cannot share blocks in {}: this {kind} file system takes the call for it and then does not share; another \
-         kernel may, please report this one",
+        "the {kind} file system at {} takes the call for sharing and then does not share; another kernel may, please \
+         report this one",
         path.shown()
     )]
     NotShared {

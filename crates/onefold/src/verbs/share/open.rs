@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
 use onefold_block::clock::SystemClock;
-use onefold_linux::LinuxSubstrate;
+use onefold_linux::{LinuxSubstrate, ProbeError};
 use onefold_share::policy::SharePolicy;
 use onefold_share::state::trust::{Distrust, WritableRoot, writable_root};
 use onefold_share::state::{Notice, State, StateError};
@@ -32,7 +33,7 @@ impl OpenFileSystem {
             let folder = if root.join(first).is_dir() { Some(first) } else { first.parent() };
             LinuxSubstrate::open(&root, folder.unwrap_or(Path::new(""))).map_err(|_| error)
         });
-        let substrate = opened.map_err(|error| Failure::new(cannot).because(&error))?;
+        let substrate = opened.map_err(|error| probe_failure(cannot, &error))?;
         Ok(OpenFileSystem { root, paths, substrate })
     }
 
@@ -40,7 +41,7 @@ impl OpenFileSystem {
     /// or read-only. `cannot` names the failed action if that fails.
     pub(super) fn to_look(cannot: &str, paths: &[PathBuf]) -> Outcome<OpenFileSystem> {
         let RootedPaths { root, paths } = locate(paths)?;
-        let substrate = LinuxSubstrate::look(&root).map_err(|error| Failure::new(cannot).because(&error))?;
+        let substrate = LinuxSubstrate::look(&root).map_err(|error| probe_failure(cannot, &error))?;
         Ok(OpenFileSystem { root, paths, substrate })
     }
 
@@ -62,6 +63,40 @@ impl OpenFileSystem {
         let done = work(state.as_ref())?;
         drop(state);
         Ok((done, notices.take()))
+    }
+}
+
+/// Returns the name of the failed action for a verb that shares blocks of `paths`.
+pub(super) fn cannot_share(paths: &[PathBuf]) -> String {
+    match paths {
+        [] => "cannot share blocks".to_owned(),
+        [one] => format!("cannot share blocks in `{}`", one.shown()),
+        [first, more @ ..] => format!("cannot share blocks in `{}` and {} more", first.shown(), more.len()),
+    }
+}
+
+/// Returns the failure for a file system that cannot be used.
+pub(super) fn probe_failure(cannot: &str, error: &ProbeError) -> Failure {
+    let failure = Failure::new(cannot).because(error);
+    match error {
+        ProbeError::Kind { .. } => failure.hint(
+            "use a pool, which shares blocks on any file system: `onefold pool create`, then `onefold pool import`; or \
+             move the files to XFS, Btrfs or OCFS2",
+        ),
+        ProbeError::Root { source, .. } | ProbeError::Io { source, .. }
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            failure.hint("run the command as root, or as a user who may write into the root of the file system")
+        }
+        ProbeError::Root { .. }
+        | ProbeError::Io { .. }
+        | ProbeError::NoReflinks { .. }
+        | ProbeError::BlockBytes { .. }
+        | ProbeError::ClusterBytes { .. }
+        | ProbeError::LocalLocks { .. }
+        | ProbeError::ReadOnly { .. }
+        | ProbeError::KernelTooOld { .. }
+        | ProbeError::NotShared { .. } => failure,
     }
 }
 
@@ -162,6 +197,20 @@ mod tests {
             message.contains("others than root may write into the root folder") && message.contains("777"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_file_system_that_cannot_share_is_named_once_with_the_way_out() {
+        let paths = [PathBuf::from("images"), PathBuf::from("more")];
+        let error = ProbeError::Kind { path: PathBuf::from("/data"), kind: "ext4".to_owned() };
+        let message = probe_failure(&cannot_share(&paths[..1]), &error).to_string();
+        assert!(message.starts_with("error: cannot share blocks in `images`\n"), "{message}");
+        assert!(message.contains("/data is ext4") && message.contains("`onefold pool create`"), "{message}");
+        assert_eq!(message.matches("cannot share blocks in").count(), 1, "{message}");
+        assert_eq!(cannot_share(&paths), "cannot share blocks in `images` and 1 more");
+        let source = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let error = ProbeError::Io { op: "create a file", path: PathBuf::from("/data"), source };
+        assert!(probe_failure("cannot clone", &error).to_string().contains("hint: run the command as root"));
     }
 
     #[test]

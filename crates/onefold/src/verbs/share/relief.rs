@@ -15,6 +15,7 @@ use onefold_share::without_index::{WithoutIndex, WithoutIndexOptions, share_with
 use onefold_substrate::Sharing;
 use serde_json::{Value, json};
 
+use super::open::probe_failure;
 use super::run::{pass_failure, state_failure};
 use crate::failure::{Failure, Outcome};
 use crate::size::human;
@@ -41,13 +42,14 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Opens the file system `root`, and relieves it first if it has no room for the trial.
+/// Opens the file system `root` for the action `cannot`, and relieves it first if it has no room for the trial.
 pub(super) fn open(
+    cannot: &str,
     root: &Path,
     notices: &dyn Fn(Notice),
     options: Option<&WithoutIndexOptions<'_>>,
 ) -> Outcome<(LinuxSubstrate, Option<WithoutIndex>)> {
-    let cannot = |error: ProbeError| Failure::new("cannot share blocks").because(&error);
+    let cannot = |error: ProbeError| probe_failure(cannot, &error);
     let error = match LinuxSubstrate::open(root, Path::new("")) {
         Ok(substrate) => return Ok((substrate, None)),
         Err(error) => error,

@@ -29,7 +29,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::by_files;
 use super::limits::{check_memory, limits};
 use super::mend::{self, MEND_WAIT};
-use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, check_root, distrust_hint};
+use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, cannot_share, check_root, distrust_hint, probe_failure};
 use super::relief;
 use super::result::{ShareResult, Space};
 use super::root::{RootedPaths, locate};
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let show_relief = |at| meter.show_relief(at);
     let relief = relief_options(arguments, memory_bytes, selection, &pace, &show_relief);
     let relief = (!arguments.dry_run).then_some(&relief);
-    let opened = relief::open(&root, &note, relief);
+    let opened = relief::open(&cannot_share(&arguments.paths), &root, &note, relief);
     meter.finish();
     let (substrate, mut relieved) = opened?;
     check_run_allowed(&substrate, arguments)?;
@@ -178,10 +178,15 @@ pub(super) fn space(arguments: SpaceArgs) -> SpaceOptions {
     SpaceOptions { rewrite_percent: arguments.rewrite, keeps_copies_small: !arguments.no_small_copies }
 }
 
-/// Opens the file system, if blocks can be shared on it.
-pub(super) fn open_substrate(root: &Path, consent: ConsentArgs, accepted: RootArgs) -> Outcome<LinuxSubstrate> {
-    let substrate = LinuxSubstrate::open(root, Path::new(""))
-        .map_err(|error| Failure::new("cannot share blocks").because(&error))?;
+/// Opens the file system of the paths that the user gave, if blocks can be shared on it.
+pub(super) fn open_substrate(
+    given: &[PathBuf],
+    root: &Path,
+    consent: ConsentArgs,
+    accepted: RootArgs,
+) -> Outcome<LinuxSubstrate> {
+    let substrate =
+        LinuxSubstrate::open(root, Path::new("")).map_err(|error| probe_failure(&cannot_share(given), &error))?;
     check_allowed(&substrate, consent, accepted)?;
     Ok(substrate)
 }

@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot show the status";
     let given: Vec<PathBuf> =
         [Some(&arguments.path), arguments.template.since.as_ref()].into_iter().flatten().cloned().collect();
-    let file_system = OpenFileSystem::to_look(CANNOT, &given)?;
+    let file_system = OpenFileSystem::to_look(&format!("{CANNOT} of `{}`", arguments.path.shown()), &given)?;
     let paths = UserPaths::new(&file_system.root, &given, &file_system.paths);
     let since = file_system.paths.get(1).map(PathBuf::as_path);
     let (found, notices) = file_system.look(CANNOT, |state| {

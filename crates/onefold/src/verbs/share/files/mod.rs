@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let RootedPaths { root, paths } = locate(&arguments.paths)?;
     // Where shares may leave holes, nothing is shared; `share_files` reports that.
     let consent = ConsentArgs { accept_mending: true };
-    let substrate = open_substrate(&root, consent, RootArgs { accept_writable_root: true })?;
+    let substrate = open_substrate(&arguments.paths, &root, consent, RootArgs { accept_writable_root: true })?;
     let notices = RefCell::new(Vec::new());
     let meter = RunMeter::new(talk.quiet, interrupt.clone());
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };

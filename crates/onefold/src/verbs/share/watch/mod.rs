@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     raise_open_files();
     let RootedPaths { root, paths } = locate(&arguments.paths)?;
-    let substrate = open_substrate(&root, arguments.consent, arguments.root)?;
+    let substrate = open_substrate(&arguments.paths, &root, arguments.consent, arguments.root)?;
     if arguments.files && SharePolicy::of(substrate.abilities()).is_declared() {
         return Err(pass_failure(&PassError::Undeclared));
     }
