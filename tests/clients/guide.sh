@@ -1,0 +1,52 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # lib.sh sets `dir` and `tools`.
+#
+# What cases that follow the guide share, to be sourced by them in a mount namespace of their own.
+#
+# A case calls `private_host`, lays out what a page's reader has, and then has `follow PAGE` run the commands of the page
+# as they stand there. Folders such as /srv and /mnt are the case's own.
+
+# private_host: gives the case its own /srv, /mnt, /etc, /run and /dev. All of them are empty but for /etc, which is a
+# copy, and /dev, which has what programs need.
+private_host() {
+    local folder device
+    let_users_in
+    mkdir "$dir/host"
+    mount -t tmpfs -o mode=755 onefold-guide "$dir/host"
+    mkdir "$dir"/host/{srv,mnt,etc,run,dev,bin,home}
+    cp -a /etc/. "$dir/host/etc"
+    mkdir "$dir"/host/dev/{pts,shm} "$dir/host/run/user"
+    for device in null zero full random urandom tty ptmx fd stdin stdout stderr fuse loop-control; do
+        [[ ! -e /dev/$device ]] || cp -a "/dev/$device" "$dir/host/dev/"
+    done
+    chmod 666 "$dir/host/dev/fuse"
+    for device in {0..63}; do
+        mknod "$dir/host/dev/loop$device" b 7 "$device"
+    done
+    for folder in srv mnt etc run dev; do
+        mount --bind "$dir/host/$folder" "/$folder"
+    done
+    cp "$ONEFOLD" "$dir/host/bin/onefold"
+    chmod 755 "$dir" "$dir/host/bin/onefold"
+    export PATH=$dir/host/bin:$PATH
+}
+
+# give_user PATH...: the ordinary user owns these from now on.
+give_user() {
+    (($# == 0)) || chown -R 65534:65534 "$@"
+}
+
+# follow PAGE [COMMAND...]: runs the page's commands in the current folder, as root or by COMMAND (`as_guide_user`).
+follow() {
+    local page=$1
+    shift
+    "$@" bash "$tools/guide_session.sh" "$repo/$page"
+}
+
+# as_guide_user COMMAND...: as an ordinary user with a home and a folder for what runs.
+as_guide_user() {
+    mkdir -p /run/user/65534
+    chown 65534:65534 /run/user/65534 "$dir/host/home"
+    chmod 700 /run/user/65534
+    as_user env HOME="$dir/host/home" XDG_RUNTIME_DIR=/run/user/65534 USER=nobody "$@"
+}
