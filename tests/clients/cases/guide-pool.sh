@@ -1,6 +1,6 @@
 # The guide's commands for pools run as they stand there, as root and as an ordinary user
 # limit: 120 s
-needs setpriv fusermount3 unshare setfattr getfattr qemu-img python3
+needs setpriv fusermount3 unshare setfattr getfattr qemu-img python3 useradd
 [[ -n ${in_namespace-} ]] || run_in_namespace
 # shellcheck source=../guide.sh
 source "$repo/tests/clients/guide.sh"

@@ -12,6 +12,8 @@ otherwise; several may stand there, one a line:
     <!-- output of: COMMAND -->     the block is what this command prints
     <!-- runs until stopped -->     each command of the block is interrupted once it works
     <!-- ends with code N: COMMAND -->    the command of the block that begins so ends with this exit code
+    <!-- TEXT stands for: COMMAND -->     in the block, TEXT is what this command prints here
+    <!-- written to: FILE -->       the block is the content of this file
 
 In a block with `$ ` before its commands, the lines after a command are its output.
 """
@@ -23,7 +25,7 @@ import sys
 
 FENCE = re.compile(r"^\s*```(\w*)\s*$")
 MARK = re.compile(r"^<!-- (.*) -->$")
-KINDS = {"not run": "skip", "root only": "root", "first": "first", "output of": "output"}
+KINDS = {"not run": "skip", "root only": "root", "first": "first", "output of": "output", "written to": "file"}
 
 
 class PageError(Exception):
@@ -37,6 +39,8 @@ def parsed_mark(text):
     name, colon, argument = text.partition(": ")
     if code := re.fullmatch(r"ends with code (\d+)", name):
         return f"code {code[1]}", argument
+    if text_stands := re.fullmatch(r"(\S+) stands for", name):
+        return f"stands {text_stands[1]}", argument
     if name in KINDS:
         if not colon or not argument.strip():
             raise PageError(f"`{text}` gives no reason or command")
@@ -103,6 +107,11 @@ def steps(text):
         for kind, argument in marks:
             if kind == "first":
                 yield line, f"{where} first", argument, ""
+            elif kind.startswith("stands "):
+                yield line, f"{where} stands", argument, kind.removeprefix("stands ")
+        if "file" in kinds:
+            yield line, f"{where} file", kinds["file"], "\n".join(lines)
+            continue
         if "output" in kinds:
             yield line, f"{where} output", kinds["output"], "\n".join(lines)
             continue

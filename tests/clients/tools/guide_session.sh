@@ -11,7 +11,9 @@ said=$(mktemp)
 trap 'rm -f "$said" "$said.shown"' EXIT
 readonly page here said
 # How long a command that runs until it is stopped is left alone.
-readonly patience_s=2
+readonly patience_s=1
+# A figure of the page, and what stands for it here.
+text= stands_for=
 
 # failed LINE WHAT: ends the session.
 failed() {
@@ -47,10 +49,21 @@ while IFS= read -r -d '' line <&3 && IFS= read -r -d '' kind <&3 && IFS= read -r
     IFS= read -r -d '' shown <&3; do
     [[ $kind != root* || $EUID == 0 ]] || continue
     printf '%s:%s: %s\n' "${page#"$repo"/}" "$line" "$command"
-    if [[ $kind == *stop ]]; then
-        run_stopped || failed "$line" "it did not end well when it was stopped"
-        continue
-    fi
+    case $kind in
+        *stop)
+            run_stopped || failed "$line" "it did not end well when it was stopped"
+            continue
+            ;;
+        *file)
+            printf '%s\n' "$shown" >"$command"
+            continue
+            ;;
+        *stands)
+            text=$shown stands_for=$(eval "$command") || failed "$line" "it prints nothing"
+            continue
+            ;;
+    esac
+    [[ -z $text ]] || command=${command//"$text"/$stands_for}
     eval "$command" >"$said" 2>&1 3<&- </dev/null
     status=$?
     case $kind in

@@ -1,0 +1,56 @@
+# The guide's commands for sharing run as they stand there, as root and as an ordinary user
+# limit: 120 s
+needs setpriv unshare losetup mkfs.xfs mke2fs debugfs dpkg-deb python3
+[[ -n ${in_namespace-} ]] || run_in_namespace
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
+# shellcheck source=../guide.sh
+source "$repo/tests/clients/guide.sh"
+private_host
+
+debian_tree "$dir/template" 1
+debian_image "$dir/template.raw" "$dir/template"
+debian_tree "$dir/web" 2
+debian_image "$dir/web.raw" "$dir/web"
+mkdir -p "$dir"/deb/{DEBIAN,opt}
+head -c 300000 /dev/urandom >"$dir/deb/opt/office"
+printf 'Package: libreoffice-core\nVersion: 7\nArchitecture: all\nMaintainer: nobody\nDescription: office\n' \
+    >"$dir/deb/DEBIAN/control"
+dpkg-deb --root-owner-group --build "$dir/deb" "$dir/libreoffice-core.deb" >/dev/null
+truncate -s 1G "$dir/xfs.raw"
+attach_loop "$dir/xfs.raw"
+
+# What a reader of these pages has: XFS with images of machines. The ordinary user owns the paths that are given.
+lay_out() {
+    cd "$dir"
+    ! mountpoint -q /mnt || umount /mnt
+    [[ ! -d /srv/vm ]] || umount /srv
+    mkfs.xfs -q -f "$loop"
+    mount "$loop" /srv
+    mkdir -p /srv/vm/secret /srv/vm/tenant-7
+    for name in template web database secret/harmless; do
+        cp --reflink=never "$dir/web.raw" "/srv/vm/$name.raw"
+    done
+    cp "$dir/template.raw" /srv/vm/template.raw
+    cp "$dir/template.raw" /srv/template.raw
+    cp "$dir/libreoffice-core.deb" /srv/vm
+    give_user "$@"
+    cd /srv/vm
+}
+
+lay_out
+follow docs/guide/share.md
+lay_out
+follow docs/guide/files.md
+lay_out
+mkdir -p /var/lib/libvirt/images /srv/libvirt
+mount --bind /srv/libvirt /var/lib/libvirt/images
+follow docs/guide/tenants.md
+# A run reads the settings that the page shows.
+onefold share run --quiet /srv/vm
+umount /var/lib/libvirt/images
+
+lay_out /srv
+follow docs/guide/share.md as_guide_user
+lay_out /srv
+follow docs/guide/files.md as_guide_user
