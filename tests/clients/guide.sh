@@ -3,8 +3,8 @@
 #
 # What cases that follow the guide share, to be sourced by them in a mount namespace of their own.
 #
-# A case calls `private_host`, lays out what a page's reader has, and then has `follow PAGE` run the commands of the page
-# as they stand there. Folders such as /srv and /mnt are the case's own.
+# A case calls `private_host`, lays out what a page's reader has, and then has `follow PAGE` run the commands of the
+# page as they stand there. Folders such as /srv and /mnt are the case's own.
 
 # private_host: gives the case its own /srv, /mnt, /etc, /run, /dev and /var/lib. All of them are empty but for /etc,
 # which is a copy, and /dev, which has what programs need.
@@ -76,3 +76,8 @@ as_guide_user() {
     chmod 700 /run/user/65534
     as_user env HOME="$dir/host/home" XDG_RUNTIME_DIR=/run/user/65534 USER=nobody "$@"
 }
+
+# Fails unless a case follows each page that has commands.
+while read -r page; do
+    grep -qs "^follow $page" "$repo"/tests/clients/cases/*.sh || fail "no case follows $page"
+done < <(python3 -IS "$tools/guide_blocks.py" --pages "$repo")
