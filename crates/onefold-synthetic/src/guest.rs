@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use onefold_disk::{CachedDisk, Disk, DiskError};
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{AllocationClass, ExtentKind, TableKind};
-use onefold_guest::guest::{DiskRun, DiskUse, Guest, OrderError};
+use onefold_guest::guest::{DiskRun, DiskUse, Guest, GuestVolume, OrderError};
 
 /// Size of the disk's cache in bytes: the program's default for `--memory`.
 const CACHE_BYTES: usize = 64 << 20;
@@ -46,6 +46,19 @@ pub struct Mapped {
     pub probed_bytes: u64,
     /// Bytes of file content that were read after the volumes were open: a map needs none.
     pub data_read_bytes: u64,
+    /// Time from opening the disk to the last run.
+    pub time: Duration,
+}
+
+/// Summary of the bitmaps of the file systems on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitmapSummary {
+    /// File systems with a reader.
+    pub file_systems: usize,
+    /// Bytes of these volumes that are not free.
+    pub allocated_bytes: u64,
+    /// Bytes that the bitmaps call free.
+    pub free_bytes: u64,
     /// Time from opening the disk to the last run.
     pub time: Duration,
 }
@@ -102,6 +115,28 @@ pub fn map(disk: &dyn Disk) -> Result<Mapped, GuestError> {
     })
 }
 
+/// Makes the allocation maps of all file systems by their bitmaps alone.
+///
+/// # Errors
+/// When there is no file system, and those of the file system.
+pub fn bitmaps(disk: &dyn Disk) -> Result<BitmapSummary, GuestError> {
+    let started = Instant::now();
+    let cached = CachedDisk::new(disk, CACHE_BYTES);
+    let guest = Guest::open(&cached)?;
+    let (mut file_systems, mut allocated_bytes, mut free_bytes) = (0, 0, 0);
+    for system in guest.volumes().iter().filter_map(GuestVolume::file_system) {
+        file_systems += 1;
+        for run in system.bitmap_allocation(guest.budget())? {
+            let sum = if run.class == AllocationClass::Free { &mut free_bytes } else { &mut allocated_bytes };
+            *sum += run.length_bytes;
+        }
+    }
+    if file_systems == 0 {
+        return Err(GuestError::Unsupported("a disk without a readable file system"));
+    }
+    Ok(BitmapSummary { file_systems, allocated_bytes, free_bytes, time: started.elapsed() })
+}
+
 /// Returns how many bytes of a range are file content; `runs` are in order.
 fn data_in(range: &Range<u64>, runs: &[DiskRun]) -> u64 {
     let first = runs.partition_point(|run| run.range.end_bytes() <= range.start);
@@ -156,6 +191,14 @@ impl fmt::Display for Mapped {
             r#""probed_bytes": {probed_bytes}, "data_read_bytes": {data_read_bytes}, "seconds": {} }}"#,
             time.as_secs_f64()
         )
+    }
+}
+
+impl fmt::Display for BitmapSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BitmapSummary { file_systems, allocated_bytes, free_bytes, time } = self;
+        write!(f, r#"{{ "file_systems": {file_systems}, "allocated_bytes": {allocated_bytes}, "#)?;
+        write!(f, r#""free_bytes": {free_bytes}, "seconds": {} }}"#, time.as_secs_f64())
     }
 }
 

@@ -109,6 +109,8 @@ struct HashArgs {
 enum Question {
     /// Every extent of every file, in the order of the disk
     Files,
+    /// Allocated and free bytes of all file systems, by their bitmaps alone
+    Bitmaps,
     /// The use of all bytes, and whether file content was read for that
     Map,
 }
@@ -178,6 +180,7 @@ fn look(arguments: &GuestArgs) -> Result<(), Box<dyn Error>> {
     let disk = FileDisk::new(File::open(&arguments.image)?, &arguments.image)?;
     match arguments.question {
         Question::Files => println!("{}", guest::files(&disk)?),
+        Question::Bitmaps => println!("{}", guest::bitmaps(&disk)?),
         Question::Map => println!("{}", guest::map(&disk)?),
     }
     Ok(())

@@ -226,6 +226,10 @@ impl FileSystem for Ext<'_> {
         Ok(runs)
     }
 
+    fn bitmap_allocation(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        self.tables.bitmap_allocation(self.state == State::Certain, budget)
+    }
+
     fn allocation_differences(&self) -> Option<AllocationDifferences> {
         *self.differences.lock()
     }

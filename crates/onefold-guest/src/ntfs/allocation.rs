@@ -5,28 +5,21 @@
 //! has stay allocated, and are also recorded. Nothing is free if the bitmap itself is in doubt. It has no checksum: if
 //! a part of a file is lost, the bitmap may mark its clusters as free, so nothing is free then, either.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
 
 use super::Ntfs;
+use super::bitmap::{BITMAP_RECORD, ClusterMap, STRUCTURE};
 use super::directory::INDEX_OF_NAMES;
 use super::file::MftFile;
 use super::record::{
     ATTRIBUTE_LIST, Attribute, AttributeBody, BITMAP, DATA, INDEX_ALLOCATION, Record, STANDARD_INFORMATION,
 };
 use super::runs::{self, ClusterRun};
-use super::stream::{Clusters, Stream};
 use crate::budget::Budget;
 use crate::error::GuestError;
-use crate::filesystem::{Allocation, AllocationClass, AllocationDifferences, TableKind, common_length};
+use crate::filesystem::{Allocation, AllocationClass, AllocationDifferences, State, TableKind, common_length};
 
-const STRUCTURE: &str = "bitmap";
-/// Record of the bitmap of clusters.
-pub(super) const BITMAP_RECORD: u64 = 6;
-/// Bytes of one read of the bitmap.
-const PIECE_BYTES: usize = 64 << 10;
-/// Bytes of one read of the bitmap for the look-up of a file's clusters.
-const LOOK_BYTES: u64 = 4096;
 /// Maximum length of a map. Further parts are doubtful.
 const RUNS_MAX: usize = 4 << 20;
 /// Number of lists of runs that draw equal parts of the memory of a map: those of the bitmap, of files, and of both.
@@ -65,10 +58,7 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
     }
     let free = if is_trusted && is_whole { AllocationClass::Free } else { AllocationClass::Doubtful };
     reached.uses.sort_unstable();
-    let mut base = ClassRuns::of_at_most(runs_max);
-    if let Some(bitmap) = &bitmap {
-        ntfs.damage.skip(bitmap.each_run(free, &mut |run| base.push(run)))?;
-    }
+    let mut base = runs_of_bitmap(ntfs, bits, free, runs_max)?;
     let free_runs = base.runs.iter().filter(|run| run.class == free).map(|run| run.first..run.end);
     let reached_clusters = common_length(free_runs, reached.uses.iter().map(|run| run.first..run.end));
     *ntfs.differences.lock() = Some(AllocationDifferences {
@@ -81,13 +71,44 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
         let problem = "clusters are allocated that no file has";
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
     }
-    let first = base.runs.last().map_or(0, |last| last.end);
-    base.push(ClassRun { first, end: ntfs.geometry.clusters, class: AllocationClass::Doubtful });
+    base.doubt_up_to(ntfs.geometry.clusters);
     let whole = overlay(&base.runs, &reached.uses, runs_max);
     if [base.runs.len(), reached.uses.len(), whole.len()].into_iter().any(|length| length >= runs_max) {
         budget.note_full(run_rows);
     }
     Ok(finish(ntfs, whole))
+}
+
+/// Returns the map of a volume by its bitmap alone.
+pub(super) fn bitmap_map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+    let draw = budget.draw(MEMORY_BYTES_MAX);
+    let run_rows = draw.rows(PARTS, size_of::<ClassRun>(), RUNS_MAX);
+    let bitmap = ClusterMap::open(ntfs)?;
+    let free = if ntfs.state == State::Certain { AllocationClass::Free } else { AllocationClass::Doubtful };
+    let mut base = runs_of_bitmap(ntfs, bitmap.as_ref(), free, run_rows.max)?;
+    base.doubt_up_to(ntfs.geometry.clusters);
+    if base.runs.len() >= run_rows.max {
+        budget.note_full(run_rows);
+    }
+    Ok(finish(ntfs, base.runs))
+}
+
+/// Returns the runs of the bitmap up to the first part that cannot be read.
+fn runs_of_bitmap(
+    ntfs: &Ntfs<'_>,
+    bitmap: Option<&ClusterMap<'_>>,
+    free: AllocationClass,
+    runs_max: usize,
+) -> Result<ClassRuns, GuestError> {
+    let mut runs = ClassRuns::of_at_most(runs_max);
+    if let Some(bitmap) = bitmap {
+        let add = &mut |clusters: Range<u64>, is_used| {
+            let class = if is_used { AllocationClass::Data } else { free };
+            runs.push(ClassRun { first: clusters.start, end: clusters.end, class });
+        };
+        ntfs.damage.skip(bitmap.each_run(add))?;
+    }
+    Ok(runs)
 }
 
 /// Returns the runs in bytes, limited to the volume, and a run for the bytes behind the clusters.
@@ -113,6 +134,12 @@ impl ClassRuns {
     /// Returns an empty list. After `runs_max` runs, the last one extends over the rest, and is doubtful.
     fn of_at_most(runs_max: usize) -> ClassRuns {
         ClassRuns { runs: Vec::new(), runs_max }
+    }
+
+    /// Adds a doubtful run from the end of the last one to `end`.
+    fn doubt_up_to(&mut self, end: u64) {
+        let first = self.runs.last().map_or(0, |last| last.end);
+        self.push(ClassRun { first, end, class: AllocationClass::Doubtful });
     }
 
     fn push(&mut self, run: ClassRun) {
@@ -205,7 +232,7 @@ impl RecordReach<'_> {
             return Ok(());
         }
         let is_free = match self.bitmap {
-            Some(bitmap) => self.ntfs.damage.skip(bitmap.has_free(found))?.unwrap_or(false),
+            Some(bitmap) => self.ntfs.damage.skip(bitmap.has_free(found.first..found.end))?.unwrap_or(false),
             None => false,
         };
         if is_free {
@@ -242,100 +269,6 @@ fn class_of(record: &Record, attribute: &Attribute<'_>) -> AllocationClass {
     AllocationClass::Table(table)
 }
 
-/// `$Bitmap`: a bit for each cluster, set if the cluster is allocated.
-pub(super) struct ClusterMap<'m> {
-    stream: Stream,
-    clusters: Clusters<'m>,
-}
-
-impl<'m> ClusterMap<'m> {
-    /// Opens the bitmap; `None` if it is damaged, or too short for the volume.
-    pub(super) fn open(ntfs: &'m Ntfs<'_>) -> Result<Option<ClusterMap<'m>>, GuestError> {
-        let stream = ntfs.damage.skip(ntfs.system_stream(BITMAP_RECORD))?.flatten();
-        let clusters = ntfs.mft.clusters();
-        let is_whole = |stream: &Stream| {
-            let is_mapped = stream.broken.is_none() && stream.runs().iter().all(|run| run.cluster.is_some());
-            let is_plain = !stream.coding.is_compressed() && !stream.coding.is_encrypted();
-            is_mapped && is_plain && stream.initialized_bytes >= clusters.count.div_ceil(8)
-        };
-        Ok(stream.filter(is_whole).map(|stream| ClusterMap { stream, clusters }))
-    }
-
-    /// Returns whether one of these clusters is free.
-    fn has_free(&self, clusters: ClassRun) -> Result<bool, GuestError> {
-        let mut at = clusters.first;
-        while at < clusters.end {
-            let end = clusters.end.min((at / 8 + LOOK_BYTES) * 8);
-            let length = end.div_ceil(8) - at / 8;
-            let mut piece = vec![0; usize::try_from(length).unwrap_or(0)];
-            self.stream.read(self.clusters, at / 8, &mut piece)?;
-            if let Some(first) = piece.first_mut() {
-                *first |= u8::MAX.unbounded_shr(8 - u32::try_from(at % 8).unwrap_or(0));
-            }
-            if let Some(last) = piece.last_mut().filter(|_| !end.is_multiple_of(8)) {
-                *last |= u8::MAX << (end % 8);
-            }
-            if piece.iter().any(|byte| *byte != u8::MAX) {
-                return Ok(true);
-            }
-            at = end;
-        }
-        Ok(false)
-    }
-
-    /// Calls `visit` with pieces of the bitmap in order, each with its first cluster and the number of its clusters.
-    fn each_piece(&self, visit: &mut dyn FnMut(u64, u64, &[u8])) -> Result<(), GuestError> {
-        let mut first = 0;
-        let mut piece = vec![0; PIECE_BYTES];
-        while first < self.clusters.count {
-            let count = (self.clusters.count - first).min(8 * PIECE_BYTES as u64);
-            let bytes = piece.get_mut(..usize::try_from(count.div_ceil(8)).unwrap_or(0)).unwrap_or(&mut []);
-            self.stream.read(self.clusters, first / 8, bytes)?;
-            visit(first, count, bytes);
-            first += count;
-        }
-        Ok(())
-    }
-
-    /// Calls `visit` with runs of allocated and free clusters in order.
-    fn each_run(&self, free: AllocationClass, visit: &mut dyn FnMut(ClassRun)) -> Result<(), GuestError> {
-        self.each_piece(&mut |first, count, bytes| {
-            for (byte, at) in bytes.iter().zip((0..count).step_by(8)) {
-                each_run_of_byte(*byte, (count - at).min(8), &mut |is_used, from, to| {
-                    let class = if is_used { AllocationClass::Data } else { free };
-                    visit(ClassRun { first: first + at + from, end: first + at + to, class });
-                });
-            }
-        })
-    }
-
-    /// Returns the number of free clusters.
-    pub(super) fn free_count(&self) -> Result<u64, GuestError> {
-        let mut free = 0;
-        self.each_piece(&mut |_, count, bytes| {
-            let used: u64 = bytes.iter().map(|byte| u64::from(byte.count_ones())).sum();
-            let behind = bytes.last().filter(|_| count % 8 != 0).map_or(0, |last| (last >> (count % 8)).count_ones());
-            free += count + u64::from(behind) - used;
-        })?;
-        Ok(free)
-    }
-}
-
-/// Calls `visit` with the runs of equal bits in the first `count` bits of a byte: the bit, first, end.
-fn each_run_of_byte(byte: u8, count: u64, visit: &mut dyn FnMut(bool, u64, u64)) {
-    if byte == 0 || byte == u8::MAX {
-        return visit(byte != 0, 0, count);
-    }
-    let is_used = |bit: u64| byte >> bit & 1 == 1;
-    let mut from = 0;
-    for bit in 1..=count {
-        if bit == count || is_used(bit) != is_used(from) {
-            visit(is_used(from), from, bit);
-            from = bit;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,18 +295,5 @@ mod tests {
         assert_eq!(overlay(&base, &above, 100), expected);
         assert_eq!(overlay(&base, &[], 100), base);
         assert_eq!(overlay(&base, &[run(5, 40, tree)], 100), [run(0, 5, Data), run(5, 30, tree)]);
-    }
-
-    #[test]
-    fn bits_make_runs() {
-        let runs = |byte, count| {
-            let mut runs = Vec::new();
-            each_run_of_byte(byte, count, &mut |is_used, from, to| runs.push((is_used, from, to)));
-            runs
-        };
-        assert_eq!(runs(0xff, 3), [(true, 0, 3)]);
-        assert_eq!(runs(0, 8), [(false, 0, 8)]);
-        assert_eq!(runs(0b0110_0001, 8), [(true, 0, 1), (false, 1, 5), (true, 5, 7), (false, 7, 8)]);
-        assert_eq!(runs(0b0110_0001, 6), [(true, 0, 1), (false, 1, 5), (true, 5, 6)]);
     }
 }

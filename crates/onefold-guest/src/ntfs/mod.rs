@@ -3,7 +3,8 @@
 //! After "NTFS Documentation" of the Linux-NTFS project, and MS-FSCC for reparse points. Every structure is decoded in
 //! one module here, which contains its table: `boot`, `record` (with `fixups` and `runs`), `attribute_list`, `names`,
 //! `index`, `reparse`, `extended`, `log`. Above them: `stream` (bytes of an attribute), `mft` (all records), `file`
-//! (all records of a file), `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which serves callers.
+//! (all records of a file), `bitmap`, `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which serves
+//! callers.
 //!
 //! The number of a file is that of its base record. Its alternate streams are separate files: the `n`-th of them,
 //! sorted by name, has `n` in the upper 16 bits ([`stream_number`]). `file:stream` finds it by name.
@@ -13,6 +14,7 @@
 
 mod allocation;
 mod attribute_list;
+mod bitmap;
 mod boot;
 mod content;
 mod directory;
@@ -44,6 +46,7 @@ use crate::filesystem::{
     AllocationDifferences, DirectoryEntry, FileNumber, FileStat, FileSystemFacts, FileSystemKind, State,
 };
 use crate::volume::VolumeReader;
+use bitmap::ClusterMap;
 use boot::{Boot, Geometry};
 use content::Content;
 use directory::Directory;
@@ -360,7 +363,7 @@ impl Ntfs<'_> {
     }
 
     fn new_facts(&self) -> FileSystemFacts {
-        let free = allocation::ClusterMap::open(self).and_then(|map| map.map_or(Ok(0), |map| map.free_count()));
+        let free = ClusterMap::open(self).and_then(|map| map.map_or(Ok(0), |map| map.free_count()));
         let version = self.volume_facts.version.map(|(major, minor)| format!("version {major}.{minor}"));
         FileSystemFacts {
             kind: FileSystemKind::Ntfs,

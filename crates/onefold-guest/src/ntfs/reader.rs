@@ -172,6 +172,10 @@ impl FileSystem for Ntfs<'_> {
         allocation::map(self, budget)
     }
 
+    fn bitmap_allocation(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        allocation::bitmap_map(self, budget)
+    }
+
     fn allocation_differences(&self) -> Option<AllocationDifferences> {
         *self.differences.lock()
     }

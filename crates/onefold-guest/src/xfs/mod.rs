@@ -273,6 +273,10 @@ impl FileSystem for Xfs<'_> {
         self.allocation_map(budget)
     }
 
+    fn bitmap_allocation(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        self.free_space_map(budget)
+    }
+
     fn allocation_differences(&self) -> Option<AllocationDifferences> {
         *self.differences.lock()
     }

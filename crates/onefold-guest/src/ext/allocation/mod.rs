@@ -90,26 +90,12 @@ impl Tables<'_> {
         if records.is_coarse() {
             budget.note_full(record_rows);
         }
-        let records = records.sorted();
         // Without checksums, a bitmap may mark blocks as free that belong to a file behind the damage.
         let is_lost = has_too_many || self.is_file_lost() && !self.superblock.features.has(features::METADATA_CSUM);
         let run_rows = draw.rows(PARTS, size_of::<Allocation>(), RUNS_MAX);
-        let mut runs = AllocationBuilder {
-            runs: Vec::new(),
-            block_bytes: self.superblock.block_bytes,
-            volume_bytes: self.source.reader().size_bytes(),
-            records: records.iter().peekable(),
-            free: if is_certain && !is_lost { AllocationClass::Free } else { AllocationClass::Doubtful },
-            runs_max: run_rows.max,
-        };
-        runs.push(0..self.superblock.first_data_block, AllocationClass::Outside);
-        for number in 0..self.group_count() {
-            differing.0 += self.add_group(number, &mut bitmaps, &mut runs)?;
-        }
-        if let Some(number) = self.first_group_left_out() {
-            runs.push(self.superblock.group_start(number)..self.superblock.block_count, AllocationClass::Doubtful);
-        }
-        if runs.runs.len() >= runs.runs_max {
+        let runs;
+        (runs, differing.0) = self.runs_of_groups(&mut bitmaps, records, is_certain && !is_lost, run_rows.max)?;
+        if runs.len() >= run_rows.max {
             budget.note_full(run_rows);
         }
         let cluster_bytes = self.superblock.blocks_per_cluster * self.superblock.block_bytes;
@@ -122,7 +108,57 @@ impl Tables<'_> {
             let place = self.superblock.group_start(0) * self.superblock.block_bytes;
             self.damage.note(self.source.damage(place, "block bitmap", "files reach blocks that bitmaps call free"));
         }
-        Ok((runs.finish(), differences))
+        Ok((runs, differences))
+    }
+
+    /// Returns the allocation map by the bitmaps alone, with the tables of the groups. They are needed because a bitmap
+    /// that was never written does not have them. Nothing is free if `is_certain` is false.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn bitmap_allocation(&self, is_certain: bool, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        let draw = budget.draw(MEMORY_BYTES_MAX);
+        let record_rows = draw.rows(PARTS, size_of::<Record>(), RECORDS_MAX);
+        let mut records = Records::new(self.superblock.blocks_per_group, record_rows.max);
+        self.add_tables(&mut records)?;
+        if records.is_coarse() {
+            budget.note_full(record_rows);
+        }
+        let run_rows = draw.rows(PARTS, size_of::<Allocation>(), RUNS_MAX);
+        let (runs, _) = self.runs_of_groups(&mut Bitmaps::new(self), records, is_certain, run_rows.max)?;
+        if runs.len() >= run_rows.max {
+            budget.note_full(run_rows);
+        }
+        Ok(runs)
+    }
+
+    /// Returns the runs of the bitmaps of all groups, overlaid with those of known use, and how many clusters are
+    /// allocated only in the bitmaps before recovery. After `runs_max` runs, further groups are doubtful.
+    fn runs_of_groups(
+        &self,
+        bitmaps: &mut Bitmaps<'_, '_>,
+        records: Records,
+        has_free: bool,
+        runs_max: usize,
+    ) -> Result<(Vec<Allocation>, u64), GuestError> {
+        let records = records.sorted();
+        let mut runs = AllocationBuilder {
+            runs: Vec::new(),
+            block_bytes: self.superblock.block_bytes,
+            volume_bytes: self.source.reader().size_bytes(),
+            records: records.iter().peekable(),
+            free: if has_free { AllocationClass::Free } else { AllocationClass::Doubtful },
+            runs_max,
+        };
+        runs.push(0..self.superblock.first_data_block, AllocationClass::Outside);
+        let mut only_before = 0;
+        for number in 0..self.group_count() {
+            only_before += self.add_group(number, bitmaps, &mut runs)?;
+        }
+        if let Some(number) = self.first_group_left_out() {
+            runs.push(self.superblock.group_start(number)..self.superblock.block_count, AllocationClass::Doubtful);
+        }
+        Ok((runs.finish(), only_before))
     }
 
     /// Adds the tables of all groups.

@@ -47,14 +47,8 @@ const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<ClassRun>();
 impl Xfs<'_> {
     /// Returns the allocation map of the volume.
     pub(super) fn allocation_map(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
-        let volume_bytes = self.reader.size_bytes();
-        let allocation = |start_bytes, end_bytes: u64, class| Allocation {
-            start_bytes,
-            length_bytes: end_bytes.saturating_sub(start_bytes),
-            class,
-        };
         if self.state != State::Certain {
-            return Ok(vec![allocation(0, volume_bytes, AllocationClass::Doubtful)]);
+            return Ok(self.doubtful_map());
         }
         let superblock = &self.superblock;
         let draw = budget.draw(MEMORY_BYTES_MAX);
@@ -86,13 +80,47 @@ impl Xfs<'_> {
             self.damage.note(self.reader.damage(0, "free space", problem));
             runs.doubt_all();
         }
+        Ok(self.finish_map(runs))
+    }
+
+    /// Returns the allocation map by the trees of free space alone. Blocks that they do not list are data.
+    pub(super) fn free_space_map(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        if self.state != State::Certain {
+            return Ok(self.doubtful_map());
+        }
+        let draw = budget.draw(MEMORY_BYTES_MAX);
+        let run_rows = draw.rows(PARTS, size_of::<ClassRun>(), RUNS_MAX);
+        let mut runs = AllocationBuilder::new(u64::from(self.superblock.group_blocks), run_rows.max);
+        for group in 0..self.superblock.groups {
+            self.free_runs(&mut runs, group)?;
+        }
+        if runs.is_short {
+            budget.note_full(run_rows);
+        }
+        Ok(self.finish_map(runs))
+    }
+
+    /// Returns the map of a volume of which nothing is certain.
+    fn doubtful_map(&self) -> Vec<Allocation> {
+        let length_bytes = self.reader.size_bytes();
+        vec![Allocation { start_bytes: 0, length_bytes, class: AllocationClass::Doubtful }]
+    }
+
+    /// Returns the runs in bytes, and a run for the bytes behind the file system.
+    fn finish_map(&self, runs: AllocationBuilder) -> Vec<Allocation> {
+        let allocation = |start_bytes, end_bytes: u64, class| Allocation {
+            start_bytes,
+            length_bytes: end_bytes.saturating_sub(start_bytes),
+            class,
+        };
+        let (superblock, volume_bytes) = (&self.superblock, self.reader.size_bytes());
         let log = superblock.block_log;
         let runs = runs.finish(superblock.blocks).into_iter();
         let mut map: Vec<_> = runs.map(|run| allocation(run.start << log, run.end << log, run.class)).collect();
         if superblock.size_bytes() < volume_bytes {
             map.push(allocation(superblock.size_bytes(), volume_bytes, AllocationClass::Outside));
         }
-        Ok(map)
+        map
     }
 
     /// Reads the free runs of a group. Returns its header if all of this is intact. Otherwise the group is doubtful; so
