@@ -1,4 +1,4 @@
-"""Allocation maps: whole, with every block that files reach, beside checkers and scans of bitmaps."""
+"""Allocation maps: whole, with every block that files reach, beside checkers; by bitmaps alone, beside scans."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Scan:
     kind: str
     program: str
     option: str
-    # Whether processor time is compared: partclone sleeps for two seconds on all but ext4.
+    # Whether processor time is compared: partclone sleeps for up to two seconds, which differs from run to run.
     by_processor: bool = False
 
     @property
@@ -39,7 +39,7 @@ class Scan:
 
 
 SCANS = (
-    Scan("ext4", "partclone.extfs", "--domain"),
+    Scan("ext4", "partclone.extfs", "--domain", by_processor=True),
     Scan("xfs", "partclone.xfs", "--domain", by_processor=True),
     Scan("ntfs", "ntfsinfo", "--mft"),
     Scan("ntfs", "partclone.ntfs", "--domain", by_processor=True),
@@ -47,7 +47,7 @@ SCANS = (
 
 
 class KindRow(GuestRow):
-    """A row about `guest info` of a system's root on one kind of file system, beside another program."""
+    """A row about the map of a system's root on one kind of file system, beside another program."""
 
     def __init__(self, settings, name, kind, program):
         self.name = name
@@ -58,11 +58,10 @@ class KindRow(GuestRow):
     def image(self, images):
         return images.root() if self.kind == "ext4" else images.with_the_tree(self.kind)
 
-    def info(self, images, round_no, theirs):
-        """Yields each side with what `guest info` took, in memory, and another program."""
+    def beside(self, images, round_no, ours, theirs):
+        """Yields each side with what a program of ours took of the image, in memory, and another program."""
         path = self.image(images)
-        ours = (images.programs.onefold, "guest", "info", path)
-        yield from from_memory(round_no, RUNS, path, ours, theirs)
+        yield from from_memory(round_no, RUNS, path, (*ours, path), theirs)
 
 
 class AllocationRow(KindRow):
@@ -86,7 +85,8 @@ class AllocationRow(KindRow):
 
     def measure(self, images, settings, round_no):
         path = self.image(images)
-        for side, known in self.info(images, round_no, (*self.checker, path)):
+        ours = (images.programs.onefold, "guest", "info")
+        for side, known in self.beside(images, round_no, ours, (*self.checker, path)):
             yield self.name, side, known.sample(1000)
         # Of the library's own map: what its disk was asked for, held against that map.
         told = images.programs.library("map", path)
@@ -95,7 +95,7 @@ class AllocationRow(KindRow):
 
 
 class ScanRow(KindRow):
-    """The whole map, beside a scan. The last scan of a kind removes the image."""
+    """The bitmaps alone, beside a scan of these. The last scan of a kind removes the image."""
 
     def __init__(self, settings, scan):
         self.scan = scan
@@ -103,12 +103,13 @@ class ScanRow(KindRow):
 
     def make_lines(self, settings):
         unit = "ms of processor time" if self.scan.by_processor else "ms"
-        title = f"`guest info` of a system on {NAMES[self.kind]} once more, beside a scan of nothing but the bitmap"
+        title = f"the library's map of a system on {NAMES[self.kind]} by its bitmaps alone, warm, the whole process"
         yield lower(self.name, title, unit, goal="1x / 3x", beside=f"{self.scan.program} {self.scan.option}")
 
     def measure(self, images, settings, round_no):
         theirs = self.scan.command(self.image(images), images.folder)
-        for side, known in self.info(images, round_no, theirs):
+        ours = (images.programs.synthetic, "guest", "bitmaps")
+        for side, known in self.beside(images, round_no, ours, theirs):
             if self.scan.by_processor:
                 yield self.name, side, Sample(known.cpu_seconds * 1000, more={"seconds": known.seconds})
             else:

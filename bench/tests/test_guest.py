@@ -47,7 +47,8 @@ class Rows(unittest.TestCase):
 
     def test_a_scan_that_sleeps_is_compared_by_its_processor_time(self):
         scans = {row.name: row for row in rows(FULL) if isinstance(row, allocation.ScanRow)}
-        self.assertEqual(sorted(scans), ["scan-ext4", "scan-ntfs", "scan-ntfs-processor", "scan-xfs-processor"])
+        names = ["scan-ext4-processor", "scan-ntfs", "scan-ntfs-processor", "scan-xfs-processor"]
+        self.assertEqual(sorted(scans), names)
         known = programs.Timed(seconds=2.5, cpu_seconds=0.25, memory_bytes=1, read_bytes=2)
         for name, expected in (("scan-ntfs", 2500), ("scan-ntfs-processor", 250)):
             row = scans[name]
@@ -55,6 +56,7 @@ class Rows(unittest.TestCase):
                 made = mock.Mock(folder=Path("/work"))
                 ((key, side, sample),) = row.measure(made, FULL, 0)
             self.assertEqual((key, side, sample.value), (name, OTHER, expected))
+            self.assertEqual(measured.call_args.args[3][:3], (made.programs.synthetic, "guest", "bitmaps"))
             self.assertEqual(measured.call_args.args[4][0], row.scan.program)
             self.assertEqual("processor" in row.lines[0].unit, name.endswith("processor"))
 

@@ -25,7 +25,8 @@ mkdir mounted
 const EXT4: &str = r#"
 truncate -s 1G image; mke2fs -q -t ext4 image; mount -o loop image mounted; fill
 dumpe2fs image 2>/dev/null | grep -q BLOCK_UNINIT
-dumpe2fs -h image 2>/dev/null | awk '/^Free blocks:/ { free = $3 } /^Block size:/ { size = $3 } END { print free * size }'
+dumpe2fs -h image 2>/dev/null |
+    awk '/^Free blocks:/ { free = $3 } /^Block size:/ { size = $3 } END { print free * size }'
 "#;
 
 /// Prints the free bytes: those that the groups' trees list. Blocks that the groups reserve for trees are in no list.
@@ -38,7 +39,8 @@ for group in 0 1 2 3; do xfs_db -r -c "agf $group" -c 'print freeblks' image; do
 /// Prints the free bytes.
 const NTFS: &str = r#"
 truncate -s 64M image; mkntfs -q -F -Q image >log 2>&1; ntfs-3g image mounted; fill
-ntfsinfo --force --mft image | awk '/Free Clusters:/ { free = $3 } /Cluster Size:/ { size = $3 } END { print free * size }'
+ntfsinfo --force --mft image |
+    awk '/Free Clusters:/ { free = $3 } /Cluster Size:/ { size = $3 } END { print free * size }'
 "#;
 
 /// Returns the maps of the only file system on a disk: by its bitmaps alone, and whole.
