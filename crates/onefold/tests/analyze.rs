@@ -156,12 +156,19 @@ fn an_interrupted_analysis_leaves_nothing_behind() {
 fn a_report_is_one_page_beside_the_result() {
     let folder = Folder::new();
     let (image, report) = (folder.image("a.raw", 1, 0), folder.path("report.html"));
-    let groups = "--group old=a.* --group none=zzz";
-    let run = onefold(&format!("analyze --json {groups} --report {}", text(&report)), &[&image]).done();
+    let run = onefold(&format!("analyze --json --group old=a.* --report {}", text(&report)), &[&image]).done();
     assert_eq!(run.json()["groups"][0]["images"], 1);
     let page = fs::read_to_string(&report).unwrap();
     assert!(page.contains("a.raw") && page.contains("figure-images"), "{page}");
     onefold(&format!("analyze --report {}", text(&image)), &[&image]).failed(FAILED, "no page of HTML");
+}
+
+#[test]
+fn a_group_without_images_is_refused() {
+    let folder = Folder::new();
+    let image = folder.image("a.raw", 1, 0);
+    let run = onefold("analyze --group old=a.* --group none=zzz", &[&image]);
+    run.failed(USAGE, "no image matches the pattern `zzz` of the group `none`");
 }
 
 #[test]

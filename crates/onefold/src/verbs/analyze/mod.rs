@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cli::Talk;
-use crate::cli::analyze::{AnalyzeArgs, ShareArg};
+use crate::cli::analyze::{AnalyzeArgs, GroupArg, ShareArg};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
@@ -49,6 +49,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     let started = Instant::now();
     let interrupt = Interrupt::watch();
     let finding = images::find(&arguments.paths);
+    check_groups(arguments, &finding.images)?;
     let (names, group_of) = groups(arguments);
     let how = OpeningOptions {
         format: arguments.format.map(Into::into),
@@ -109,6 +110,19 @@ fn check_share(arguments: &AnalyzeArgs) -> Outcome<()> {
         Some(share) => Err(Failure::usage("cannot analyse the images")
             .because_of(format!("`{}` is not a file; a share needs a `=` before it", share.shown()))
             .hint(format!("--sample={}", share.shown()))),
+    }
+}
+
+/// Refuses a group whose pattern takes no image: most likely a spelling error.
+fn check_groups(arguments: &AnalyzeArgs, images: &[FoundImage]) -> Outcome<()> {
+    let takes_nothing = |group: &&GroupArg| !images.iter().any(|found| group.takes(found.path()));
+    match arguments.group.iter().find(takes_nothing).filter(|_| !images.is_empty()) {
+        None => Ok(()),
+        Some(group) => Err(Failure::usage("cannot analyse the images").because_of(format!(
+            "no image matches the pattern `{}` of the group `{}`",
+            group.pattern.as_str(),
+            group.name
+        ))),
     }
 }
 

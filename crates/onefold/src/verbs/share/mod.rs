@@ -13,6 +13,7 @@ mod limits;
 mod mend;
 mod open;
 mod opt_out;
+mod patterns;
 mod relief;
 mod result;
 mod root;

@@ -41,6 +41,8 @@ pub(crate) struct ShareResult {
     pub(crate) calls: CallCounts,
     pub(crate) space: Space,
     pub(crate) notices: Vec<Notice>,
+    /// Lines about patterns of `--include` that no file has matched.
+    pub(crate) unmatched: Vec<String>,
     /// What was shared before the run because the file system was full.
     pub(crate) relieved: Option<WithoutIndex>,
     /// What sharing saves after the run; `None` if the maps of the files could not be read.
@@ -70,7 +72,10 @@ impl ShareResult {
     /// Returns whether anything that was requested failed.
     pub(crate) fn has_failures(&self) -> bool {
         let trouble = &self.passed.trouble;
-        trouble.is_full || !trouble.failed.is_empty() || self.notices.iter().any(Notice::is_failure)
+        trouble.is_full
+            || !self.unmatched.is_empty()
+            || !trouble.failed.is_empty()
+            || self.notices.iter().any(Notice::is_failure)
     }
 
     /// Returns the number of bytes freed, by the maps of the files. Btrfs shows them to root only.
@@ -127,7 +132,9 @@ impl ShareResult {
         }
         text.push_str(&format!("\n{}, {}", self.kind, duration(self.elapsed.as_secs())));
         let relieved = self.relieved.as_ref().map(relief::line);
-        for line in relieved.into_iter().chain(self.domain_lines()).chain(self.trouble_lines()) {
+        for line in
+            relieved.into_iter().chain(self.domain_lines()).chain(self.trouble_lines()).chain(self.unmatched.clone())
+        {
             text.push('\n');
             text.push_str(&line);
         }
@@ -220,6 +227,7 @@ impl ShareResult {
                 "bytes": bytes,
             })),
             "trouble": trouble_json(trouble, &self.notices),
+            "unmatched": self.unmatched,
             "seconds": self.elapsed.as_secs_f64(),
             "seconds_of": {
                 "scan": self.scan_time.as_secs_f64(),

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use glob::Pattern;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxSubstrate, ProcessCpu};
@@ -22,7 +21,7 @@ use onefold_share::scan::{ScanOptions, ScanProgress};
 use onefold_share::selection::Selection;
 use onefold_share::state::{Notice, State, StateError};
 use onefold_share::without_index::WithoutIndexOptions;
-use onefold_substrate::{ListedKind, Names, Sharing};
+use onefold_substrate::{Names, Sharing};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -30,6 +29,7 @@ use super::by_files;
 use super::limits::{check_memory, limits};
 use super::mend::{self, MEND_WAIT};
 use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, cannot_share, check_root, distrust_hint, probe_failure};
+use super::patterns::NamePatterns;
 use super::relief;
 use super::result::{ShareResult, Space};
 use super::root::{RootedPaths, locate};
@@ -61,7 +61,8 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let stop = || interrupt.is_asked();
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
+    let patterns = NamePatterns::new(&root, &arguments.work);
+    let is_wanted = |path: &Path, kind| patterns.wants(path, kind);
     let selection = Selection::new(&paths, &is_wanted);
     let temporary = temporary_folder(arguments.work.temporary.as_ref());
     let show_relief = |at| meter.show_relief(at);
@@ -120,6 +121,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         calls: pace.calls(),
         space,
         notices: notices.take(),
+        unmatched: patterns.unmatched_lines(),
         scan_time,
         elapsed: started.elapsed(),
         memory_peak_bytes: memory::peak_bytes(),
@@ -219,18 +221,6 @@ fn without_consent() -> Failure {
         )
 }
 
-/// Returns whether a file or folder, given by its path below the file system's root, is to be scanned. For folders,
-/// only `--exclude` counts. Patterns may also match the whole path, as users write them.
-pub(super) fn wants(root: &Path, path: &Path, kind: ListedKind, include: &[Pattern], exclude: &[Pattern]) -> bool {
-    let whole = root.join(path);
-    let matches = |pattern: &Pattern| {
-        let mut names = [path, &whole].into_iter().chain(path.file_name().map(Path::new));
-        names.any(|name| pattern.matches_path(name))
-    };
-    let is_included = kind == ListedKind::Folder || include.is_empty() || include.iter().any(matches);
-    is_included && !exclude.iter().any(matches)
-}
-
 /// Returns the free space once all freed space has reached the file system's accounting.
 pub(super) fn free_bytes(substrate: &LinuxSubstrate, root: &Path) -> Option<u64> {
     // Without the sync, some file systems report values that are some seconds old.
@@ -313,22 +303,5 @@ mod tests {
         let message = without_consent().to_string();
         assert!(["OCFS2", "leaves holes", "share mend", "--accept-mending"].iter().all(|part| message.contains(part)));
         assert!(!message.contains("  on"), "{message}");
-    }
-
-    #[test]
-    fn patterns_are_of_names_of_paths_below_the_root_and_of_whole_paths() {
-        let is_wanted = |path: &str, kind, include: &[&str], exclude: &[&str]| {
-            let [include, exclude] = [include, exclude]
-                .map(|patterns| patterns.iter().map(|one| Pattern::new(one).unwrap()).collect::<Vec<_>>());
-            wants(Path::new("/srv/vm"), Path::new(path), kind, &include, &exclude)
-        };
-        for pattern in ["*.raw", "images/*.raw", "/srv/vm/images/*.raw", "/srv/*.raw"] {
-            assert!(is_wanted("images/a.raw", ListedKind::File, &[pattern], &[]), "{pattern}");
-            assert!(!is_wanted("images/a.raw", ListedKind::File, &[], &[pattern]), "{pattern}");
-            assert!(!is_wanted("images/a.img", ListedKind::File, &[pattern], &[]), "{pattern}");
-        }
-        assert!(!is_wanted("images/a.raw", ListedKind::File, &["/images/*.raw"], &[]));
-        assert!(is_wanted("images", ListedKind::Folder, &["*.raw"], &[]));
-        assert!(!is_wanted("images", ListedKind::Folder, &[], &["/srv/vm/images"]));
     }
 }

@@ -24,11 +24,10 @@ use onefold_substrate::Sharing;
 use self::result::FilesFindings;
 use super::common::{UsedFor, UsedVolume};
 use super::limits::{check_memory, limits};
+use super::patterns::NamePatterns;
 use super::result::Space;
 use super::root::{RootedPaths, locate};
-use super::run::{
-    free_bytes, open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder, wants,
-};
+use super::run::{free_bytes, open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder};
 use super::user_paths::UserPaths;
 use crate::cli::Talk;
 use crate::cli::share::{Comparison, ConsentArgs, ExperimentArgs, RootArgs, ShareGuestsArgs};
@@ -54,7 +53,8 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let stop = || interrupt.is_asked();
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
-    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
+    let patterns = NamePatterns::new(&root, &arguments.work);
+    let is_wanted = |path: &Path, kind| patterns.wants(path, kind);
     let temporary = temporary_folder(arguments.work.temporary.as_ref());
     let seams = Seams {
         substrate: &substrate,
@@ -108,6 +108,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
         calls: pace.calls(),
         space: Space { free_before, free_after: free_bytes(&substrate, &root) },
         notices: notices.take(),
+        unmatched: patterns.unmatched_lines(),
         elapsed: started.elapsed(),
         memory_peak_bytes: memory::peak_bytes(),
         paths: UserPaths::new(&root, &arguments.paths, &paths),

@@ -35,6 +35,8 @@ pub(super) struct FilesFindings {
     pub(super) calls: CallCounts,
     pub(super) space: Space,
     pub(super) notices: Vec<Notice>,
+    /// Lines about patterns of `--include` that no file has matched.
+    pub(super) unmatched: Vec<String>,
     pub(super) elapsed: Duration,
     pub(super) memory_peak_bytes: Option<u64>,
 }
@@ -44,7 +46,11 @@ impl FilesFindings {
     pub(super) fn has_failures(&self) -> bool {
         let trouble = &self.report.passed.trouble;
         let is_volume_full = self.volume.as_ref().is_some_and(UsedVolume::has_failed);
-        is_volume_full || trouble.is_full || !trouble.failed.is_empty() || self.notices.iter().any(Notice::is_failure)
+        !self.unmatched.is_empty()
+            || is_volume_full
+            || trouble.is_full
+            || !trouble.failed.is_empty()
+            || self.notices.iter().any(Notice::is_failure)
     }
 
     /// Returns the number of bytes freed, by the maps of the files. Btrfs shows them to root only.
@@ -179,6 +185,7 @@ impl FilesFindings {
     fn trouble_lines(&self) -> Vec<String> {
         let report = &self.report;
         let mut lines = trouble_lines(&report.passed.trouble, &self.notices, self.kind, &|path| self.paths.of(path));
+        lines.extend(self.unmatched.iter().cloned());
         for (path, why) in report.failed.iter().take(NAMED_MAX) {
             lines.push(format!("`{}` is left to `share run`: {}", self.paths.of(path).shown(), why.shown()));
         }
@@ -279,6 +286,7 @@ impl FilesFindings {
             "strangers": strangers.iter().map(machine_name).collect::<Vec<_>>(),
             "given_up": given_up_json(given_up),
             "trouble": trouble_json(&passed.trouble, &self.notices),
+            "unmatched": self.unmatched,
             "seconds": self.elapsed.as_secs_f64(),
             "seconds_of": { "find": find_time.as_secs_f64(), "share": share_time.as_secs_f64() },
             "memory_peak_bytes": self.memory_peak_bytes,

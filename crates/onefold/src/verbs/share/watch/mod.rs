@@ -28,8 +28,9 @@ use serde_json::Value;
 use self::lines::WatchLine;
 use self::watchdog::Watchdog;
 use super::limits::{check_memory, limits};
+use super::patterns::NamePatterns;
 use super::root::{RootedPaths, locate};
-use super::run::{open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder, wants};
+use super::run::{open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder};
 use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -58,7 +59,8 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     if arguments.files && SharePolicy::of(substrate.abilities()).is_declared() {
         return Err(pass_failure(&PassError::Undeclared));
     }
-    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
+    let patterns = NamePatterns::new(&root, &arguments.work);
+    let is_wanted = |path: &Path, kind| patterns.wants(path, kind);
     let options = WatchOptions {
         selection: Selection::new(&paths, &is_wanted),
         shares_files: arguments.files,
