@@ -13,9 +13,9 @@ use onefold_substrate::Substrate;
 
 use crate::domain::settings::Settings;
 use crate::files::{FilesOptions, FilesReport, share_files};
-use crate::mend::{Doubtful, Mended, Patience, mend_patiently};
-use crate::pass::{PassError, PassOptions, Passed, pass};
-use crate::scan::{ScanOptions, Scanned, TICK, scan};
+use crate::mend::{DoubtfulImagePolicy, MendReport, Patience, mend_patiently};
+use crate::pass::{PassError, PassOptions, PassReport, pass};
+use crate::scan::{ScanOptions, ScanReport, TICK, scan};
 use crate::state::files::Marks;
 use crate::state::{Notice, State, StateError};
 
@@ -71,15 +71,15 @@ pub enum RunStep {
 #[derive(Debug)]
 pub struct RunReport {
     /// Images that dead hosts may have left with holes, wherever they are: no selection leaves any of them out.
-    pub mended: Mended,
+    pub mended: MendReport,
     /// Files that were found by the records of guests, if that was asked for.
     pub files: Option<FilesReport>,
     /// Results of the scan.
-    pub scanned: Scanned,
+    pub scanned: ScanReport,
     /// Duration of the scan.
     pub scan_time: Duration,
     /// Results of the pass.
-    pub passed: Passed,
+    pub passed: PassReport,
     /// Path of the settings of domains, whether they exist or not, below the root of the file system.
     pub settings: PathBuf,
 }
@@ -101,7 +101,7 @@ impl RunReport {
 pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Result<RunReport, PassError> {
     let state = seams.open()?;
     // An image that was not mended does not read as its real content.
-    let mended = if options.pass.is_dry_run { Mended::default() } else { mend(&state, seams.clock, options)? };
+    let mended = if options.pass.is_dry_run { MendReport::default() } else { mend(&state, seams.clock, options)? };
     // Files that share by now are at one place, and are read once.
     let by_files = options.files.map(|files| {
         (options.step)(RunStep::Files);
@@ -125,7 +125,15 @@ pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Resu
     Ok(RunReport { mended, files: by_files, scanned, scan_time, passed, settings: Settings::path(&state) })
 }
 
-fn mend<S: Substrate>(state: &State<'_, S>, clock: &dyn Clock, options: &RunOptions<'_>) -> Result<Mended, StateError> {
+fn mend<S: Substrate>(
+    state: &State<'_, S>,
+    clock: &dyn Clock,
+    options: &RunOptions<'_>,
+) -> Result<MendReport, StateError> {
     let is_stopped = || options.scan.pace.is_stopped();
-    mend_patiently(state, Doubtful::Keep, &Patience { clock, most: options.mend_wait, is_stopped: &is_stopped })
+    mend_patiently(
+        state,
+        DoubtfulImagePolicy::Keep,
+        &Patience { clock, most: options.mend_wait, is_stopped: &is_stopped },
+    )
 }

@@ -11,11 +11,11 @@ use crate::domain::Domain;
 use crate::extents::Extents;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::shard::EntryCounts;
-use crate::mend::{Declared, declared};
+use crate::mend::{DeclaredShares, declared};
 use crate::opt_out::OptOuts;
 use crate::policy::UnneededSlots;
 use crate::scan::DomainCounts;
-use crate::state::ask::{Stored, Waiting};
+use crate::state::ask::{StoredFiles, WaitingLogs};
 use crate::state::files::Marks;
 use crate::state::watches::SeenWatch;
 use crate::state::{State, StateError};
@@ -28,11 +28,11 @@ pub struct Status {
     /// The domains in which existing files were seen last.
     pub domains: BTreeMap<Domain, DomainCounts>,
     /// Logs that the next pass takes in.
-    pub waiting: Waiting,
+    pub waiting: WaitingLogs,
     /// Entries of the index; `None` if a part of it is damaged.
     pub entries: Option<EntryCounts>,
     /// The files of the index.
-    pub index: Stored,
+    pub index: StoredFiles,
     /// The arena.
     pub arena: ArenaCounts,
     /// Locks that are held; `None` if the file system does not report them.
@@ -42,7 +42,7 @@ pub struct Status {
     /// Number of half-written files of hosts, which the next run removes; `None` if that is not known.
     pub left_over: Option<u64>,
     /// Shares that hosts have declared, and are making or died during.
-    pub declared: Vec<Declared>,
+    pub declared: Vec<DeclaredShares>,
 }
 
 /// Numbers of image files by state. The first is the sum of the others, except those of bytes and `failing`.
@@ -135,7 +135,7 @@ pub fn status<S: Substrate>(state: &State<'_, S>) -> Result<Status, StateError> 
 
 /// The state of a file in comparison with its mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum FileStanding {
     /// As it was when it was read.
     Current,
     /// Changed since.
@@ -144,15 +144,15 @@ pub enum Standing {
     Unread,
 }
 
-impl Standing {
+impl FileStanding {
     /// Returns the standing of a file with this stamp.
     #[must_use]
-    pub fn of(mark: &Mark, now: Stamp) -> Standing {
+    pub fn of(mark: &Mark, now: Stamp) -> FileStanding {
         match mark.scanned {
-            Some(stamp) if stamp == now => Standing::Current,
-            Some(_) => Standing::Changed,
-            None if mark.reading.is_known => Standing::Changed,
-            None => Standing::Unread,
+            Some(stamp) if stamp == now => FileStanding::Current,
+            Some(_) => FileStanding::Changed,
+            None if mark.reading.is_known => FileStanding::Changed,
+            None => FileStanding::Unread,
         }
     }
 }
@@ -177,10 +177,10 @@ fn count_files<S: Substrate>(state: &State<'_, S>, files: &Marks) -> (FileCounts
                 let failing: u64 = mark.reading.failed().map(|again| again.length).sum();
                 counts.failing += u64::from(failing > 0);
                 counts.failing_bytes += failing;
-                match Standing::of(mark, stamp) {
+                match FileStanding::of(mark, stamp) {
                     _ if is_opted_out => &mut counts.opted_out,
-                    Standing::Current => &mut counts.current,
-                    Standing::Changed | Standing::Unread => &mut counts.changed,
+                    FileStanding::Current => &mut counts.current,
+                    FileStanding::Changed | FileStanding::Unread => &mut counts.changed,
                 }
             }
             Ok(None) => &mut counts.gone,

@@ -11,14 +11,14 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_share::domain::DomainRules;
-use onefold_share::format::entry::{Entry, Place};
-use onefold_share::format::log::{LogKind, Note, Written};
+use onefold_share::format::entry::{ContentEntry, ContentPlace};
+use onefold_share::format::log::{LogKind, Note, WrittenBlock};
 use onefold_share::format::mark::Stamp;
 use onefold_share::format::prefix::Prefix;
 use onefold_share::format::{FileBlock, FileNo, FingerprintPrefix};
 use onefold_share::state::files::Marks;
 use onefold_share::state::logs::LogOrder;
-use onefold_share::state::shards::{NextGeneration, Published};
+use onefold_share::state::shards::{NextGeneration, PublishOutcome};
 use onefold_share::state::{State, StateError};
 use onefold_substrate::{Access, Substrate};
 
@@ -92,7 +92,7 @@ pub fn make_index<S: Substrate>(substrate: &S, plan: IndexPlan) -> Result<u64, I
     }
     let mut blocks = (0..plan.news).map(|block| {
         let digest = Some(digest(mixed(block), !block));
-        Note::Written(Written { block: FileBlock(block), digest })
+        Note::Written(WrittenBlock { block: FileBlock(block), digest })
     });
     state.write_log(LogKind::Log, new, LogOrder::default(), &mut || Ok(blocks.next()))?;
     Ok(bytes)
@@ -152,14 +152,14 @@ fn write_shard<S: Substrate>(
         for (number, word) in words {
             // Neighbours in the index are not adjacent in the file.
             let block = number.reverse_bits() >> (number_bits(plan.entries));
-            let place = Place::Unique(indexed, FileBlock(block.min(plan.entries - 1)));
-            writer.push(&Entry { digest: digest(word, mixed(number)), place })?;
+            let place = ContentPlace::Unique(indexed, FileBlock(block.min(plan.entries - 1)));
+            writer.push(&ContentEntry { digest: digest(word, mixed(number)), place })?;
         }
         Ok(Some(()))
     })?;
     match published {
-        Published::Done(shard) => Ok(shard.bytes),
-        Published::Unneeded | Published::Late => Err(IndexError::Taken),
+        PublishOutcome::Done(shard) => Ok(shard.bytes),
+        PublishOutcome::Unneeded | PublishOutcome::Late => Err(IndexError::Taken),
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::ManualClock;
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassOptions, Passed};
+use onefold_share::pass::{PassOptions, PassReport};
 use onefold_share::run::{RunOptions, RunReport, Seams};
-use onefold_share::scan::{ScanOptions, Scanned};
+use onefold_share::scan::{ScanOptions, ScanReport};
 use onefold_share::state::Notice;
 use onefold_substrate::{Access, Files};
 use onefold_synthetic::calls::{CallsError, Pair, read_pairs, share_pairs};
@@ -24,7 +24,7 @@ fn mounted() -> (SimulatedFileSystem, Host<'static>) {
 }
 
 /// Does what `share run` does.
-fn run(host: &Host<'_>) -> (Scanned, Passed) {
+fn run(host: &Host<'_>) -> (ScanReport, PassReport) {
     let (pace, folder, clock) = (Pace::unlimited(), std::env::temp_dir(), ManualClock::default());
     let options = RunOptions {
         files: None,

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use onefold_block::Timestamp;
 use onefold_share::domain::settings::Settings;
 use onefold_share::domain::{Domain, Membership};
-use onefold_share::format::entry::{Entry, Place};
+use onefold_share::format::entry::{ContentEntry, ContentPlace};
 use onefold_share::format::files_run::FilesRun;
 use onefold_share::format::guest::{self, GuestHead, KeptClaim, KeptFile, KeptFiles, KeptGuest, PhasedPieces, Piece};
 use onefold_share::format::identity::Identity;
 use onefold_share::format::intent::{self, Intent, IntentRun};
-use onefold_share::format::log::{LogKind, LogWriter, Note, Written, read_log};
+use onefold_share::format::log::{LogKind, LogWriter, Note, WrittenBlock, read_log};
 use onefold_share::format::map::{self, KeptExtent};
 use onefold_share::format::mark::{Mark, MarkFlags, Stamp};
-use onefold_share::format::reading::{Reading, Round};
+use onefold_share::format::reading::{ReadingState, Round};
 use onefold_share::format::shard::{ShardReader, ShardWriter};
 use onefold_share::format::{FileBlock, FileNo, FingerprintPrefix, FormatError, Slot, cursor};
 use onefold_substrate::{Access, FileHandle, Files};
@@ -128,7 +128,7 @@ fn mark(choices: &mut Choices<'_>, desk: &Desk) {
     let now = Timestamp { seconds: 1_790_000_000, nanoseconds: 0 };
     let stamp = Stamp { length: 1 << 29, modified: time, changed: time };
     let round = Some(Round { stamp, left: 1 << 20 });
-    let mut reading = Reading { is_known: true, generation: Some(77), cursor: 1 << 20, round, again: Vec::new() };
+    let mut reading = ReadingState { is_known: true, generation: Some(77), cursor: 1 << 20, round, again: Vec::new() };
     for at in 0..3 {
         reading.read_again(at << 20..(at << 20) + 4096, at % 2 == 0, now);
     }
@@ -257,7 +257,7 @@ fn write_log(desk: &Desk, kind: LogKind, file: FileNo, notes: &[Note]) -> Vec<u8
 }
 
 fn log(choices: &mut Choices<'_>, desk: &Desk) {
-    let written = |block, digest| Note::from(Written { block: FileBlock(block), digest });
+    let written = |block, digest| Note::from(WrittenBlock { block: FileBlock(block), digest });
     let mut sound: Vec<Note> = (0..6).map(|block| written(block, Some(FingerprintPrefix([9; 12])))).collect();
     sound.push(Note::Changed { first: FileBlock(9), count: 70_000 });
     sound.extend((0..4).map(|block| written(100_000 + block * 7, None)));
@@ -276,10 +276,10 @@ fn shard(choices: &mut Choices<'_>, desk: &Desk) {
         let mut writer = ShardWriter::new(&desk.substrate, file, UUID, 5, is_split);
         for number in 0..12 {
             let place = match number % 3 {
-                0 => Place::Shared(Slot::new(u32::from(number), 77).expect("a slot")),
-                _ => Place::Unique(FileNo(u32::from(number)), FileBlock(1 << number)),
+                0 => ContentPlace::Shared(Slot::new(u32::from(number), 77).expect("a slot")),
+                _ => ContentPlace::Unique(FileNo(u32::from(number)), FileBlock(1 << number)),
             };
-            writer.push(&Entry { digest: FingerprintPrefix([number; 12]), place }).expect("there is room");
+            writer.push(&ContentEntry { digest: FingerprintPrefix([number; 12]), place }).expect("there is room");
         }
         writer.finish().expect("there is room");
     };
@@ -289,7 +289,7 @@ fn shard(choices: &mut Choices<'_>, desk: &Desk) {
     let takes_stretches = choices.below(2) == 1;
     let mut found = Vec::new();
     while let Ok(Some(entry)) = reader.next_entry() {
-        assert!(found.last().is_none_or(|last: &Entry| last.digest < entry.digest), "{found:?}, {entry:?}");
+        assert!(found.last().is_none_or(|last: &ContentEntry| last.digest < entry.digest), "{found:?}, {entry:?}");
         let mut last = entry.digest;
         found.push(entry);
         if takes_stretches {
@@ -342,7 +342,7 @@ fn intent(choices: &mut Choices<'_>, desk: &Desk) {
 }
 
 fn entries(mut bytes: &[u8]) {
-    while let Ok(Some((entry, length))) = Entry::decode(bytes) {
+    while let Ok(Some((entry, length))) = ContentEntry::decode(bytes) {
         let mut again = Vec::new();
         entry.encode(&mut again);
         assert_eq!(again, bytes[..length], "{entry:?}");

@@ -180,9 +180,9 @@ pub fn count_until<S: Substrate>(
     for mark in marks.of_files() {
         go_on()?;
         match add(substrate, &templates, mark, &mut rows) {
-            Ok(Added::Whole) => {}
-            Ok(Added::WithoutTemplate) => states.unknown_templates += 1,
-            Ok(Added::Absent) => states.absent += 1,
+            Ok(AddOutcome::Whole) => {}
+            Ok(AddOutcome::WithoutTemplate) => states.unknown_templates += 1,
+            Ok(AddOutcome::Absent) => states.absent += 1,
             Err(AddError::Map(error)) if onefold_substrate::is_gone(&error) => states.absent += 1,
             Err(AddError::Map(_)) => states.unmapped += 1,
             Err(AddError::End(error)) => return Err(error),
@@ -217,7 +217,7 @@ pub fn count_until<S: Substrate>(
 }
 
 /// Result of adding a file.
-enum Added {
+enum AddOutcome {
     /// All of it.
     Whole,
     /// All of it, but its recorded template is not known.
@@ -246,19 +246,19 @@ fn add<S: Substrate>(
     templates: &Templates<'_, S::File>,
     mark: &Mark,
     rows: &mut Rows<'_>,
-) -> Result<Added, AddError> {
+) -> Result<AddOutcome, AddError> {
     let file = substrate.open(&mark.path, Access::Read)?;
     let stat = substrate.stat(&file)?;
     if stat.handle != mark.handle {
-        return Ok(Added::Absent);
+        return Ok(AddOutcome::Absent);
     }
     if common::is_marked(substrate, &mark.path) {
         rows.add_volume(substrate, &file, &mark.path)?;
-        return Ok(Added::Whole);
+        return Ok(AddOutcome::Whole);
     }
     let template = templates.of(substrate, &file, &mark.handle);
     rows.add_image(substrate, &file, Image { path: &mark.path, length: stat.length }, template.image())?;
-    Ok(if matches!(template, Template::Unknown) { Added::WithoutTemplate } else { Added::Whole })
+    Ok(if matches!(template, Template::Unknown) { AddOutcome::WithoutTemplate } else { AddOutcome::Whole })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ const OPEN_MAX: usize = 1 << 18;
 /// Lengths that the sweep has passed, by the references to their places. An extent is counted by the difference between
 /// the lengths at its end and at its begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Passed {
+struct SweptLengths {
     /// Places of a common volume.
     common: u64,
     /// Places without a volume, and with two or more parts of images.
@@ -28,9 +28,9 @@ struct Passed {
     taken: u64,
 }
 
-impl Passed {
-    fn since(self, begin: Passed) -> Passed {
-        Passed {
+impl SweptLengths {
+    fn since(self, begin: SweptLengths) -> SweptLengths {
+        SweptLengths {
             common: self.common - begin.common,
             shared: self.shared - begin.shared,
             with_slot: self.with_slot - begin.with_slot,
@@ -43,42 +43,42 @@ impl Passed {
 
 /// An extent that the sweep has not passed yet.
 #[derive(Debug)]
-struct Open {
+struct OpenExtent {
     extent: PlacedExtent,
-    begin: Passed,
+    begin: SweptLengths,
 }
 
-impl Ord for Open {
-    fn cmp(&self, other: &Open) -> Ordering {
+impl Ord for OpenExtent {
+    fn cmp(&self, other: &OpenExtent) -> Ordering {
         self.extent.end().cmp(&other.extent.end())
     }
 }
 
-impl PartialOrd for Open {
-    fn partial_cmp(&self, other: &Open) -> Option<Ordering> {
+impl PartialOrd for OpenExtent {
+    fn partial_cmp(&self, other: &OpenExtent) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Open {
-    fn eq(&self, other: &Open) -> bool {
+impl PartialEq for OpenExtent {
+    fn eq(&self, other: &OpenExtent) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Open {}
+impl Eq for OpenExtent {}
 
 /// The sweep. Its cost is that of a sort, however many extents overlap.
 #[derive(Debug)]
 pub(super) struct Sweep {
     /// Extents over the current place, the one that ends first on top.
-    open: BinaryHeap<Reverse<Open>>,
+    open: BinaryHeap<Reverse<OpenExtent>>,
     /// Number of these that are parts of images, of volumes and of arena files.
     images: u64,
     volumes: u64,
     slots: u64,
     at: u64,
-    passed: Passed,
+    passed: SweptLengths,
     /// Whether the file system stops reporting a block as shared when the other references are gone.
     tells_last_reference: bool,
     open_max: usize,
@@ -92,7 +92,7 @@ impl Sweep {
             volumes: 0,
             slots: 0,
             at: 0,
-            passed: Passed::default(),
+            passed: SweptLengths::default(),
             tells_last_reference,
             open_max: OPEN_MAX,
         }
@@ -109,7 +109,7 @@ impl Sweep {
             return;
         }
         *self.count_of(extent.kind) += 1;
-        self.open.push(Reverse(Open { extent, begin: self.passed }));
+        self.open.push(Reverse(OpenExtent { extent, begin: self.passed }));
     }
 
     /// Counts the rest after the last extent. Returns the length of all places, each counted once.
@@ -129,7 +129,7 @@ impl Sweep {
     /// Advances to a place, and counts the extents that end before it.
     fn pass(&mut self, place: u64, files: &mut [CountedFile]) {
         while self.open.peek().is_some_and(|Reverse(first)| first.extent.end() <= place) {
-            let Some(Reverse(Open { extent, begin })) = self.open.pop() else { break };
+            let Some(Reverse(OpenExtent { extent, begin })) = self.open.pop() else { break };
             self.move_to(extent.end());
             *self.count_of(extent.kind) -= 1;
             if let Some(file) = files.get_mut(extent.file) {
@@ -142,7 +142,7 @@ impl Sweep {
     fn move_to(&mut self, place: u64) {
         let length = place.saturating_sub(self.at);
         self.at = self.at.max(place);
-        let Passed { common, shared, with_slot, alone, used, taken } = &mut self.passed;
+        let SweptLengths { common, shared, with_slot, alone, used, taken } = &mut self.passed;
         if self.volumes + self.images + self.slots > 0 {
             *taken += length;
         }
@@ -159,7 +159,7 @@ impl Sweep {
     }
 
     /// Counts a file's extent at its end.
-    fn count(&self, file: &mut CountedFile, extent: &PlacedExtent, passed: Passed) {
+    fn count(&self, file: &mut CountedFile, extent: &PlacedExtent, passed: SweptLengths) {
         match extent.kind {
             Kind::Image => {
                 // Shared with unknown files: a snapshot, or a copy that was never read.

@@ -7,7 +7,7 @@ use onefold_substrate::{Files, ListedKind, Names};
 use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulationOptions};
 
 use super::*;
-use crate::clone::{CloneOptions, Existing, clone};
+use crate::clone::{CloneOptions, ExistingFilePolicy, clone};
 use crate::explain::explain;
 use crate::scan::list;
 use crate::selection::Selection;
@@ -24,7 +24,7 @@ fn clone_into_folder(file_system: &SimulatedFileSystem, host: &Host<'_>) {
     file_system.sync_all();
     substrate.create_dir(Path::new("vm")).unwrap();
     let options = CloneOptions {
-        existing: Existing::Keep,
+        existing: ExistingFilePolicy::Keep,
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 16,
         clock: &*host.clock,

@@ -13,12 +13,12 @@ use onefold_substrate::{Access, FileStat, Substrate};
 
 use super::CloneOptions;
 use crate::extents::Extents;
-use crate::format::entry::{Entry, Place};
-use crate::format::log::Written;
+use crate::format::entry::{ContentEntry, ContentPlace};
+use crate::format::log::WrittenBlock;
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 use crate::pass::slots::SlotSet;
 use crate::places::Places;
-use crate::state::ask::Told;
+use crate::state::ask::LogCompleteness;
 use crate::state::{State, StateError};
 
 /// Blocks and their digests.
@@ -31,7 +31,7 @@ pub(super) struct Digests {
 
 impl Digests {
     /// Returns the next block.
-    pub(super) fn next(&mut self) -> io::Result<Option<Written>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<WrittenBlock>> {
         for row in &mut self.rows {
             let [block, high, low] = row?;
             // A block may be reported twice.
@@ -40,7 +40,7 @@ impl Digests {
             }
             self.last = Some(block);
             let digest = (low & ZERO == 0).then(|| digest_of(high, low));
-            return Ok(Some(Written { block: FileBlock(block), digest }));
+            return Ok(Some(WrittenBlock { block: FileBlock(block), digest }));
         }
         Ok(None)
     }
@@ -83,16 +83,16 @@ pub(super) fn of_file<S: Substrate>(
         let [high, low] = digest.map_or([0, ZERO], digest_words);
         blocks_batch.push([block.0, high, low]).map_err(in_temporary)
     })?;
-    if told == Told::InPart {
+    if told == LogCompleteness::InPart {
         return Ok(None);
     }
     let Some(wanted) = slots_of(state, file, &mut slots_batch, options.temporary_folder)? else { return Ok(None) };
     let mut failed = None;
-    let each = |Entry { digest, place }| {
+    let each = |ContentEntry { digest, place }| {
         let [high, low] = digest_words(digest);
         let pushed = match place {
-            Place::Unique(file, block) if file == number => blocks_batch.push([block.0, high, low]),
-            Place::Shared(slot) if wanted.contains(slot) => slots_batch.push([slot.number() << 1, high, low]),
+            ContentPlace::Unique(file, block) if file == number => blocks_batch.push([block.0, high, low]),
+            ContentPlace::Shared(slot) if wanted.contains(slot) => slots_batch.push([slot.number() << 1, high, low]),
             _ => Ok(()),
         };
         pushed.map_or_else(

@@ -37,7 +37,7 @@ use crate::state::locks::Subject;
 use crate::state::logs::LogOrder;
 use crate::state::maps::MAPS_BYTES_MAX;
 use crate::state::{State, StateError};
-use crate::status::Standing;
+use crate::status::FileStanding;
 
 /// Kernels note times in ticks of at most ten milliseconds: a write after two of them gets another time.
 const TICKS: Duration = Duration::from_millis(20);
@@ -47,7 +47,7 @@ const SCRATCH: &str = ".onefold-clone.";
 /// Options of a clone.
 pub struct CloneOptions<'a> {
     /// Treatment of an existing file with the target's name.
-    pub existing: Existing,
+    pub existing: ExistingFilePolicy,
     /// Folder for data that does not fit into memory.
     pub temporary_folder: &'a Path,
     /// Memory for sorting, in bytes.
@@ -60,7 +60,7 @@ pub struct CloneOptions<'a> {
 
 /// Treatment of an existing file with the target's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum ExistingFilePolicy {
     /// It stays, and no clone is made.
     Keep,
     /// The clone takes its name, in one step.
@@ -69,27 +69,27 @@ pub enum Existing {
 
 /// A clone that was made.
 #[derive(Debug)]
-pub struct Cloned {
+pub struct CloneReport {
     /// Length in bytes.
     pub bytes: u64,
     /// How far its content is known.
-    pub known: Known,
+    pub known: Registration,
     /// Why its template is not recorded; `None` if it is. Without a record, its blocks are counted as shared.
     pub unrecorded: Option<io::Error>,
 }
 
 /// How far the content of a clone is known.
 #[derive(Debug)]
-pub enum Known {
+pub enum Registration {
     /// As far as that of its source: this number of its blocks. It need not be read.
     Blocks(u64),
     /// Not at all; the next scan reads it.
-    LeftToScan(Unknown),
+    LeftToScan(ScanReason),
 }
 
 /// Why a clone is left to the next scan.
 #[derive(Debug)]
-pub enum Unknown {
+pub enum ScanReason {
     /// Nothing was ever read on this file system.
     NoState,
     /// The source was never read, or is to be read again.
@@ -153,7 +153,7 @@ pub fn clone<S: Substrate>(
     source: &Path,
     target: &Path,
     options: &CloneOptions<'_>,
-) -> Result<Cloned, CloneError> {
+) -> Result<CloneReport, CloneError> {
     let of_source = |why| CloneError::Source { path: source.to_owned(), why };
     let of_target = |why| CloneError::Target { path: target.to_owned(), why };
     let from = substrate.open(source, Access::Read).map_err(of_source)?;
@@ -184,8 +184,8 @@ pub fn clone<S: Substrate>(
     let mut introduction = Introduction::new(state, source, &from, &before, &after);
     introduction.prepare(&clone, &made, target, options.clock);
     match options.existing {
-        Existing::Replace => substrate.rename(&scratch, target).map_err(of_target)?,
-        Existing::Keep => match substrate.link(&scratch, target) {
+        ExistingFilePolicy::Replace => substrate.rename(&scratch, target).map_err(of_target)?,
+        ExistingFilePolicy::Keep => match substrate.link(&scratch, target) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(CloneError::Exists { path: target.to_owned() });
             }
@@ -195,7 +195,7 @@ pub fn clone<S: Substrate>(
     // A link keeps the first name, which is removed here.
     drop(unnamed);
     let known = introduction.finish(&clone, &from, &made, target, options);
-    Ok(Cloned { bytes: made.length, known, unrecorded })
+    Ok(CloneReport { bytes: made.length, known, unrecorded })
 }
 
 /// Checks the file with the target's name. It may change at once: the name is taken in one step later.
@@ -203,12 +203,12 @@ fn check_target<S: Substrate>(
     substrate: &S,
     target: &Path,
     source: &FileStat,
-    existing: Existing,
+    existing: ExistingFilePolicy,
 ) -> Result<(), CloneError> {
     match substrate.open(target, Access::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(file) if substrate.stat(&file).is_ok_and(|stat| stat.handle == source.handle) => Err(CloneError::Same),
-        _ if existing == Existing::Replace => Ok(()),
+        _ if existing == ExistingFilePolicy::Replace => Ok(()),
         // Whatever it is that cannot be opened, it exists.
         _ => Err(CloneError::Exists { path: target.to_owned() }),
     }
@@ -248,7 +248,7 @@ enum Introduction<'a, 'b, S: Substrate> {
         clone: Option<CloneLock<S>>,
     },
     /// It is left to the scan.
-    Ended(Unknown),
+    Ended(ScanReason),
 }
 
 /// The clone's lock and number.
@@ -266,25 +266,25 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
         before: &FileStat,
         after: &FileStat,
     ) -> Introduction<'a, 'b, S> {
-        let Some(state) = state else { return Introduction::Ended(Unknown::NoState) };
+        let Some(state) = state else { return Introduction::Ended(ScanReason::NoState) };
         let (files, domains) = match Marks::load(state).and_then(|files| Ok((files, DomainRules::of(state)?))) {
             Ok(loaded) => loaded,
-            Err(error) => return Introduction::Ended(Unknown::Failed(error)),
+            Err(error) => return Introduction::Ended(ScanReason::Failed(error)),
         };
-        let standing = |stat: &FileStat| files.of(&stat.handle).map(|mark| Standing::of(mark, Stamp::of(stat)));
+        let standing = |stat: &FileStat| files.of(&stat.handle).map(|mark| FileStanding::of(mark, Stamp::of(stat)));
         match (standing(before), standing(after)) {
-            (Some(Standing::Current), Some(Standing::Current)) => {}
-            (Some(Standing::Unread) | None, _) => return Introduction::Ended(Unknown::SourceUnread),
-            _ => return Introduction::Ended(Unknown::SourceChanged),
+            (Some(FileStanding::Current), Some(FileStanding::Current)) => {}
+            (Some(FileStanding::Unread) | None, _) => return Introduction::Ended(ScanReason::SourceUnread),
+            _ => return Introduction::Ended(ScanReason::SourceChanged),
         }
-        let Some(mark) = files.of(&before.handle) else { return Introduction::Ended(Unknown::SourceUnread) };
+        let Some(mark) = files.of(&before.handle) else { return Introduction::Ended(ScanReason::SourceUnread) };
         match domains.membership(source, from, after, Some(&mark.membership)) {
             Ok(now) if now.domain == mark.membership.domain => {
                 let source = mark.number;
                 Introduction::Open { state, files, domains, source, clone: None }
             }
-            Ok(_) => Introduction::Ended(Unknown::SourceChanged),
-            Err(why) => Introduction::Ended(Unknown::Failed(StateError::at(source)(why))),
+            Ok(_) => Introduction::Ended(ScanReason::SourceChanged),
+            Err(why) => Introduction::Ended(ScanReason::Failed(StateError::at(source)(why))),
         }
     }
 
@@ -292,13 +292,13 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
     fn prepare(&mut self, file: &S::File, made: &FileStat, target: &Path, clock: &dyn Clock) {
         let Introduction::Open { state, files, domains, source, clone } = self else { return };
         if !Mark::is_path_kept(target) {
-            *self = Introduction::Ended(Unknown::NotWorthIt);
+            *self = Introduction::Ended(ScanReason::NotWorthIt);
             return;
         }
         let membership = match domains.membership(target, file, made, None) {
             Ok(membership) if files.domain(*source) == Some(&membership.domain) => membership,
-            Ok(_) => return *self = Introduction::Ended(Unknown::OtherDomain),
-            Err(why) => return *self = Introduction::Ended(Unknown::Failed(StateError::at(target)(why))),
+            Ok(_) => return *self = Introduction::Ended(ScanReason::OtherDomain),
+            Err(why) => return *self = Introduction::Ended(ScanReason::Failed(StateError::at(target)(why))),
         };
         let mut take = || -> Result<Option<CloneLock<S>>, StateError> {
             let Some(lock) = state.try_lock(&Subject::File(made.handle.clone()))? else { return Ok(None) };
@@ -306,8 +306,8 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
         };
         match take() {
             Ok(Some(taken)) => *clone = Some(taken),
-            Ok(None) => *self = Introduction::Ended(Unknown::CloneInUse),
-            Err(error) => *self = Introduction::Ended(Unknown::Failed(error)),
+            Ok(None) => *self = Introduction::Ended(ScanReason::CloneInUse),
+            Err(error) => *self = Introduction::Ended(ScanReason::Failed(error)),
         }
         clock.sleep(TICKS);
     }
@@ -320,15 +320,15 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
         made: &FileStat,
         target: &Path,
         options: &CloneOptions<'_>,
-    ) -> Known {
+    ) -> Registration {
         let (state, mut files, source, clone) = match self {
-            Introduction::Ended(why) => return Known::LeftToScan(why),
-            Introduction::Open { clone: None, .. } => return Known::LeftToScan(Unknown::CloneInUse),
+            Introduction::Ended(why) => return Registration::LeftToScan(why),
+            Introduction::Open { clone: None, .. } => return Registration::LeftToScan(ScanReason::CloneInUse),
             Introduction::Open { state, files, source, clone: Some(clone), .. } => (state, files, source, clone),
         };
-        let mut introduce = || -> Result<Known, StateError> {
+        let mut introduce = || -> Result<Registration, StateError> {
             let Some(mut digests) = digests::of_file(state, from, source, made, options)? else {
-                return Ok(Known::LeftToScan(Unknown::NotWorthIt));
+                return Ok(Registration::LeftToScan(ScanReason::NotWorthIt));
             };
             let at = StateError::at(target);
             // With it, a scan finds later writes. It is loaded before the look at the times.
@@ -338,7 +338,7 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
             // Naming the clone has changed one of its times, at an unknown moment. The other time shows writes.
             let stat = state.substrate().stat(file).map_err(at)?;
             if (stat.modified, stat.length) != (made.modified, made.length) {
-                return Ok(Known::LeftToScan(Unknown::CloneInUse));
+                return Ok(Registration::LeftToScan(ScanReason::CloneInUse));
             }
             let notes = &mut || Ok(digests.next()?.map(Note::Written));
             let blocks = state.write_log(LogKind::Log, clone.number, LogOrder::default(), notes)?.blocks;
@@ -351,8 +351,8 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
                 is_ahead: false,
             };
             files.note_with(state, clone.number, target, Some(Stamp::of(&stat)), flags)?;
-            Ok(Known::Blocks(blocks))
+            Ok(Registration::Blocks(blocks))
         };
-        introduce().unwrap_or_else(|error| Known::LeftToScan(Unknown::Failed(error)))
+        introduce().unwrap_or_else(|error| Registration::LeftToScan(ScanReason::Failed(error)))
     }
 }

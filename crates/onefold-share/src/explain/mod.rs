@@ -18,27 +18,27 @@ use crate::block_state::template::{Template, TemplateImage, Templates};
 use crate::domain::{DomainRules, FoundDomain};
 use crate::extents::{Extents, MappedStretch};
 use crate::files::common;
-use crate::format::entry::Place;
+use crate::format::entry::ContentPlace;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 use crate::opt_out::OptOuts;
 use crate::policy::{FreedUnit, SharePolicy};
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
-use crate::status::Standing;
+use crate::status::FileStanding;
 
 pub use self::run::EqualRun;
 pub use self::sharers::{Sharer, Sharers};
 pub use self::verdict::Verdict;
-pub use self::whole::{ExplainedFile, InCommon, explain_file};
+pub use self::whole::{ExplainedFile, FileOverlap, explain_file};
 
 /// All facts about a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explained {
+pub struct ExplainedBlock {
     /// The block.
     pub block: FileBlock,
     /// Its content.
-    pub held: Held,
+    pub held: BlockContent,
     /// Whether the space of its file was reserved, so that its zeros stay blocks.
     pub is_reserved: bool,
     /// Its place on the device, in bytes; `None` if the file system does not report it.
@@ -55,13 +55,13 @@ pub struct Explained {
     /// Its digest; `None` if it is all zeros, or there is no state folder.
     pub digest: Option<FingerprintPrefix>,
     /// The standing of its file; `None` if the file was never seen.
-    pub standing: Option<Standing>,
+    pub standing: Option<FileStanding>,
     /// The domain of its file; `None` if there is no state folder.
     pub domain: Option<FoundDomain>,
     /// Whether a log that waits for a pass reports it with its present content.
     pub is_logged: bool,
     /// The index's entry for its content.
-    pub index: IndexSays,
+    pub index: IndexAnswer,
     /// The path that opts the file out.
     pub opted_out: Option<PathBuf>,
     /// Why the file system would refuse it.
@@ -80,7 +80,7 @@ pub struct Explained {
 
 /// Content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum BlockContent {
     /// None: it is in a hole.
     Hole,
     /// None yet: it is unwritten, and reads as zeros.
@@ -95,7 +95,7 @@ pub enum Held {
 
 /// The index's entry for a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IndexSays {
+pub enum IndexAnswer {
     /// There is no index, or it does not know the content.
     Nothing,
     /// It names this very block.
@@ -146,14 +146,14 @@ pub fn explain<S: Substrate>(
     path: &Path,
     offset: u64,
     since: Option<&Path>,
-) -> Result<Explained, ExplainError> {
+) -> Result<ExplainedBlock, ExplainError> {
     let file = substrate.open(path, Access::Read)?;
     let stat = substrate.stat(&file)?;
     if offset >= stat.length {
         return Err(ExplainError::BehindEnd { length: stat.length });
     }
     let files = state.map(Marks::load).transpose()?;
-    let asked = Asked { path, file, stat, at: offset - offset % BLOCK_BYTES_U64 };
+    let asked = QueriedBlock { path, file, stat, at: offset - offset % BLOCK_BYTES_U64 };
     let (mut explained, bytes) = look_at(substrate, &asked)?;
     if let Some((state, files)) = state.zip(files.as_ref()) {
         ask(state, files, &asked, &bytes, &mut explained)?;
@@ -165,7 +165,7 @@ pub fn explain<S: Substrate>(
 }
 
 /// The block in question.
-struct Asked<'a, F> {
+struct QueriedBlock<'a, F> {
     path: &'a Path,
     file: F,
     stat: FileStat,
@@ -173,27 +173,30 @@ struct Asked<'a, F> {
     at: u64,
 }
 
-impl<F> Asked<'_, F> {
+impl<F> QueriedBlock<'_, F> {
     fn block(&self) -> FileBlock {
         FileBlock(self.at / BLOCK_BYTES_U64)
     }
 }
 
 /// Returns the file system's facts about a block, and its content.
-fn look_at<S: Substrate>(substrate: &S, asked: &Asked<'_, S::File>) -> Result<(Explained, Vec<u8>), ExplainError> {
+fn look_at<S: Substrate>(
+    substrate: &S,
+    asked: &QueriedBlock<'_, S::File>,
+) -> Result<(ExplainedBlock, Vec<u8>), ExplainError> {
     let placed = place_of(substrate, &asked.file, asked.at)?;
     let mut bytes = vec![0; BLOCK_BYTES];
     let count = substrate.read_at(&asked.file, asked.at, &mut bytes)?;
     let is_unsettled = !placed.is_data && !is_zero(&bytes);
     let held = match count {
-        BLOCK_BYTES if is_unsettled => Held::Data,
-        BLOCK_BYTES if !placed.is_data && placed.is_set_aside => Held::SetAside,
-        BLOCK_BYTES if !placed.is_data => Held::Hole,
-        BLOCK_BYTES if is_zero(&bytes) => Held::Zeros,
-        BLOCK_BYTES => Held::Data,
-        part => Held::Part(part as u64),
+        BLOCK_BYTES if is_unsettled => BlockContent::Data,
+        BLOCK_BYTES if !placed.is_data && placed.is_set_aside => BlockContent::SetAside,
+        BLOCK_BYTES if !placed.is_data => BlockContent::Hole,
+        BLOCK_BYTES if is_zero(&bytes) => BlockContent::Zeros,
+        BLOCK_BYTES => BlockContent::Data,
+        part => BlockContent::Part(part as u64),
     };
-    let explained = Explained {
+    let explained = ExplainedBlock {
         block: asked.block(),
         held,
         is_reserved: false,
@@ -206,7 +209,7 @@ fn look_at<S: Substrate>(substrate: &S, asked: &Asked<'_, S::File>) -> Result<(E
         standing: None,
         domain: None,
         is_logged: false,
-        index: IndexSays::Nothing,
+        index: IndexAnswer::Nothing,
         opted_out: OptOuts::new(substrate).of(asked.path)?,
         refusal: substrate.refusal(&asked.file)?,
         state: None,
@@ -221,18 +224,18 @@ fn look_at<S: Substrate>(substrate: &S, asked: &Asked<'_, S::File>) -> Result<(E
 fn ask<S: Substrate>(
     state: &State<'_, S>,
     files: &Marks,
-    asked: &Asked<'_, S::File>,
+    asked: &QueriedBlock<'_, S::File>,
     bytes: &[u8],
-    explained: &mut Explained,
+    explained: &mut ExplainedBlock,
 ) -> Result<(), ExplainError> {
     let (stat, block) = (&asked.stat, asked.block());
     let mark = files.of(&stat.handle);
     explained.is_reserved = mark.is_some_and(|mark| mark.flags.is_reserved);
     let domain = DomainRules::of(state)?.find(asked.path, &asked.file, stat, mark.map(|mark| &mark.membership))?;
     let is_of_domain = |mark: &&Mark| mark.membership.domain == domain.membership.domain;
-    explained.standing = mark.map(|mark| match Standing::of(mark, Stamp::of(stat)) {
+    explained.standing = mark.map(|mark| match FileStanding::of(mark, Stamp::of(stat)) {
         // It is read anew in its domain.
-        Standing::Current if !is_of_domain(&mark) => Standing::Changed,
+        FileStanding::Current if !is_of_domain(&mark) => FileStanding::Changed,
         standing => standing,
     });
     if let Some(place) = explained.place {
@@ -240,14 +243,14 @@ fn ask<S: Substrate>(
     }
     let own = mark.filter(is_of_domain).map(|mark| mark.number);
     let key = state.key(&domain.membership.domain);
-    explained.digest = (explained.held == Held::Data).then(|| FingerprintPrefix::of(key.fingerprint(bytes)));
+    explained.digest = (explained.held == BlockContent::Data).then(|| FingerprintPrefix::of(key.fingerprint(bytes)));
     explained.domain = Some(domain);
     if let Some(number) = own {
         explained.is_logged = is_logged(state, number, block, explained.digest)?;
     }
     if let Some(digest) = explained.digest {
         let index = Index { state, files };
-        index.fill(explained, digest, own, &Around { file: &asked.file, block, bytes })?;
+        index.fill(explained, digest, own, &LoadedBlock { file: &asked.file, block, bytes })?;
     }
     Ok(())
 }
@@ -256,8 +259,8 @@ fn ask<S: Substrate>(
 fn find_state<S: Substrate>(
     substrate: &S,
     templates: &Templates<'_, S::File>,
-    asked: &Asked<'_, S::File>,
-    explained: &mut Explained,
+    asked: &QueriedBlock<'_, S::File>,
+    explained: &mut ExplainedBlock,
 ) -> Result<(), ExplainError> {
     if common::is_marked(substrate, asked.path) {
         return Ok(());
@@ -320,7 +323,7 @@ fn is_logged<S: Substrate>(
 }
 
 /// The block to be explained.
-struct Around<'a, S: Substrate> {
+struct LoadedBlock<'a, S: Substrate> {
     file: &'a S::File,
     block: FileBlock,
     bytes: &'a [u8],
@@ -336,33 +339,33 @@ impl<S: Substrate> Index<'_, '_, S> {
     /// Adds the index's entry, and the run of equal blocks if the entry names another place.
     fn fill(
         &self,
-        explained: &mut Explained,
+        explained: &mut ExplainedBlock,
         digest: FingerprintPrefix,
         own: Option<FileNo>,
-        around: &Around<'_, S>,
+        around: &LoadedBlock<'_, S>,
     ) -> Result<(), ExplainError> {
         let substrate = self.state.substrate();
         match self.state.find(digest)? {
             None => {}
-            Some(Place::Unique(file, block)) if Some(file) == own && block == around.block => {
-                explained.index = IndexSays::ThisBlock;
+            Some(ContentPlace::Unique(file, block)) if Some(file) == own && block == around.block => {
+                explained.index = IndexAnswer::ThisBlock;
             }
-            Some(Place::Unique(file, block)) => {
+            Some(ContentPlace::Unique(file, block)) => {
                 let other = self.open(file);
                 let is_equal = other.as_ref().is_some_and(|(file, _)| holds(substrate, file, block.0, around.bytes));
                 if let Some((file, _)) = other.as_ref().filter(|_| is_equal) {
                     explained.run = Some(run_around(substrate, around.file, around.block.0, file, block.0)?);
                 }
                 let path = other.map(|(_, path)| path);
-                explained.index = IndexSays::OtherBlock { path, block, is_equal };
+                explained.index = IndexAnswer::OtherBlock { path, block, is_equal };
             }
-            Some(Place::Shared(slot)) => {
+            Some(ContentPlace::Shared(slot)) => {
                 let arena = self.state.open_arena(slot.arena(), Access::Read)?;
                 let is_equal = arena.as_ref().is_some_and(|file| holds(substrate, file, slot.index(), around.bytes));
                 if let Some(file) = arena.filter(|_| is_equal && !explained.sharers.slots.contains(&slot)) {
                     explained.run = Some(run_around(substrate, around.file, around.block.0, &file, slot.index())?);
                 }
-                explained.index = IndexSays::Slot { slot, is_equal };
+                explained.index = IndexAnswer::Slot { slot, is_equal };
             }
         }
         Ok(())

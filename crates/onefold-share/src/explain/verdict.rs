@@ -2,8 +2,8 @@
 
 use onefold_substrate::Refusal;
 
-use super::{Explained, Held, IndexSays};
-use crate::status::Standing;
+use super::{BlockContent, ExplainedBlock, IndexAnswer};
+use crate::status::FileStanding;
 
 /// Why a block is as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +50,14 @@ pub enum Verdict {
     LeftAlone,
 }
 
-impl Explained {
+impl ExplainedBlock {
     /// Returns why the block is shared, or is not. `has_state` says whether there is a state folder.
     #[must_use]
     pub fn verdict(&self, has_state: bool) -> Verdict {
         match self.held {
-            Held::Hole | Held::SetAside => return Verdict::Nothing,
-            Held::Part(_) => return Verdict::PartOfBlock,
-            Held::Zeros | Held::Data => {}
+            BlockContent::Hole | BlockContent::SetAside => return Verdict::Nothing,
+            BlockContent::Part(_) => return Verdict::PartOfBlock,
+            BlockContent::Zeros | BlockContent::Data => {}
         }
         // The arena alone is not another file: it has the block of the file in question.
         if !self.sharers.blocks.is_empty() {
@@ -72,26 +72,26 @@ impl Explained {
         }
         match self.standing {
             None => return Verdict::NeverSeen,
-            Some(Standing::Unread) if !self.is_logged => return Verdict::Unread,
-            Some(Standing::Changed) => return Verdict::Changed,
-            Some(Standing::Current | Standing::Unread) => {}
+            Some(FileStanding::Unread) if !self.is_logged => return Verdict::Unread,
+            Some(FileStanding::Changed) => return Verdict::Changed,
+            Some(FileStanding::Current | FileStanding::Unread) => {}
         }
         if self.is_logged {
             return Verdict::Waits;
         }
-        if self.held == Held::Zeros && self.is_reserved {
+        if self.held == BlockContent::Zeros && self.is_reserved {
             return Verdict::Reserved;
         }
-        if self.held == Held::Zeros {
+        if self.held == BlockContent::Zeros {
             return self.refusal.map_or(Verdict::Zeros, Verdict::Refused);
         }
         let verdict = match &self.index {
-            IndexSays::OtherBlock { is_equal: true, .. } => self.equal_elsewhere(),
-            IndexSays::Slot { slot, is_equal: true } if !self.sharers.slots.contains(slot) => self.equal_elsewhere(),
-            IndexSays::Slot { is_equal: true, .. } => Verdict::OnlyInArena,
-            IndexSays::ThisBlock => Verdict::OnlyCopy,
-            IndexSays::OtherBlock { .. } | IndexSays::Slot { .. } => Verdict::OnlyStale,
-            IndexSays::Nothing => Verdict::Forgotten,
+            IndexAnswer::OtherBlock { is_equal: true, .. } => self.equal_elsewhere(),
+            IndexAnswer::Slot { slot, is_equal: true } if !self.sharers.slots.contains(slot) => self.equal_elsewhere(),
+            IndexAnswer::Slot { is_equal: true, .. } => Verdict::OnlyInArena,
+            IndexAnswer::ThisBlock => Verdict::OnlyCopy,
+            IndexAnswer::OtherBlock { .. } | IndexAnswer::Slot { .. } => Verdict::OnlyStale,
+            IndexAnswer::Nothing => Verdict::Forgotten,
         };
         match verdict {
             // Most likely another part of the extent is shared.
@@ -118,10 +118,10 @@ mod tests {
     use crate::explain::{EqualRun, Sharer, Sharers};
     use crate::format::{FileBlock, FingerprintPrefix, Slot};
 
-    fn data() -> Explained {
-        Explained {
+    fn data() -> ExplainedBlock {
+        ExplainedBlock {
             block: FileBlock(1),
-            held: Held::Data,
+            held: BlockContent::Data,
             is_reserved: false,
             place: Some(4096),
             is_unsettled: false,
@@ -129,10 +129,10 @@ mod tests {
             is_told_by_extent: false,
             sharers: Sharers::default(),
             digest: Some(FingerprintPrefix::default()),
-            standing: Some(Standing::Current),
+            standing: Some(FileStanding::Current),
             domain: None,
             is_logged: false,
-            index: IndexSays::ThisBlock,
+            index: IndexAnswer::ThisBlock,
             opted_out: None,
             refusal: None,
             state: None,
@@ -149,50 +149,53 @@ mod tests {
     #[test]
     fn each_reason_is_told_where_it_is_the_one() {
         let slot = Slot::from_number(5).unwrap();
-        let equal = IndexSays::Slot { slot, is_equal: true };
+        let equal = IndexAnswer::Slot { slot, is_equal: true };
         let in_arena = Sharers { slots: vec![slot], ..Sharers::default() };
         let run = Some(EqualRun { blocks: 1, is_cut: false });
         let cases = [
             (data(), Verdict::OnlyCopy),
-            (Explained { held: Held::Hole, place: None, ..data() }, Verdict::Nothing),
-            (Explained { held: Held::SetAside, ..data() }, Verdict::Nothing),
-            (Explained { held: Held::Part(5), ..data() }, Verdict::PartOfBlock),
-            (Explained { sharers: shared(), is_told_shared: true, ..data() }, Verdict::Shared),
-            (Explained { sharers: shared(), opted_out: Some(PathBuf::new()), ..data() }, Verdict::Shared),
-            (Explained { opted_out: Some(PathBuf::new()), ..data() }, Verdict::OptedOut),
-            (Explained { is_told_shared: true, ..data() }, Verdict::SharedWithOthers),
+            (ExplainedBlock { held: BlockContent::Hole, place: None, ..data() }, Verdict::Nothing),
+            (ExplainedBlock { held: BlockContent::SetAside, ..data() }, Verdict::Nothing),
+            (ExplainedBlock { held: BlockContent::Part(5), ..data() }, Verdict::PartOfBlock),
+            (ExplainedBlock { sharers: shared(), is_told_shared: true, ..data() }, Verdict::Shared),
+            (ExplainedBlock { sharers: shared(), opted_out: Some(PathBuf::new()), ..data() }, Verdict::Shared),
+            (ExplainedBlock { opted_out: Some(PathBuf::new()), ..data() }, Verdict::OptedOut),
+            (ExplainedBlock { is_told_shared: true, ..data() }, Verdict::SharedWithOthers),
             (
-                Explained { sharers: in_arena, is_told_shared: true, index: equal.clone(), ..data() },
+                ExplainedBlock { sharers: in_arena, is_told_shared: true, index: equal.clone(), ..data() },
                 Verdict::OnlyInArena,
             ),
-            (Explained { is_told_shared: true, is_told_by_extent: true, ..data() }, Verdict::OnlyCopy),
-            (Explained { standing: None, ..data() }, Verdict::NeverSeen),
-            (Explained { standing: Some(Standing::Unread), ..data() }, Verdict::Unread),
-            (Explained { standing: Some(Standing::Unread), is_logged: true, ..data() }, Verdict::Waits),
-            (Explained { standing: Some(Standing::Changed), is_logged: true, ..data() }, Verdict::Changed),
-            (Explained { is_logged: true, ..data() }, Verdict::Waits),
+            (ExplainedBlock { is_told_shared: true, is_told_by_extent: true, ..data() }, Verdict::OnlyCopy),
+            (ExplainedBlock { standing: None, ..data() }, Verdict::NeverSeen),
+            (ExplainedBlock { standing: Some(FileStanding::Unread), ..data() }, Verdict::Unread),
+            (ExplainedBlock { standing: Some(FileStanding::Unread), is_logged: true, ..data() }, Verdict::Waits),
+            (ExplainedBlock { standing: Some(FileStanding::Changed), is_logged: true, ..data() }, Verdict::Changed),
+            (ExplainedBlock { is_logged: true, ..data() }, Verdict::Waits),
             (
-                Explained { held: Held::Zeros, is_reserved: true, index: IndexSays::Nothing, ..data() },
+                ExplainedBlock { held: BlockContent::Zeros, is_reserved: true, index: IndexAnswer::Nothing, ..data() },
                 Verdict::Reserved,
             ),
-            (Explained { held: Held::Zeros, index: IndexSays::Nothing, ..data() }, Verdict::Zeros),
-            (Explained { index: IndexSays::Nothing, ..data() }, Verdict::Forgotten),
+            (ExplainedBlock { held: BlockContent::Zeros, index: IndexAnswer::Nothing, ..data() }, Verdict::Zeros),
+            (ExplainedBlock { index: IndexAnswer::Nothing, ..data() }, Verdict::Forgotten),
             (
-                Explained {
-                    index: IndexSays::OtherBlock { path: None, block: FileBlock(0), is_equal: false },
+                ExplainedBlock {
+                    index: IndexAnswer::OtherBlock { path: None, block: FileBlock(0), is_equal: false },
                     ..data()
                 },
                 Verdict::OnlyStale,
             ),
-            (Explained { index: equal.clone(), run, ..data() }, Verdict::LeftAlone),
-            (Explained { index: equal.clone(), run, place: None, ..data() }, Verdict::NoPlace),
-            (Explained { index: equal, run, refusal: Some(Refusal::Swap), ..data() }, Verdict::Refused(Refusal::Swap)),
-            (Explained { refusal: Some(Refusal::Immutable), ..data() }, Verdict::OnlyCopy),
+            (ExplainedBlock { index: equal.clone(), run, ..data() }, Verdict::LeftAlone),
+            (ExplainedBlock { index: equal.clone(), run, place: None, ..data() }, Verdict::NoPlace),
+            (
+                ExplainedBlock { index: equal, run, refusal: Some(Refusal::Swap), ..data() },
+                Verdict::Refused(Refusal::Swap),
+            ),
+            (ExplainedBlock { refusal: Some(Refusal::Immutable), ..data() }, Verdict::OnlyCopy),
         ];
         for (explained, verdict) in cases {
             assert_eq!(explained.verdict(true), verdict, "{explained:?}");
         }
         assert_eq!(data().verdict(false), Verdict::NoState);
-        assert_eq!(Explained { is_told_shared: true, ..data() }.verdict(false), Verdict::SharedWithOthers);
+        assert_eq!(ExplainedBlock { is_told_shared: true, ..data() }.verdict(false), Verdict::SharedWithOthers);
     }
 }

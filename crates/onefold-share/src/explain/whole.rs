@@ -15,7 +15,7 @@ use crate::opt_out::OptOuts;
 use crate::places::Places;
 use crate::state::State;
 use crate::state::files::Marks;
-use crate::status::Standing;
+use crate::status::FileStanding;
 
 /// The file is compared with the others in pieces of at most this much data: eight mebibytes of flags.
 const PIECE_BYTES: u64 = 32 << 30;
@@ -32,13 +32,13 @@ pub struct ExplainedFile {
     /// Room that is set aside and was never written, in bytes.
     pub set_aside: u64,
     /// Known files that have blocks of it, the one with most of them first.
-    pub with: Vec<InCommon>,
+    pub with: Vec<FileOverlap>,
     /// Known files that could not be mapped. They may have blocks of it, too.
     pub unmapped: u64,
     /// Known files that are not where the last scan found them. They may have blocks of it, too.
     pub absent: u64,
     /// Its standing; `None` if it was never seen.
-    pub standing: Option<Standing>,
+    pub standing: Option<FileStanding>,
     /// Bytes in logs that wait for a pass. A log may hold what has changed since.
     pub waiting: u64,
     /// The path that opts the file out.
@@ -49,7 +49,7 @@ pub struct ExplainedFile {
 
 /// The data that a known file has in common with the file in question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InCommon {
+pub struct FileOverlap {
     /// The known file; the file in question itself for blocks that it holds several times.
     pub path: PathBuf,
     /// Bytes of the file in question that lie at a place of the known file.
@@ -103,7 +103,7 @@ fn ask<S: Substrate>(
 ) -> Result<(), ExplainError> {
     let files = Marks::load(state)?;
     let mark = files.of(&stat.handle);
-    found.standing = mark.map(|mark| Standing::of(mark, Stamp::of(stat)));
+    found.standing = mark.map(|mark| FileStanding::of(mark, Stamp::of(stat)));
     if let Some(mark) = mark {
         let states = block_state::count(state, options).map_err(|error| match error {
             CountError::State(error) => ExplainError::State(error),
@@ -194,7 +194,7 @@ impl Piece {
                 Some(other) => other.bytes += bytes,
                 None => {
                     let is_common = common::is_marked(substrate, &mark.path);
-                    found.with.push(InCommon { path: mark.path.clone(), bytes, is_common });
+                    found.with.push(FileOverlap { path: mark.path.clone(), bytes, is_common });
                 }
             }
         }

@@ -19,9 +19,9 @@ use super::trust::GivenUpClaims;
 use super::{FilesOptions, Tier, given_up_images};
 use crate::domain::Domain;
 use crate::format::FileNo;
-use crate::format::files_run::{FilesRun, RunGivenUp, RunImage};
+use crate::format::files_run::{FilesRun, GivenUpTier, RunImage};
 use crate::format::mark::Stamp;
-use crate::pass::Passed;
+use crate::pass::PassReport;
 use crate::scan::{Age, ListedFile};
 use crate::state::{State, StateError};
 
@@ -130,7 +130,7 @@ impl<'k> Conclusions<'k> {
                 GivenUpClaims::Image(image) => (image, None),
                 GivenUpClaims::Pair { one, other } => (one, Some(other)),
             };
-            RunGivenUp { tier: tier.number(), one, other }
+            GivenUpTier { tier: tier.number(), one, other }
         };
         let run = FilesRun {
             search: self.search,
@@ -150,7 +150,7 @@ impl<'k> Conclusions<'k> {
         &self,
         state: &State<'_, S>,
         file: &ListedFile,
-        passed: &Passed,
+        passed: &PassReport,
         is_examined: bool,
     ) -> Result<Option<Stamp>, StateError> {
         let before = Stamp::of(&file.stat);

@@ -14,7 +14,7 @@ use std::path::Path;
 use onefold_sort::{Merge, Row, SortWriter};
 
 use crate::format::FileNo;
-use crate::pass::{FilePlace, Run};
+use crate::pass::{FilePlace, FinderRun};
 
 /// Bits of a failure in a row.
 const FAILURE_BITS: u32 = 2;
@@ -65,7 +65,7 @@ impl FailedTargets {
     ///
     /// # Errors
     /// Errors of writing temporary files.
-    pub(super) fn push(&mut self, run: &Run, failure: Failure) -> io::Result<()> {
+    pub(super) fn push(&mut self, run: &FinderRun, failure: Failure) -> io::Result<()> {
         let [file, first, end] = row_of(run);
         self.is_empty = false;
         self.failed.push([file, first, end << FAILURE_BITS | failure.number()])
@@ -75,7 +75,7 @@ impl FailedTargets {
     ///
     /// # Errors
     /// Errors of writing temporary files.
-    pub(super) fn push_shared(&mut self, run: &Run) -> io::Result<()> {
+    pub(super) fn push_shared(&mut self, run: &FinderRun) -> io::Result<()> {
         self.shared.push(row_of(run))
     }
 
@@ -96,7 +96,7 @@ impl FailedTargets {
 }
 
 /// Returns the file of a target, its first block, and the one behind its last.
-fn row_of(run: &Run) -> Row {
+fn row_of(run: &FinderRun) -> Row {
     let FilePlace { file, block } = run.target();
     [u64::from(file.0), block.0, block.0.saturating_add(run.count())]
 }

@@ -15,12 +15,13 @@ use onefold_substrate::Substrate;
 use super::common;
 use super::concluded::UnexaminedImage;
 use super::identify::{
-    Ahead, BegunImage, Identification, IdentifyError, OpenedImage, Search, THREADS_MAX, ToExamine, disk_of,
+    BegunImage, ExaminationJob, ExaminationQueue, Identification, IdentifyError, OpenedImage, Search, THREADS_MAX,
+    disk_of,
 };
 use super::join::{Candidates, IMAGES_MAX, JoinReport, SourceRuns, join};
-use super::kept::{KeepOptions, KeptBefore};
+use super::kept::{EarlierGuest, KeepOptions};
 use super::packages::PackageNames;
-use super::report::Examined;
+use super::report::ExaminationReport;
 use super::{CommonSource, FilesOptions};
 use crate::format::FileNo;
 use crate::format::guest::KeptGuest;
@@ -39,7 +40,7 @@ const PART_FOR_AHEAD: usize = 16;
 /// Files that are believed equal, as runs.
 pub(super) struct EqualFiles {
     pub(super) runs: SourceRuns,
-    pub(super) examined: Examined,
+    pub(super) examined: ExaminationReport,
     pub(super) packages: PackageNames,
     pub(super) unexamined: Vec<UnexaminedImage>,
     /// Common volumes.
@@ -78,7 +79,7 @@ pub(super) fn find<S: Substrate>(
         identifying: Identification {
             candidates: Candidates::new(pass.temporary_folder, memory / 2),
             packages: PackageNames::new(memory / 16),
-            examined: Examined::default(),
+            examined: ExaminationReport::default(),
             search,
             key,
             strangers: BTreeSet::new(),
@@ -139,16 +140,15 @@ impl<S: Substrate> FileSearch<'_, '_, S> {
                 disk_of(self.state.substrate(), listed, opened.file(), opened.stat().length).ok()
             })
             .collect();
-        let to_examine =
-            ahead.iter().zip(&disks).zip(kept).filter_map(|((image, disk), kept)| {
-                Some(ToExamine::new(&image.as_ref()?.opened, disk.as_deref()?, kept))
-            });
+        let to_examine = ahead.iter().zip(&disks).zip(kept).filter_map(|((image, disk), kept)| {
+            Some(ExaminationJob::new(&image.as_ref()?.opened, disk.as_deref()?, kept))
+        });
         let to_examine: Vec<_> = to_examine.collect();
         let search = self.identifying.search;
         let limits = (threads_of(self.options), self.options.pass.memory_bytes / PART_FOR_AHEAD);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let mut found = Ahead::begin(scope, search, limits, to_examine, &is_over);
+            let mut found = ExaminationQueue::begin(scope, search, limits, to_examine, &is_over);
             for (((rank, listed), image), disk) in images.iter().zip(&ahead).zip(&disks) {
                 let begun = image
                     .as_ref()
@@ -176,8 +176,8 @@ impl<S: Substrate> FileSearch<'_, '_, S> {
             let mut kept = None;
             if let Some(keeping) = self.keeping {
                 kept = match keeping.kept_before(self.state, listed.number, &Stamp::of(&listed.stat))? {
-                    KeptBefore::Unchanged => return Ok(None),
-                    KeptBefore::Changed(kept) => kept,
+                    EarlierGuest::Unchanged => return Ok(None),
+                    EarlierGuest::Changed(kept) => kept,
                 };
                 kept_bytes += kept.as_ref().map_or(0, KeptGuest::bytes);
                 if kept_bytes > bytes_max {

@@ -12,9 +12,9 @@ use onefold_block::Timestamp;
 use onefold_substrate::Substrate;
 
 use super::identify::{Examination, Identification, IdentifyError};
-use super::report::Examined;
+use super::report::ExaminationReport;
 use super::tier::Tier;
-use super::{FilesOptions, Reading};
+use super::{FilesOptions, ReadScope};
 use crate::format::FileNo;
 use crate::format::guest::{GuestHead, KeptGuest};
 use crate::format::mark::Stamp;
@@ -43,7 +43,7 @@ pub(super) struct KeepOptions {
 }
 
 /// What an earlier run kept of an image that may be examined ahead of its turn.
-pub(super) enum KeptBefore {
+pub(super) enum EarlierGuest {
     /// All that this run needs.
     Unchanged,
     /// What may be known still, if anything.
@@ -62,7 +62,7 @@ impl KeepOptions {
         state: &State<'_, S>,
         options: &FilesOptions<'_>,
     ) -> Result<Option<KeepOptions>, StateError> {
-        if options.since.is_some() || options.reading != Reading::Probes {
+        if options.since.is_some() || options.reading != ReadScope::Probes {
             return Ok(None);
         }
         let tiers = options.tiers.iter().fold(0, |bits, tier| bits | 1 << tier.number());
@@ -121,14 +121,14 @@ impl KeepOptions {
         state: &State<'_, S>,
         number: FileNo,
         stamp: &Stamp,
-    ) -> Result<KeptBefore, StateError> {
+    ) -> Result<EarlierGuest, StateError> {
         let mut is_unchanged = false;
         let wanted = |head: &GuestHead| {
             is_unchanged = self.is_alike(head) && head.stamp.as_ref() == Some(stamp);
             self.is_alike(head) && !is_unchanged
         };
         let kept = state.kept_guest(number, wanted, self.bytes_max)?;
-        Ok(if is_unchanged { KeptBefore::Unchanged } else { KeptBefore::Changed(kept) })
+        Ok(if is_unchanged { EarlierGuest::Unchanged } else { EarlierGuest::Changed(kept) })
     }
 
     /// Adds the candidates of an image, from what is kept of it where it has not changed.
@@ -247,7 +247,7 @@ pub(super) fn known_packages<S: Substrate>(
     let (hashing, stamp) = (hashing_of(EXAMINATION_VERSION), Stamp::of(&listed.stat));
     let has_packaged = |tiers: u8| [Tier::Digest, Tier::Copied].iter().any(|tier| tiers & 1 << tier.number() != 0);
     let wanted = |head: &GuestHead| {
-        let is_whole = Examined::of_counts(&head.counts).surplus_files == 0;
+        let is_whole = ExaminationReport::of_counts(&head.counts).surplus_files == 0;
         head.hashing == hashing && head.stamp == Some(stamp) && has_packaged(head.tiers) && is_whole
     };
     state.kept_guest(listed.number, wanted, bytes_max)

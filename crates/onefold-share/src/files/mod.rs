@@ -39,8 +39,8 @@ use onefold_substrate::{FileHandle, Substrate};
 
 pub use self::changes::DatabaseLook;
 pub use self::finder::PackageBytes;
-pub use self::identify::{Since, Template, TemplateError};
-pub use self::report::{Examined, FilesReport, GivenUpImages, TierCounts};
+pub use self::identify::{Baseline, Template, TemplateError};
+pub use self::report::{ExaminationReport, FilesReport, GivenUpImages, TierCounts};
 pub use self::tier::Tier;
 
 use self::common::Contents;
@@ -63,11 +63,11 @@ pub struct FilesOptions<'a> {
     /// The tiers by which files are believed equal.
     pub tiers: &'a [Tier],
     /// Parts of candidates that are read before the file system compares them.
-    pub reading: Reading,
+    pub reading: ReadScope,
     /// Source of the key for the claims of this run.
     pub random: &'a dyn Random,
     /// Packages and files that came earlier are left out, if this is given.
-    pub since: Option<&'a Since>,
+    pub since: Option<&'a Baseline>,
     /// The common volume that is the source of all contents it holds. Without it, no common volume takes part.
     pub common: Option<CommonSource<'a>>,
     /// Images whose content changed more recently than this are left to a later run.
@@ -80,7 +80,7 @@ pub struct FilesOptions<'a> {
 
 /// Parts of files that are read before the file system compares them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reading {
+pub enum ReadScope {
     /// At most three blocks of each file that belongs to no package.
     #[default]
     Probes,

@@ -7,7 +7,7 @@ use super::finder::PackageBytes;
 use super::tier::Tier;
 use crate::format::FileNo;
 use crate::format::guest::COUNTS;
-use crate::pass::{Outcome, Passed, Shared};
+use crate::pass::{Outcome, PassReport, ShareReport};
 
 /// Number of sums of an examination.
 const EXAMINED_SUMS: usize = 16;
@@ -25,7 +25,7 @@ pub struct FilesReport {
     /// findings of that run; this run looked only at the times of images.
     pub is_unchanged: bool,
     /// Sums of the examination.
-    pub examined: Examined,
+    pub examined: ExaminationReport,
     /// Results of the claims of each tier.
     pub tiers: Vec<(Tier, TierCounts)>,
     /// Packages with files that are believed equal to others, by name, version and architecture. The texts come from
@@ -40,7 +40,7 @@ pub struct FilesReport {
     /// Images that were left out because their content changed too recently.
     pub unstable: Vec<FileNo>,
     /// Results of sharing.
-    pub passed: Passed,
+    pub passed: PassReport,
     /// Time until the list of runs was complete.
     pub find_time: Duration,
     /// Time that sharing took.
@@ -51,7 +51,7 @@ impl FilesReport {
     /// Returns the sums that a later run repeats if no image has changed.
     pub(super) fn sums(&self) -> [u64; SUMS] {
         let mut examined = self.examined;
-        let Shared { now, before, repeated, differed, too_short, .. } = self.passed.shared;
+        let ShareReport { now, before, repeated, differed, too_short, .. } = self.passed.shared;
         let mut sums: Vec<u64> = examined.all().into_iter().map(|sum| *sum).collect();
         sums.extend([now.saturating_add(before), repeated, differed, too_short]);
         for tier in Tier::ALL {
@@ -66,11 +66,11 @@ impl FilesReport {
     pub(super) fn of_sums(sums: &[u64; SUMS], unchanged: u64) -> FilesReport {
         let mut next = sums.iter().copied();
         let mut take = |into: &mut u64| *into = next.next().unwrap_or_default();
-        let mut examined = Examined::default();
+        let mut examined = ExaminationReport::default();
         examined.all().into_iter().for_each(&mut take);
         (examined.unchanged_images, examined.unchanged_databases) = (unchanged, 0);
-        let mut shared = Shared::default();
-        let Shared { before, repeated, differed, too_short, .. } = &mut shared;
+        let mut shared = ShareReport::default();
+        let ShareReport { before, repeated, differed, too_short, .. } = &mut shared;
         [before, repeated, differed, too_short].into_iter().for_each(&mut take);
         let tiers = Tier::ALL.into_iter().map(|tier| {
             let mut counts = TierCounts::default();
@@ -86,7 +86,7 @@ impl FilesReport {
             failed: Vec::new(),
             strangers: Vec::new(),
             unstable: Vec::new(),
-            passed: Passed { shared, ..Passed::default() },
+            passed: PassReport { shared, ..PassReport::default() },
             find_time: Duration::ZERO,
             share_time: Duration::ZERO,
         }
@@ -109,7 +109,7 @@ pub enum GivenUpImages {
 
 /// Sums of an examination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Examined {
+pub struct ExaminationReport {
     /// Files of the host that were examined.
     pub images: u64,
     /// Images that have not changed since an earlier run; nothing of them was read.
@@ -144,17 +144,17 @@ pub struct Examined {
     pub encoded_bytes: u64,
 }
 
-impl Examined {
+impl ExaminationReport {
     /// Returns the amounts by which the sums kept of an image have risen since `before`.
-    pub(super) fn counts_since(mut self, before: &Examined) -> [u64; COUNTS] {
+    pub(super) fn counts_since(mut self, before: &ExaminationReport) -> [u64; COUNTS] {
         let mut before = *before;
         let (before, now) = (before.counts(), self.counts());
         std::array::from_fn(|at| now[at].saturating_sub(*before[at]))
     }
 
     /// Returns the sums that are kept of an image.
-    pub(super) fn of_counts(kept: &[u64; COUNTS]) -> Examined {
-        let mut examined = Examined::default();
+    pub(super) fn of_counts(kept: &[u64; COUNTS]) -> ExaminationReport {
+        let mut examined = ExaminationReport::default();
         examined.add_counts(kept);
         examined
     }
@@ -167,7 +167,7 @@ impl Examined {
     }
 
     /// Adds other sums to these.
-    pub(super) fn add(&mut self, more: &Examined) {
+    pub(super) fn add(&mut self, more: &ExaminationReport) {
         let mut more = *more;
         for (sum, more) in self.all().into_iter().zip(more.all()) {
             *sum = sum.saturating_add(*more);
@@ -315,12 +315,12 @@ mod tests {
         first.examined.all().into_iter().for_each(&mut number);
         first.tiers.iter_mut().flat_map(|(_, counts)| counts.all()).for_each(&mut number);
         first.passed.shared =
-            Shared { now: 1000, before: 200, repeated: 5, differed: 30, too_short: 4, ..Shared::default() };
+            ShareReport { now: 1000, before: 200, repeated: 5, differed: 30, too_short: 4, ..ShareReport::default() };
         let again = FilesReport::of_sums(&first.sums(), 5);
         assert!(again.is_unchanged);
-        let expected = Examined { unchanged_images: 5, unchanged_databases: 0, ..first.examined };
+        let expected = ExaminationReport { unchanged_images: 5, unchanged_databases: 0, ..first.examined };
         assert_eq!(again.examined, expected);
-        let expected = Shared { before: 1200, repeated: 5, differed: 30, too_short: 4, ..Shared::default() };
+        let expected = ShareReport { before: 1200, repeated: 5, differed: 30, too_short: 4, ..ShareReport::default() };
         assert_eq!(again.passed.shared, expected);
         for ((tier, before), (same, counts)) in first.tiers.iter().zip(&again.tiers) {
             assert_eq!((tier, counts.compared(), counts.shared), (same, 0, 0));

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use super::failed::{FailedRange, FailedRanges, FailedTargets, Failure};
 use crate::format::{FileBlock, FileNo};
-use crate::pass::{FilePlace, Run, RunBatch, RunSorter, SortedRuns, Source};
+use crate::pass::{FilePlace, FinderRun, RunBatch, RunSorter, SortedRuns, Source};
 
 /// Runs that were not compared, since their images mostly differed until then.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl DeclinedRuns {
         DeclinedRuns { runs: RunSorter::new(folder, half), targets: FailedTargets::new(folder, half) }
     }
 
-    fn push(&mut self, run: &Run) -> io::Result<()> {
+    fn push(&mut self, run: &FinderRun) -> io::Result<()> {
         self.targets.push(run, Failure::GivenUp)?;
         self.runs.push(run)
     }
@@ -70,7 +70,7 @@ impl Failures {
     }
 
     /// Notes that a run did not share. An error comes with the next call that returns one.
-    pub(super) fn note(&mut self, run: &Run, failure: Failure) {
+    pub(super) fn note(&mut self, run: &FinderRun, failure: Failure) {
         let FilePlace { file, block } = run.target();
         self.reach = self.reach.max(Some((file, block.0.saturating_add(run.count()))));
         let noted = match (&mut self.declined, &mut self.targets) {
@@ -83,7 +83,7 @@ impl Failures {
 
     /// Notes that the target of a run shares, so that it is not tried again if another run into it has failed. An error
     /// comes with the next call that returns one.
-    pub(super) fn note_shared(&mut self, run: &Run) {
+    pub(super) fn note_shared(&mut self, run: &FinderRun) {
         let FilePlace { file, block } = run.target();
         // No run fails in blocks that share, so each failure there was noted before. Such failures are rare, so this
         // check saves nearly all rows. Failures of the previous batch lie anywhere.
@@ -144,7 +144,7 @@ pub(super) struct LaterRuns {
     /// Failed ranges that may meet later runs. They are disjoint, and in order.
     window: VecDeque<FailedRange>,
     /// Parts that are ready to be handed out.
-    parts: VecDeque<(Run, Failure)>,
+    parts: VecDeque<(FinderRun, Failure)>,
     /// Why the part that was handed out last had failed before.
     last: Option<Failure>,
 }
@@ -166,7 +166,7 @@ impl LaterRuns {
     }
 
     /// Cuts a run into the parts that failed.
-    fn cut(&mut self, run: &Run) -> io::Result<()> {
+    fn cut(&mut self, run: &FinderRun) -> io::Result<()> {
         let FilePlace { file, block } = run.target();
         let (from, to) = (block.0, block.0.saturating_add(run.count()));
         while self.window.front().is_some_and(|failed| (failed.file, failed.end) <= (file, from)) {
@@ -182,7 +182,7 @@ impl LaterRuns {
         for failed in self.window.iter().take_while(|failed| (failed.file, failed.first) < (file, to)) {
             let (first, end) = (failed.first.max(from), failed.end.min(to));
             let behind = |place: FilePlace| FilePlace { block: FileBlock(place.block.0 + (first - from)), ..place };
-            let part = Run::between(behind(source), behind(run.target()), end.saturating_sub(first), run.key());
+            let part = FinderRun::between(behind(source), behind(run.target()), end.saturating_sub(first), run.key());
             self.parts.extend(part.map(|part| (part, failed.failure)));
         }
         Ok(())
@@ -190,7 +190,7 @@ impl LaterRuns {
 }
 
 impl RunBatch for LaterRuns {
-    fn next_run(&mut self) -> io::Result<Option<Run>> {
+    fn next_run(&mut self) -> io::Result<Option<FinderRun>> {
         loop {
             if let Some((part, failure)) = self.parts.pop_front() {
                 self.last = Some(failure);
@@ -214,12 +214,12 @@ mod tests {
     use super::*;
     use crate::pass::ContentKey;
 
-    fn run(source: u64, file: u32, block: u64, count: u64) -> Run {
+    fn run(source: u64, file: u32, block: u64, count: u64) -> FinderRun {
         let place = |file, block| FilePlace { file: FileNo(file), block: FileBlock(block) };
-        Run::between(place(9, source), place(file, block), count, ContentKey::default()).unwrap()
+        FinderRun::between(place(9, source), place(file, block), count, ContentKey::default()).unwrap()
     }
 
-    fn parts(runs: &[Run], failed: &[(Run, Failure)], shared: &[Run]) -> Vec<(Run, Failure)> {
+    fn parts(runs: &[FinderRun], failed: &[(FinderRun, Failure)], shared: &[FinderRun]) -> Vec<(FinderRun, Failure)> {
         let folder = Path::new("/var/tmp");
         let (mut sorter, mut targets) = (RunSorter::new(folder, 1 << 10), FailedTargets::new(folder, 1 << 10));
         runs.iter().for_each(|run| sorter.push(run).unwrap());
@@ -253,7 +253,7 @@ mod tests {
     fn parts_are_those_that_a_naive_search_finds() {
         for seed in 0..100 {
             let random = SeededRandom::new(seed);
-            let some = |count| -> Vec<Run> {
+            let some = |count| -> Vec<FinderRun> {
                 let one = || {
                     let file = 1 + u32::try_from(random.below(2)).unwrap();
                     run(1000 + random.below(500), file, random.below(60), 1 + random.below(8))
@@ -261,7 +261,7 @@ mod tests {
                 (0..count).map(|_| one()).collect()
             };
             let (runs, failed, shared) = (some(12), some(10), some(seed % 8));
-            let blocks = |run: &Run| {
+            let blocks = |run: &FinderRun| {
                 let FilePlace { file, block } = run.target();
                 (0..run.count()).map(move |at| (file, block.0 + at)).collect::<Vec<_>>()
             };

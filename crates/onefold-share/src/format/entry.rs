@@ -18,34 +18,34 @@ const SHARED: u8 = 1 << 7;
 
 /// The index's entry for a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct ContentEntry {
     /// Its digest.
     pub digest: FingerprintPrefix,
     /// The place where it can be found.
-    pub place: Place,
+    pub place: ContentPlace,
 }
 
 /// Where a content can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ContentPlace {
     /// At one place of an image, as last seen. It may have been overwritten since.
     Unique(FileNo, FileBlock),
     /// In an arena slot, where nobody overwrites it.
     Shared(Slot),
 }
 
-impl Entry {
+impl ContentEntry {
     /// Appends the entry's bytes.
     pub fn encode(&self, into: &mut Vec<u8>) {
         into.extend_from_slice(&self.digest.0);
         let (number, flag) = match self.place {
-            Place::Unique(_, FileBlock(block)) => (block, 0),
-            Place::Shared(slot) => (slot.number(), SHARED),
+            ContentPlace::Unique(_, FileBlock(block)) => (block, 0),
+            ContentPlace::Shared(slot) => (slot.number(), SHARED),
         };
         let mut place = number.to_be_bytes();
         place[3] |= flag;
         into.extend_from_slice(&place[3..]);
-        if let Place::Unique(FileNo(file), _) = self.place {
+        if let ContentPlace::Unique(FileNo(file), _) = self.place {
             into.extend_from_slice(&file.to_le_bytes());
         }
     }
@@ -55,7 +55,7 @@ impl Entry {
     /// # Errors
     /// `Damaged` if they end within an entry.
     #[inline]
-    pub fn decode(bytes: &[u8]) -> Result<Option<(Entry, usize)>, FormatError> {
+    pub fn decode(bytes: &[u8]) -> Result<Option<(ContentEntry, usize)>, FormatError> {
         const CUT: FormatError = FormatError::Damaged("an entry of the index ends too early");
         if bytes.is_empty() {
             return Ok(None);
@@ -68,11 +68,14 @@ impl Entry {
         let number = u64::from_be_bytes(number);
         if place[0] & SHARED != 0 {
             let slot = Slot::from_number(number).ok_or(CUT)?;
-            return Ok(Some((Entry { digest: FingerprintPrefix(*digest), place: Place::Shared(slot) }, SHARED_BYTES)));
+            return Ok(Some((
+                ContentEntry { digest: FingerprintPrefix(*digest), place: ContentPlace::Shared(slot) },
+                SHARED_BYTES,
+            )));
         }
         let (file, _) = rest.split_first_chunk().ok_or(CUT)?;
-        let place = Place::Unique(FileNo(u32::from_le_bytes(*file)), FileBlock(number));
-        Ok(Some((Entry { digest: FingerprintPrefix(*digest), place }, UNIQUE_BYTES)))
+        let place = ContentPlace::Unique(FileNo(u32::from_le_bytes(*file)), FileBlock(number));
+        Ok(Some((ContentEntry { digest: FingerprintPrefix(*digest), place }, UNIQUE_BYTES)))
     }
 }
 
@@ -80,13 +83,22 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn entries() -> [Entry; 4] {
+    fn entries() -> [ContentEntry; 4] {
         let digest = |byte| FingerprintPrefix([byte; 12]);
         [
-            Entry { digest: digest(1), place: Place::Unique(FileNo(0x0102_0304), FileBlock(0x05_0607_0809)) },
-            Entry { digest: digest(2), place: Place::Shared(Slot::from_number(0x0a_0b0c_0d0e).unwrap()) },
-            Entry { digest: digest(3), place: Place::Unique(FileNo(u32::MAX), FileBlock(FileBlock::LIMIT - 1)) },
-            Entry { digest: digest(255), place: Place::Shared(Slot::from_number(Slot::LIMIT - 1).unwrap()) },
+            ContentEntry {
+                digest: digest(1),
+                place: ContentPlace::Unique(FileNo(0x0102_0304), FileBlock(0x05_0607_0809)),
+            },
+            ContentEntry { digest: digest(2), place: ContentPlace::Shared(Slot::from_number(0x0a_0b0c_0d0e).unwrap()) },
+            ContentEntry {
+                digest: digest(3),
+                place: ContentPlace::Unique(FileNo(u32::MAX), FileBlock(FileBlock::LIMIT - 1)),
+            },
+            ContentEntry {
+                digest: digest(255),
+                place: ContentPlace::Shared(Slot::from_number(Slot::LIMIT - 1).unwrap()),
+            },
         ]
     }
 
@@ -107,11 +119,11 @@ mod tests {
         entries().iter().for_each(|entry| entry.encode(&mut bytes));
         let mut rest = &bytes[..];
         for expected in entries() {
-            let (entry, length) = Entry::decode(rest).unwrap().unwrap();
+            let (entry, length) = ContentEntry::decode(rest).unwrap().unwrap();
             assert_eq!(entry, expected);
             rest = &rest[length..];
         }
-        assert!(Entry::decode(rest).unwrap().is_none());
+        assert!(ContentEntry::decode(rest).unwrap().is_none());
     }
 
     #[test]
@@ -120,7 +132,7 @@ mod tests {
             let mut bytes = Vec::new();
             entry.encode(&mut bytes);
             for length in 1..bytes.len() {
-                assert!(Entry::decode(&bytes[..length]).is_err(), "{length} bytes of {entry:?}");
+                assert!(ContentEntry::decode(&bytes[..length]).is_err(), "{length} bytes of {entry:?}");
             }
         }
     }

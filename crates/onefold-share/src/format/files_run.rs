@@ -58,7 +58,7 @@ pub struct FilesRun {
     /// Images that cannot be examined, and why.
     pub failures: Vec<(FileNo, String)>,
     /// Images and pairs of images whose claims were not followed any more.
-    pub given_up: Vec<RunGivenUp>,
+    pub given_up: Vec<GivenUpTier>,
     /// Packages with files that are believed equal to others, and the bytes of these files.
     pub packages: Vec<(String, u64)>,
 }
@@ -78,7 +78,7 @@ pub struct RunImage {
 
 /// Claims of a tier that were not followed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunGivenUp {
+pub struct GivenUpTier {
     /// The number of the tier.
     pub tier: u8,
     /// An image.
@@ -114,7 +114,7 @@ impl FilesRun {
             push_text(why, &mut bytes);
         }
         push_number(self.given_up.len() as u64, &mut bytes);
-        for RunGivenUp { tier, one, other } in &self.given_up {
+        for GivenUpTier { tier, one, other } in &self.given_up {
             let other = other.map_or(0, |other| u64::from(other.0) + 1);
             [u64::from(*tier), u64::from(one.0), other].into_iter().for_each(|number| push_number(number, &mut bytes));
         }
@@ -150,7 +150,7 @@ impl FilesRun {
                 0 => None,
                 other => Some(FileNo(u32::try_from(other - 1).ok()?)),
             };
-            Some(RunGivenUp { tier, one, other })
+            Some(GivenUpTier { tier, one, other })
         })?;
         let packages = take_list(from, ITEMS_MAX, |from| {
             let believed = take_number(from)?;
@@ -272,8 +272,8 @@ mod tests {
             images: vec![image(1), image(2)],
             failures: vec![(FileNo(1), "ü".to_owned())],
             given_up: vec![
-                RunGivenUp { tier: 1, one: FileNo(1), other: None },
-                RunGivenUp { tier: 5, one: FileNo(1), other: Some(FileNo(2)) },
+                GivenUpTier { tier: 1, one: FileNo(1), other: None },
+                GivenUpTier { tier: 5, one: FileNo(1), other: Some(FileNo(2)) },
             ],
             packages: vec![("a 1 all".to_owned(), 4096)],
         }

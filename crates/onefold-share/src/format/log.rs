@@ -41,7 +41,7 @@ const _: () =
 
 /// One written block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenBlock {
     /// The block.
     pub block: FileBlock,
     /// Its content then; `None` if it was zero.
@@ -70,7 +70,7 @@ impl LogKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A block was written, and its content is known.
-    Written(Written),
+    Written(WrittenBlock),
     /// Blocks were changed, and their content is not known. Earlier knowledge of them no longer holds.
     Changed {
         /// The first block.
@@ -85,14 +85,14 @@ impl Note {
     #[must_use]
     pub fn blocks(&self) -> (FileBlock, u64) {
         match *self {
-            Note::Written(Written { block, .. }) => (block, 1),
+            Note::Written(WrittenBlock { block, .. }) => (block, 1),
             Note::Changed { first, count } => (first, count),
         }
     }
 }
 
-impl From<Written> for Note {
-    fn from(written: Written) -> Note {
+impl From<WrittenBlock> for Note {
+    fn from(written: WrittenBlock) -> Note {
         Note::Written(written)
     }
 }
@@ -142,7 +142,7 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
         }
     }
 
-    fn push_written(&mut self, written: Written) -> io::Result<()> {
+    fn push_written(&mut self, written: WrittenBlock) -> io::Result<()> {
         self.make_room(RUN_HEADER_BYTES + FingerprintPrefix::BYTES)?;
         let goes_on =
             self.run.filter(|&(_, first, count)| first + u64::from(count) == written.block.0 && count < RUN_BLOCKS_MAX);
@@ -273,7 +273,7 @@ impl<'a, S: Substrate> LogReader<'a, S> {
                     None => self.ahead.push_back(Note::Changed { first: FileBlock(run.first), count: run.count }),
                     Some(digests) => self.ahead.extend((run.first..).zip(digests).map(|(block, bytes)| {
                         let digest = Some(FingerprintPrefix(*bytes)).filter(|digest| *digest != ZERO);
-                        Note::Written(Written { block: FileBlock(block), digest })
+                        Note::Written(WrittenBlock { block: FileBlock(block), digest })
                     })),
                 }
             }
@@ -386,7 +386,7 @@ mod tests {
                         let count = 1 + random.below(3);
                         (Note::Changed { first: FileBlock(next), count }, count)
                     }
-                    _ => (Written { block: FileBlock(next), digest }.into(), 1),
+                    _ => (WrittenBlock { block: FileBlock(next), digest }.into(), 1),
                 };
                 notes.push(note);
                 next += count;

@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use onefold_block::Timestamp;
 use onefold_substrate::{FileHandle, FileStat, Substrate};
 
-use super::reading::{AGAIN_FIELD, READING_FIELD, Reading};
+use super::reading::{AGAIN_FIELD, READING_FIELD, ReadingState};
 use super::record::{Frame, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
 use crate::domain::{Domain, Membership};
@@ -63,7 +63,7 @@ pub struct Mark {
     /// The domain that its number belongs to, and its tenant and owner at the last look.
     pub membership: Membership,
     /// How far it is read, if it has changed.
-    pub reading: Reading,
+    pub reading: ReadingState,
     /// The number that orders the last log which the writer of this mark knew, among the logs of the file; `None` if no
     /// scan has noted one. A log with a higher number comes from a host that did not get to write the mark.
     pub last_log: Option<u64>,
@@ -225,7 +225,7 @@ impl Mark {
             _ => return Err(FormatError::Damaged("its state is none of those that there are")),
         };
         let flags = MarkFlags::decode(fixed[33]);
-        let (mut membership, mut reading, mut last_log, mut last) = (None, Reading::default(), None, 0);
+        let (mut membership, mut reading, mut last_log, mut last) = (None, ReadingState::default(), None, 0);
         while !rest.is_empty() {
             let (kind, field, others) = take_field(rest).ok_or(CUT)?;
             if kind <= last {
@@ -290,7 +290,7 @@ mod tests {
             scanned,
             flags: MarkFlags::default(),
             membership,
-            reading: Reading::default(),
+            reading: ReadingState::default(),
             last_log: None,
         }
     }
@@ -313,7 +313,7 @@ mod tests {
         let fields: &[u8] = &[1, 0, 14, 0, 232, 3, 0, 0, 55, 250, 0, 0, 1, b's', b't', b'a', b'f', b'f'];
         let expected = [&[0; 34][..], &[3, 0, 11, 0, 1, 2, 3], b"vm/disk.raw", fields].concat();
         assert_eq!(mark(None).encode(), expected);
-        let reading = Reading { is_known: true, cursor: 4096, ..Reading::default() };
+        let reading = ReadingState { is_known: true, cursor: 4096, ..ReadingState::default() };
         let field = [&[2, 0, 64, 0, 1][..], &[0; 16], &[16], &[0; 46]].concat();
         let expected = [expected, field].concat();
         let read = Mark { reading, ..mark(None) };
@@ -336,7 +336,7 @@ mod tests {
         let domain = encode_membership(&mark(None).membership);
         assert_eq!(with(&[(1, &domain)]).unwrap(), mark(None));
         assert_eq!(with(&[(1, &domain), (9, b"news"), (10, b"")]).unwrap(), mark(None));
-        let reading = Reading { cursor: 4096, ..Reading::default() };
+        let reading = ReadingState { cursor: 4096, ..ReadingState::default() };
         let known = reading.encode().unwrap();
         let expected = Mark { reading, ..mark(None) };
         assert_eq!(with(&[(1, &domain), (2, &known), (900, b"")]).unwrap(), expected);
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn how_far_a_file_is_read_survives_with_its_mark() {
-        for reading in Reading::samples() {
+        for reading in ReadingState::samples() {
             let mark = Mark { reading, ..mark(None) };
             assert_eq!(Mark::decode(FileNo(7), &mark.encode()).unwrap(), mark);
         }

@@ -45,7 +45,7 @@ const FILE_BYTES_MAX: u64 = FileBlock::LIMIT * BLOCK_BYTES_U64;
 
 /// How far a file is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct ReadingState {
     /// Whether the file was read to its end once. Otherwise it was read up to the cursor.
     pub is_known: bool,
     /// The file system's generation at the last look; `None` if it reports none, or no look was made.
@@ -55,7 +55,7 @@ pub struct Reading {
     /// The current round: the part that has to be read before the whole file is known as it was at one moment.
     pub round: Option<Round>,
     /// Ranges to be read again, disjoint and in order.
-    pub again: Vec<Again>,
+    pub again: Vec<RereadRange>,
 }
 
 /// A way round a file.
@@ -69,7 +69,7 @@ pub struct Round {
 
 /// A range that is to be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct RereadRange {
     /// Offset in the file, in bytes.
     pub offset: u64,
     /// Length in bytes.
@@ -82,7 +82,7 @@ pub struct Again {
     pub is_read: bool,
 }
 
-impl Again {
+impl RereadRange {
     /// Returns the range, in bytes.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
@@ -99,12 +99,12 @@ impl Again {
         bytes
     }
 
-    fn decode(bytes: &[u8; AGAIN_BYTES]) -> Option<Again> {
+    fn decode(bytes: &[u8; AGAIN_BYTES]) -> Option<RereadRange> {
         let long = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let (offset, length) = (long(0), long(8));
         let is_aligned = offset.is_multiple_of(BLOCK_BYTES_U64) && length.is_multiple_of(BLOCK_BYTES_U64);
         let is_within = length > 0 && offset.checked_add(length).is_some_and(|end| end <= FILE_BYTES_MAX);
-        let again = Again {
+        let again = RereadRange {
             offset,
             length,
             due: long(16).cast_signed(),
@@ -116,7 +116,7 @@ impl Again {
     }
 }
 
-impl Reading {
+impl ReadingState {
     /// Returns the field of kind 2; `None` if all of it would be zero.
     pub(super) fn encode(&self) -> Option<[u8; READING_BYTES]> {
         let mut bytes = [0; READING_BYTES];
@@ -154,7 +154,7 @@ impl Reading {
     /// If there are more than [`AGAIN_MAX`] ranges.
     pub(super) fn encode_again(&self) -> Option<Vec<u8>> {
         assert!(self.again.len() <= AGAIN_MAX, "{} ranges to be read again", self.again.len());
-        (!self.again.is_empty()).then(|| self.again.iter().flat_map(Again::encode).collect())
+        (!self.again.is_empty()).then(|| self.again.iter().flat_map(RereadRange::encode).collect())
     }
 
     /// Decodes the field of kind 3 into this.
@@ -166,7 +166,7 @@ impl Reading {
         }
         let mut end = 0;
         for entry in entries {
-            let again = Again::decode(entry).filter(|again| again.offset >= end).ok_or(ODD)?;
+            let again = RereadRange::decode(entry).filter(|again| again.offset >= end).ok_or(ODD)?;
             end = again.range().end;
             self.again.push(again);
         }
@@ -180,7 +180,7 @@ impl Reading {
     }
 
     /// Returns the ranges that could not be read, or shared, at the last attempt.
-    pub fn failed(&self) -> impl Iterator<Item = &Again> {
+    pub fn failed(&self) -> impl Iterator<Item = &RereadRange> {
         self.again.iter().filter(|again| !again.is_read && again.pause > 0)
     }
 
@@ -200,7 +200,7 @@ impl Reading {
             (true, Some(last)) => last.saturating_mul(2).min(PAUSE_MAX),
         };
         let due = now.seconds.saturating_add(i64::from(pause));
-        self.insert(Again { offset: range.start, length: range.end - range.start, due, pause, is_read: false });
+        self.insert(RereadRange { offset: range.start, length: range.end - range.start, due, pause, is_read: false });
         self.bound();
         has_failed && last.is_none()
     }
@@ -208,10 +208,10 @@ impl Reading {
     /// Notes that a range was read. Pauses are remembered for the same time again plus a day, in case the range fails
     /// once more.
     pub(crate) fn was_read(&mut self, range: &Range<u64>, now: Timestamp) {
-        let remembered = |again: &Again| {
+        let remembered = |again: &RereadRange| {
             let (start, end) = (again.offset.max(range.start), again.range().end.min(range.end));
             let due = now.seconds.saturating_add(i64::from(again.pause) + i64::from(PAUSE_MAX));
-            (start < end && again.pause > 0 && !again.is_read).then(|| Again {
+            (start < end && again.pause > 0 && !again.is_read).then(|| RereadRange {
                 offset: start,
                 length: end - start,
                 due,
@@ -219,7 +219,7 @@ impl Reading {
                 ..*again
             })
         };
-        let remembered: Vec<Again> = self.again.iter().filter_map(remembered).collect();
+        let remembered: Vec<RereadRange> = self.again.iter().filter_map(remembered).collect();
         if !remembered.is_empty() || self.again.iter().any(|again| again.pause == 0) {
             let old: Vec<Range<u64>> = self
                 .again
@@ -241,21 +241,25 @@ impl Reading {
     }
 
     fn remove(&mut self, range: &Range<u64>) {
-        let parts = |again: &Again| {
+        let parts = |again: &RereadRange| {
             let before = again.offset..again.range().end.min(range.start);
             let behind = again.offset.max(range.end)..again.range().end;
             let part = |range: Range<u64>| {
-                (!range.is_empty()).then(|| Again { offset: range.start, length: range.end - range.start, ..*again })
+                (!range.is_empty()).then(|| RereadRange {
+                    offset: range.start,
+                    length: range.end - range.start,
+                    ..*again
+                })
             };
             [part(before), part(behind)].into_iter().flatten().collect::<Vec<_>>()
         };
         self.again = self.again.iter().flat_map(parts).collect();
     }
 
-    fn insert(&mut self, again: Again) {
+    fn insert(&mut self, again: RereadRange) {
         let place = self.again.partition_point(|other| other.offset < again.offset);
         self.again.insert(place, again);
-        let mut merged: Vec<Again> = Vec::with_capacity(self.again.len());
+        let mut merged: Vec<RereadRange> = Vec::with_capacity(self.again.len());
         for again in &self.again {
             match merged.last_mut() {
                 Some(last) if last.range().end == again.offset && Self::is_like(last, again) => {
@@ -267,7 +271,7 @@ impl Reading {
         self.again = merged;
     }
 
-    fn is_like(one: &Again, other: &Again) -> bool {
+    fn is_like(one: &RereadRange, other: &RereadRange) -> bool {
         (one.due, one.pause, one.is_read) == (other.due, other.pause, other.is_read)
     }
 
@@ -286,16 +290,16 @@ impl Reading {
 
     /// Readings of every kind, for tests.
     #[cfg(test)]
-    pub(super) fn samples() -> Vec<Reading> {
+    pub(super) fn samples() -> Vec<ReadingState> {
         let time = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
         let stamp = Stamp { length: u64::MAX, modified: time, changed: Timestamp::default() };
-        let again = |offset, is_read| Again { offset, length: 8192, due: -1, pause: PAUSE_MAX, is_read };
+        let again = |offset, is_read| RereadRange { offset, length: 8192, due: -1, pause: PAUSE_MAX, is_read };
         vec![
-            Reading::default(),
-            Reading { is_known: true, ..Reading::default() },
-            Reading { generation: Some(0), cursor: FILE_BYTES_MAX, ..Reading::default() },
-            Reading { round: Some(Round { stamp, left: 5 }), ..Reading::default() },
-            Reading {
+            ReadingState::default(),
+            ReadingState { is_known: true, ..ReadingState::default() },
+            ReadingState { generation: Some(0), cursor: FILE_BYTES_MAX, ..ReadingState::default() },
+            ReadingState { round: Some(Round { stamp, left: 5 }), ..ReadingState::default() },
+            ReadingState {
                 is_known: true,
                 generation: Some(u64::MAX),
                 cursor: 4096,
@@ -319,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_failing_range_is_tried_after_pauses_that_double_up_to_a_day() {
-        let (mut reading, mut now, mut pauses) = (Reading::default(), 1000, Vec::new());
+        let (mut reading, mut now, mut pauses) = (ReadingState::default(), 1000, Vec::new());
         for _ in 0..14 {
             let is_new = reading.read_again(8 * K..9 * K, true, at(now));
             assert_eq!(is_new, pauses.is_empty());
@@ -341,14 +345,14 @@ mod tests {
 
     #[test]
     fn what_did_not_fail_is_read_at_once_and_then_forgotten() {
-        let mut reading = Reading::default();
+        let mut reading = ReadingState::default();
         assert!(!reading.read_again(K..3 * K, false, at(5)));
         assert!(reading.is_due(at(5)) && reading.failed().count() == 0);
         reading.was_read(&(0..2 * K), at(6));
         assert_eq!(reading.again.len(), 1);
         assert_eq!(reading.again[0].range(), 2 * K..3 * K);
         reading.was_read(&(2 * K..3 * K), at(6));
-        assert_eq!(reading, Reading::default());
+        assert_eq!(reading, ReadingState::default());
     }
 
     /// Compares with a set of blocks.
@@ -356,7 +360,7 @@ mod tests {
     fn ranges_stay_in_order_apart_and_few() {
         let random = SeededRandom::new(7);
         for few in [true, false] {
-            let mut reading = Reading::default();
+            let mut reading = ReadingState::default();
             let mut blocks = std::collections::BTreeSet::new();
             for step in 0..2000 {
                 let first = random.below(if few { 60 } else { 4000 });
@@ -374,7 +378,7 @@ mod tests {
                 let covers = |block: u64| reading.again.iter().any(|again| again.range().contains(&(block * K)));
                 assert!(blocks.iter().all(|block| covers(*block)));
                 assert!(!few || (0..64).all(|block| covers(block) == blocks.contains(&block)));
-                let mut again = Reading::default();
+                let mut again = ReadingState::default();
                 if let Some(bytes) = reading.encode_again() {
                     again.decode_again(&bytes).unwrap();
                 }
@@ -385,17 +389,17 @@ mod tests {
 
     #[test]
     fn entries_that_cannot_be_are_refused() {
-        let sound = Again { offset: K, length: K, due: 1, pause: 60, is_read: false };
-        let refused = |entries: &[[u8; AGAIN_BYTES]]| Reading::default().decode_again(&entries.concat()).is_err();
+        let sound = RereadRange { offset: K, length: K, due: 1, pause: 60, is_read: false };
+        let refused = |entries: &[[u8; AGAIN_BYTES]]| ReadingState::default().decode_again(&entries.concat()).is_err();
         assert!(!refused(&[sound.encode()]));
         assert!(refused(&[]) && refused(&[sound.encode(), sound.encode()]));
         for odd in [
-            Again { length: 0, ..sound },
-            Again { length: K + 1, ..sound },
-            Again { offset: 1, ..sound },
-            Again { offset: FILE_BYTES_MAX, ..sound },
-            Again { offset: K * (u64::MAX / K), length: K, ..sound },
-            Again { pause: PAUSE_MAX + 1, ..sound },
+            RereadRange { length: 0, ..sound },
+            RereadRange { length: K + 1, ..sound },
+            RereadRange { offset: 1, ..sound },
+            RereadRange { offset: FILE_BYTES_MAX, ..sound },
+            RereadRange { offset: K * (u64::MAX / K), length: K, ..sound },
+            RereadRange { pause: PAUSE_MAX + 1, ..sound },
         ] {
             assert!(refused(&[odd.encode()]), "{odd:?}");
         }
@@ -407,7 +411,7 @@ mod tests {
     /// These bytes are on disk: they never change.
     #[test]
     fn the_fields_match_their_stored_vectors() {
-        let reading = &Reading::samples()[4];
+        let reading = &ReadingState::samples()[4];
         let bytes = reading.encode().unwrap();
         let ones = [0xff; 8];
         assert_eq!(bytes[..16], [&[7, 0, 0, 0, 0, 0, 0, 0][..], &ones].concat());

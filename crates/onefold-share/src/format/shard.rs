@@ -13,7 +13,7 @@ use std::ops::AddAssign;
 
 use onefold_substrate::Substrate;
 
-use super::entry::{ENTRY_BYTES_MAX, Entry, Place};
+use super::entry::{ContentEntry, ContentPlace, ENTRY_BYTES_MAX};
 use super::record::{
     FRAME_HEADER_BYTES, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter,
 };
@@ -47,10 +47,10 @@ impl EntryCounts {
     }
 
     /// Counts one more entry.
-    pub fn count(&mut self, entry: &Entry) {
+    pub fn count(&mut self, entry: &ContentEntry) {
         match entry.place {
-            Place::Unique(..) => self.unique += 1,
-            Place::Shared(_) => self.shared += 1,
+            ContentPlace::Unique(..) => self.unique += 1,
+            ContentPlace::Shared(_) => self.shared += 1,
         }
     }
 }
@@ -102,7 +102,7 @@ impl<'a, S: Substrate> ShardWriter<'a, S> {
     ///
     /// # Panics
     /// If its digest is not above the previous one.
-    pub fn push(&mut self, entry: &Entry) -> io::Result<()> {
+    pub fn push(&mut self, entry: &ContentEntry) -> io::Result<()> {
         assert!(self.last.is_none_or(|last| last < entry.digest), "{} after {:?}", entry.digest, self.last);
         self.last = Some(entry.digest);
         if self.payload.len() + ENTRY_BYTES_MAX > PAYLOAD_BYTES_MAX {
@@ -166,11 +166,11 @@ impl Stretch<'_> {
     }
 
     /// Returns its entries.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = ContentEntry> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {
             // They were decoded before, to find their end.
-            let (entry, length) = Entry::decode(rest).ok()??;
+            let (entry, length) = ContentEntry::decode(rest).ok()??;
             rest = &rest[length..];
             Some(entry)
         })
@@ -261,7 +261,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
     pub fn take_below(&mut self, limit: u128) -> Result<Stretch<'_>, FormatError> {
         let (from, mut counts, mut ends) = (self.taken, EntryCounts::default(), None);
         let mut last = self.last.map(FingerprintPrefix::number);
-        while let Some((entry, length)) = Entry::decode(&self.payload[self.taken..])? {
+        while let Some((entry, length)) = ContentEntry::decode(&self.payload[self.taken..])? {
             let number = entry.digest.number();
             if number >= limit {
                 break;
@@ -283,14 +283,14 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
     ///
     /// # Errors
     /// See [`FormatError`]. The entries returned before were in the shard.
-    pub fn next_entry(&mut self) -> Result<Option<Entry>, FormatError> {
+    pub fn next_entry(&mut self) -> Result<Option<ContentEntry>, FormatError> {
         loop {
-            if let Some((entry, length)) = Entry::decode(&self.payload[self.taken..])? {
+            if let Some((entry, length)) = ContentEntry::decode(&self.payload[self.taken..])? {
                 self.taken += length;
                 if self.last.is_some_and(|last| last >= entry.digest) {
                     return Err(OUT_OF_ORDER);
                 }
-                if self.is_batch && matches!(entry.place, Place::Unique(..)) {
+                if self.is_batch && matches!(entry.place, ContentPlace::Unique(..)) {
                     return Err(FormatError::Damaged("a batch holds what is in no arena slot"));
                 }
                 self.last = Some(entry.digest);
@@ -328,17 +328,17 @@ mod tests {
 
     const UUID: [u8; 16] = [7; 16];
 
-    fn entries(count: u64, random: &SeededRandom) -> Vec<Entry> {
+    fn entries(count: u64, random: &SeededRandom) -> Vec<ContentEntry> {
         let mut number = 0;
         let entry = |_| {
             number += 1 + random.below(3);
             let mut bytes = [0; FingerprintPrefix::BYTES];
             bytes[4..].copy_from_slice(&u64::to_be_bytes(number));
             let place = match random.below(3) {
-                0 => Place::Shared(Slot::from_number(random.below(Slot::LIMIT)).unwrap()),
-                _ => Place::Unique(FileNo(5), FileBlock(random.below(FileBlock::LIMIT))),
+                0 => ContentPlace::Shared(Slot::from_number(random.below(Slot::LIMIT)).unwrap()),
+                _ => ContentPlace::Unique(FileNo(5), FileBlock(random.below(FileBlock::LIMIT))),
             };
-            Entry { digest: FingerprintPrefix(bytes), place }
+            ContentEntry { digest: FingerprintPrefix(bytes), place }
         };
         (0..count).map(entry).collect()
     }
@@ -383,7 +383,7 @@ mod tests {
             assert_eq!(copied, counts);
             assert!(found == expected, "round {round}");
             let mut other = open(&substrate, "other");
-            let again: Vec<Entry> = std::iter::from_fn(|| other.next_entry().unwrap()).collect();
+            let again: Vec<ContentEntry> = std::iter::from_fn(|| other.next_entry().unwrap()).collect();
             assert!(again == expected, "round {round}");
         }
     }
@@ -395,9 +395,9 @@ mod tests {
         let substrate = file_system.observe().substrate;
         let file = substrate.create(Path::new("batch")).unwrap();
         let mut writer = ShardWriter::of_batch(&substrate, file, UUID, 0x0102);
-        let shared = |first: u8, slot| Entry {
+        let shared = |first: u8, slot| ContentEntry {
             digest: FingerprintPrefix([first; FingerprintPrefix::BYTES]),
-            place: Place::Shared(Slot::from_number(slot).unwrap()),
+            place: ContentPlace::Shared(Slot::from_number(slot).unwrap()),
         };
         [shared(1, 5), shared(0xfe, 0x12_3456_789a)].iter().for_each(|entry| writer.push(entry).unwrap());
         assert_eq!(writer.finish().unwrap().1, 64 + 8 + 34 + 8 + 16);
@@ -417,8 +417,8 @@ mod tests {
         let substrate = file_system.observe().substrate;
         let file = substrate.create(Path::new("batch")).unwrap();
         let mut writer = ShardWriter::of_batch(&substrate, file, UUID, 1);
-        let place = Place::Unique(FileNo(1), FileBlock(1));
-        writer.push(&Entry { digest: FingerprintPrefix([1; FingerprintPrefix::BYTES]), place }).unwrap();
+        let place = ContentPlace::Unique(FileNo(1), FileBlock(1));
+        writer.push(&ContentEntry { digest: FingerprintPrefix([1; FingerprintPrefix::BYTES]), place }).unwrap();
         writer.finish().unwrap();
         let open = || substrate.open(Path::new("batch"), Access::Read).unwrap();
         assert!(ShardReader::open_batch(&substrate, open(), &UUID).unwrap().next_entry().is_err());

@@ -44,7 +44,7 @@ pub struct Patience<'a> {
 
 /// Treatment of images to which a process may have written since their host died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doubtful {
+pub enum DoubtfulImagePolicy {
     /// They are reported, and left.
     Keep,
     /// Their holes are filled, too, and they are never reported again.
@@ -53,7 +53,7 @@ pub enum Doubtful {
 
 /// Treatment of intents of another identity: that of the state folder was lost, or replaced, since they were declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Foreign {
+pub enum ForeignIntentPolicy {
     /// They are reported, and left. Their slots stay.
     Keep,
     /// Their holes are filled like all others: a person has said that they belong here.
@@ -66,25 +66,25 @@ pub enum Foreign {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MendRules {
     /// Images to which a process may have written since.
-    pub doubtful: Doubtful,
+    pub doubtful: DoubtfulImagePolicy,
     /// Intents of another identity.
-    pub foreign: Foreign,
+    pub foreign: ForeignIntentPolicy,
 }
 
-impl From<Doubtful> for MendRules {
-    fn from(doubtful: Doubtful) -> MendRules {
-        MendRules { doubtful, foreign: Foreign::Keep }
+impl From<DoubtfulImagePolicy> for MendRules {
+    fn from(doubtful: DoubtfulImagePolicy) -> MendRules {
+        MendRules { doubtful, foreign: ForeignIntentPolicy::Keep }
     }
 }
 
 /// Result of mending.
 #[derive(Debug, Default)]
-pub struct Mended {
+pub struct MendReport {
     /// All images in which dead hosts were about to share.
     pub images: Vec<MendedImage>,
 }
 
-impl Mended {
+impl MendReport {
     /// Returns the images that may still have holes.
     pub fn waiting(&self) -> impl Iterator<Item = &MendedImage> {
         self.images.iter().filter(|image| image.became.is_waiting())
@@ -92,7 +92,7 @@ impl Mended {
 
     /// Returns the images that may still have holes, except those that another host has, which handles them.
     pub fn left(&self) -> impl Iterator<Item = &MendedImage> {
-        self.waiting().filter(|image| !matches!(image.became, Became::Elsewhere))
+        self.waiting().filter(|image| !matches!(image.became, MendOutcome::Elsewhere))
     }
 }
 
@@ -106,12 +106,12 @@ pub struct MendedImage {
     /// Holes that were filled, in bytes.
     pub filled: u64,
     /// Its outcome.
-    pub became: Became,
+    pub became: MendOutcome,
 }
 
 /// Outcome for an image.
 #[derive(Debug)]
-pub enum Became {
+pub enum MendOutcome {
     /// It has its previous content.
     Whole,
     /// It no longer exists.
@@ -134,11 +134,11 @@ pub enum Became {
     Failed(io::Error),
 }
 
-impl Became {
+impl MendOutcome {
     /// Returns whether the image may still have holes.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        !matches!(self, Became::Whole | Became::Gone)
+        !matches!(self, MendOutcome::Whole | MendOutcome::Gone)
     }
 }
 
@@ -146,7 +146,7 @@ impl Became {
 ///
 /// # Errors
 /// Errors of the device that concern the state folder; `Newer`.
-pub fn mend<S: Substrate>(state: &State<'_, S>, rules: impl Into<MendRules>) -> Result<Mended, StateError> {
+pub fn mend<S: Substrate>(state: &State<'_, S>, rules: impl Into<MendRules>) -> Result<MendReport, StateError> {
     mend_within(state, rules.into(), None)
 }
 
@@ -158,7 +158,7 @@ pub fn mend_patiently<S: Substrate>(
     state: &State<'_, S>,
     rules: impl Into<MendRules>,
     patience: &Patience<'_>,
-) -> Result<Mended, StateError> {
+) -> Result<MendReport, StateError> {
     mend_within(state, rules.into(), Some(patience))
 }
 
@@ -166,8 +166,8 @@ fn mend_within<S: Substrate>(
     state: &State<'_, S>,
     rules: MendRules,
     patience: Option<&Patience<'_>>,
-) -> Result<Mended, StateError> {
-    let mut mended = Mended::default();
+) -> Result<MendReport, StateError> {
+    let mut mended = MendReport::default();
     if !state.policy().is_declared() {
         return Ok(mended);
     }
@@ -178,9 +178,9 @@ fn mend_within<S: Substrate>(
                 TakenIntent::Gone | TakenIntent::Alive => break,
                 TakenIntent::Taken(left) => mend_left(state, left, rules)?,
                 // Another host is mending it, and is not done: the image may still have holes.
-                TakenIntent::Elsewhere(intent) => intent.map(|intent| untouched(&intent, Became::Elsewhere)),
+                TakenIntent::Elsewhere(intent) => intent.map(|intent| untouched(&intent, MendOutcome::Elsewhere)),
             };
-            let is_elsewhere = image.as_ref().is_some_and(|image| matches!(image.became, Became::Elsewhere));
+            let is_elsewhere = image.as_ref().is_some_and(|image| matches!(image.became, MendOutcome::Elsewhere));
             match (patience, ends) {
                 // Without the lock of its file: a host that has the image may be about to mend it. Its intent is gone
                 // once it is mended.
@@ -200,7 +200,7 @@ fn mend_within<S: Substrate>(
 }
 
 /// Returns the report for an image in which nothing was done.
-fn untouched(intent: &Intent, became: Became) -> MendedImage {
+fn untouched(intent: &Intent, became: MendOutcome) -> MendedImage {
     let ranges = intent.runs.iter();
     let ranges = ranges.map(|run| (run.first.0 * BLOCK_BYTES_U64, u64::from(run.count) * BLOCK_BYTES_U64)).collect();
     MendedImage { path: intent.path.clone(), ranges, filled: 0, became }
@@ -217,15 +217,15 @@ fn mend_left<S: Substrate>(
         Ok(None) => return state.retire_intent(left).map(|()| None),
         Err(_) => return refuse(state, left, foreign),
     };
-    let mut image = untouched(&intent, Became::Busy);
+    let mut image = untouched(&intent, MendOutcome::Busy);
     match foreign {
-        Foreign::Keep if is_foreign => {
-            image.became = Became::Foreign;
+        ForeignIntentPolicy::Keep if is_foreign => {
+            image.became = MendOutcome::Foreign;
             return Ok(Some(image));
         }
-        Foreign::GiveUp if is_foreign => {
+        ForeignIntentPolicy::GiveUp if is_foreign => {
             state.retire_intent(left)?;
-            image.became = Became::GivenUp;
+            image.became = MendOutcome::GivenUp;
             return Ok(Some(image));
         }
         _ => {}
@@ -233,14 +233,14 @@ fn mend_left<S: Substrate>(
     // Held until the intent is retired.
     let lock = state.try_lock(&Subject::File(intent.handle.clone()))?;
     if lock.is_none() {
-        image.became = Became::Elsewhere;
+        image.became = MendOutcome::Elsewhere;
         return Ok(Some(image));
     }
     let file = match open(state, &intent) {
         Ok(file) => file,
         Err(error) => {
             image.became = became_of(error);
-            if let Became::Gone = image.became {
+            if let MendOutcome::Gone = image.became {
                 state.retire_intent(left)?;
             }
             return Ok(Some(image));
@@ -250,21 +250,21 @@ fn mend_left<S: Substrate>(
         Ok(true) => {}
         Ok(false) => return Ok(Some(image)),
         Err(error) => {
-            image.became = Became::Failed(error);
+            image.became = MendOutcome::Failed(error);
             return Ok(Some(image));
         }
     }
     image.became = mend_image(state, &file, &intent, doubtful, &mut image.filled);
     // If another process has the image by now, the observations are no reason to forget the intent.
     if let Err(why) = check_exclusive(state.substrate(), &file)
-        && !matches!(image.became, Became::Failed(_))
+        && !matches!(image.became, MendOutcome::Failed(_))
     {
-        image.became = Became::Failed(why);
+        image.became = MendOutcome::Failed(why);
     }
     let is_done = !image.became.is_waiting();
     // A loss is final, and need not be reported for ever.
-    let is_settled = matches!(image.became, Became::Changed | Became::Differing | Became::Lost);
-    if is_done || (is_settled && doubtful == Doubtful::Fill) {
+    let is_settled = matches!(image.became, MendOutcome::Changed | MendOutcome::Differing | MendOutcome::Lost);
+    if is_done || (is_settled && doubtful == DoubtfulImagePolicy::Fill) {
         state.retire_intent(left)?;
     }
     state.substrate().leave_exclusive(&file);
@@ -276,37 +276,37 @@ fn mend_image<S: Substrate>(
     state: &State<'_, S>,
     file: &S::File,
     intent: &Intent,
-    doubtful: Doubtful,
+    doubtful: DoubtfulImagePolicy,
     filled: &mut u64,
-) -> Became {
+) -> MendOutcome {
     let substrate = state.substrate();
     let stat = match substrate.stat(file) {
         Ok(stat) => stat,
-        Err(error) => return Became::Failed(error),
+        Err(error) => return MendOutcome::Failed(error),
     };
     if stat.handle != intent.handle {
-        return Became::Failed(io::ErrorKind::NotFound.into());
+        return MendOutcome::Failed(io::ErrorKind::NotFound.into());
     }
-    if stat.modified != intent.modified && doubtful == Doubtful::Keep {
-        return Became::Changed;
+    if stat.modified != intent.modified && doubtful == DoubtfulImagePolicy::Keep {
+        return MendOutcome::Changed;
     }
     let holed = HoledImage { file, length: stat.length, modified: stat.modified };
-    let (mut became, mut differing) = (Became::Whole, 0);
+    let (mut became, mut differing) = (MendOutcome::Whole, 0);
     for run in &intent.runs {
         match fill(state, &holed, run) {
             Ok(of_run) => {
                 *filled += of_run.filled * BLOCK_BYTES_U64;
                 differing += of_run.differing;
             }
-            Err(FillError::Lost) => became = Became::Lost,
-            Err(FillError::Io(error)) => return Became::Failed(error),
+            Err(FillError::Lost) => became = MendOutcome::Lost,
+            Err(FillError::Io(error)) => return MendOutcome::Failed(error),
         }
     }
     if let Err(error) = substrate.sync_shares(file) {
-        return Became::Failed(error);
+        return MendOutcome::Failed(error);
     }
     match became {
-        Became::Whole if differing > 0 => Became::Differing,
+        MendOutcome::Whole if differing > 0 => MendOutcome::Differing,
         became => became,
     }
 }
@@ -324,11 +324,11 @@ fn open<S: Substrate>(state: &State<'_, S>, intent: &Intent) -> io::Result<S::Fi
     if substrate.stat(&file)?.handle == intent.handle { Ok(file) } else { Err(cannot()) }
 }
 
-fn became_of(error: io::Error) -> Became {
+fn became_of(error: io::Error) -> MendOutcome {
     match error.kind() {
-        io::ErrorKind::NotFound => Became::Gone,
-        io::ErrorKind::WouldBlock => Became::Busy,
-        _ => Became::Failed(error),
+        io::ErrorKind::NotFound => MendOutcome::Gone,
+        io::ErrorKind::WouldBlock => MendOutcome::Busy,
+        _ => MendOutcome::Failed(error),
     }
 }
 
@@ -337,18 +337,18 @@ fn became_of(error: io::Error) -> Became {
 fn refuse<S: Substrate>(
     state: &State<'_, S>,
     left: LeftIntent<S>,
-    foreign: Foreign,
+    foreign: ForeignIntentPolicy,
 ) -> Result<Option<MendedImage>, StateError> {
     let unread = |path, became| Ok(Some(MendedImage { path, ranges: Vec::new(), filled: 0, became }));
     let path = left.path.clone();
     match &left.intent {
-        Err(FormatError::Foreign) if foreign == Foreign::GiveUp => {
+        Err(FormatError::Foreign) if foreign == ForeignIntentPolicy::GiveUp => {
             state.retire_intent(left)?;
-            unread(path, Became::GivenUp)
+            unread(path, MendOutcome::GivenUp)
         }
         Err(why @ (FormatError::Foreign | FormatError::Newer { .. })) => {
             let why = io::Error::other(format!("what is declared there cannot be read: {why}"));
-            unread(path, Became::Failed(why))
+            unread(path, MendOutcome::Failed(why))
         }
         _ => match left.intent {
             Err(FormatError::Io(source)) => Err(StateError::Io { path, source }),
@@ -360,7 +360,7 @@ fn refuse<S: Substrate>(
 
 /// Declared shares of an image, for read-only queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declared {
+pub struct DeclaredShares {
     /// The image.
     pub path: PathBuf,
     /// Number of bytes.
@@ -371,7 +371,7 @@ pub struct Declared {
 ///
 /// # Errors
 /// Errors of the device; `Newer`.
-pub fn declared<S: Substrate>(state: &State<'_, S>) -> Result<Vec<Declared>, StateError> {
+pub fn declared<S: Substrate>(state: &State<'_, S>) -> Result<Vec<DeclaredShares>, StateError> {
     let intents = match state.intents() {
         Err(StateError::Damaged { path, why }) => {
             state.notice(Notice::LeftAlone { path, why });
@@ -380,5 +380,5 @@ pub fn declared<S: Substrate>(state: &State<'_, S>) -> Result<Vec<Declared>, Sta
         intents => intents?,
     };
     let bytes = |intent: &Intent| intent.runs.iter().map(|run| u64::from(run.count) * BLOCK_BYTES_U64).sum();
-    Ok(intents.iter().map(|intent| Declared { path: intent.path.clone(), bytes: bytes(intent) }).collect())
+    Ok(intents.iter().map(|intent| DeclaredShares { path: intent.path.clone(), bytes: bytes(intent) }).collect())
 }

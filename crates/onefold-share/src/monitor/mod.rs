@@ -42,8 +42,8 @@ use crate::state::locks::{LockGuard, Subject};
 use crate::state::logs::LogOrder;
 use crate::state::{State, StateError};
 
-pub use self::policy::{Hashing, MonitorPolicy};
-pub use self::report::{Closed, MonitorCounts, MonitorError, Ticked};
+pub use self::policy::{HashPolicy, MonitorPolicy};
+pub use self::report::{CloseReport, MonitorCounts, MonitorError, TickReport};
 
 /// Blocks of one read of data whose content was not reported: a megabyte.
 const PIECE_BLOCKS: u64 = 256;
@@ -255,9 +255,9 @@ impl<S: Substrate> Monitor<S> {
     ///
     /// # Errors
     /// Errors of the state folder. Notes that could not be logged are kept, as far as there is memory.
-    pub fn tick(&self, state: &State<'_, S>) -> Result<Ticked, StateError> {
+    pub fn tick(&self, state: &State<'_, S>) -> Result<TickReport, StateError> {
         self.take_back(state)?;
-        let mut ticked = Ticked::default();
+        let mut ticked = TickReport::default();
         for _ in 0..TICK_PIECES {
             self.log_if_due(state, &mut ticked)?;
             match self.read_piece(state, Haste::ByPolicy) {
@@ -280,7 +280,7 @@ impl<S: Substrate> Monitor<S> {
         let unseen_bytes = self.told.lock().notes.unseen_blocks().saturating_mul(BLOCK_BYTES_U64);
         let mut read_bytes = 0;
         while read_bytes < unseen_bytes {
-            self.log_if_due(state, &mut Ticked::default())?;
+            self.log_if_due(state, &mut TickReport::default())?;
             match self.read_piece(state, Haste::Now) {
                 0 => break,
                 bytes => read_bytes += bytes,
@@ -347,10 +347,10 @@ impl<S: Substrate> Monitor<S> {
     ///
     /// # Errors
     /// Errors of the state folder: the image will be scanned then.
-    pub fn close(self, state: &State<'_, S>, files: &mut Marks) -> Result<Closed, StateError> {
+    pub fn close(self, state: &State<'_, S>, files: &mut Marks) -> Result<CloseReport, StateError> {
         self.flush(state)?;
         let is_known = self.note_scanned(state, files)?;
-        Ok(Closed { is_known, counts: self.counts() })
+        Ok(CloseReport { is_known, counts: self.counts() })
     }
 
     /// Takes the image's lock again, if it was lent and no other host has it.

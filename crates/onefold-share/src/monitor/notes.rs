@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::log::{Note, Written};
+use crate::format::log::{Note, WrittenBlock};
 use crate::format::{FileBlock, FingerprintPrefix};
 
 /// Memory of a run, in bytes: 32 in nodes of a tree that are half full.
@@ -124,7 +124,7 @@ impl Notes {
             std::mem::take(&mut self.runs).into_iter().partition(|(_, run)| is_waiting(run));
         self.runs = waiting;
         let note = |(first, run): (u64, NoteRun)| match run.what {
-            NoteState::Written(digest) => Written { block: FileBlock(first), digest }.into(),
+            NoteState::Written(digest) => WrittenBlock { block: FileBlock(first), digest }.into(),
             _ => Note::Changed { first: FileBlock(first), count: run.count },
         };
         taken.into_iter().map(note).collect()

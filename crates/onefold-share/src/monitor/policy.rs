@@ -8,7 +8,7 @@ use super::notes::RUN_BYTES;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorPolicy {
     /// When blocks are hashed.
-    pub hashing: Hashing,
+    pub hashing: HashPolicy,
     /// Memory for notes that are not logged yet, in bytes. If it does not suffice, the contents of blocks are
     /// forgotten, and a later scan reads the whole image.
     pub memory_bytes: usize,
@@ -20,7 +20,7 @@ pub struct MonitorPolicy {
 
 /// When blocks are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hashing {
+pub enum HashPolicy {
     /// During the write, by the writer. A block that is written in part stays unknown until a scan reads it.
     InBand,
     /// Later, by a worker or a tick, which reads the blocks; those that were written in part as well.
@@ -37,7 +37,7 @@ impl Default for MonitorPolicy {
     /// minutes.
     fn default() -> MonitorPolicy {
         MonitorPolicy {
-            hashing: Hashing::Adaptive { bytes_per_second: 200_000_000 },
+            hashing: HashPolicy::Adaptive { bytes_per_second: 200_000_000 },
             memory_bytes: 16 << 20,
             flush_after: Duration::from_secs(600),
             interval: Duration::from_secs(1),
@@ -64,42 +64,42 @@ impl MonitorPolicy {
 /// Budget of bytes that may be hashed under a policy.
 #[derive(Debug)]
 pub(super) struct Budget {
-    hashing: Hashing,
+    hashing: HashPolicy,
     /// The bytes left of a second's budget, and the time for which that holds.
     left: u64,
     at: Duration,
 }
 
 impl Budget {
-    pub(super) fn new(hashing: Hashing, now: Duration) -> Budget {
-        let left = if let Hashing::Adaptive { bytes_per_second } = hashing { bytes_per_second } else { 0 };
+    pub(super) fn new(hashing: HashPolicy, now: Duration) -> Budget {
+        let left = if let HashPolicy::Adaptive { bytes_per_second } = hashing { bytes_per_second } else { 0 };
         Budget { hashing, left, at: now }
     }
 
     /// Returns whether data that is being written is hashed at once.
     pub(super) fn takes_in_band(&mut self, bytes: u64, now: Duration) -> bool {
         match self.hashing {
-            Hashing::InBand => true,
-            Hashing::Deferred => false,
-            Hashing::Adaptive { .. } => self.takes(bytes, now),
+            HashPolicy::InBand => true,
+            HashPolicy::Deferred => false,
+            HashPolicy::Adaptive { .. } => self.takes(bytes, now),
         }
     }
 
     /// Returns whether data that was written before is read and hashed now.
     pub(super) fn takes_deferred(&mut self, bytes: u64, now: Duration) -> bool {
         match self.hashing {
-            Hashing::InBand | Hashing::Deferred => true,
-            Hashing::Adaptive { .. } => self.takes(bytes, now),
+            HashPolicy::InBand | HashPolicy::Deferred => true,
+            HashPolicy::Adaptive { .. } => self.takes(bytes, now),
         }
     }
 
     /// Returns whether blocks that were written in part are to be read.
     pub(super) fn reads_parts(&self) -> bool {
-        self.hashing != Hashing::InBand
+        self.hashing != HashPolicy::InBand
     }
 
     fn takes(&mut self, bytes: u64, now: Duration) -> bool {
-        let Hashing::Adaptive { bytes_per_second } = self.hashing else { return true };
+        let HashPolicy::Adaptive { bytes_per_second } = self.hashing else { return true };
         let passed = now.saturating_sub(self.at);
         self.at = now;
         // After a second, all of the budget is there again.
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_beyond_the_rate_is_left_for_later() {
         let ms = Duration::from_millis;
-        let mut budget = Budget::new(Hashing::Adaptive { bytes_per_second: 100 * MB }, ms(0));
+        let mut budget = Budget::new(HashPolicy::Adaptive { bytes_per_second: 100 * MB }, ms(0));
         let mut taken = 0;
         // 400 MB a second, for ten seconds.
         for now in 0..10_000 {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_other_policies_look_at_no_rate() {
-        for (hashing, in_band) in [(Hashing::InBand, true), (Hashing::Deferred, false)] {
+        for (hashing, in_band) in [(HashPolicy::InBand, true), (HashPolicy::Deferred, false)] {
             let mut budget = Budget::new(hashing, Duration::ZERO);
             assert_eq!(budget.takes_in_band(u64::MAX, Duration::ZERO), in_band);
             assert!(budget.takes_deferred(u64::MAX, Duration::ZERO));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use onefold_block::Show;
 
 use crate::state::StateError;
-use crate::state::logs::Logged;
+use crate::state::logs::WrittenLog;
 
 /// Work of a monitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,18 +31,18 @@ pub struct MonitorCounts {
 
 /// Result of a tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ticked {
+pub struct TickReport {
     /// Bytes that were read to be hashed.
     pub read_bytes: u64,
     /// The log, if one was written.
-    pub logged: Option<Logged>,
+    pub logged: Option<WrittenLog>,
     /// Whether more work is due at once.
     pub is_behind: bool,
 }
 
 /// Result of closing a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub struct CloseReport {
     /// Whether the image is completely known, so that the next scan does not read it.
     pub is_known: bool,
     /// The work done.

@@ -11,9 +11,9 @@ use onefold_substrate::{Files, Sharing};
 
 use super::*;
 use crate::domain::Domain;
-use crate::format::entry::Place;
-use crate::pass::{PassOptions, Passed, pass};
-use crate::scan::{ScanOptions, Scanned, scan};
+use crate::format::entry::ContentPlace;
+use crate::pass::{PassOptions, PassReport, pass};
+use crate::scan::{ScanOptions, ScanReport, scan};
 use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
 const IMAGE: &str = "image.raw";
@@ -56,11 +56,11 @@ impl Ground {
     }
 }
 
-fn scan_all(state: &State<'_, Sim>, files: &mut Marks) -> Scanned {
+fn scan_all(state: &State<'_, Sim>, files: &mut Marks) -> ScanReport {
     scan(state, files, &ScanOptions::new(&Pace::unlimited())).unwrap()
 }
 
-fn pass_all(state: &State<'_, Sim>, files: &mut Marks) -> Passed {
+fn pass_all(state: &State<'_, Sim>, files: &mut Marks) -> PassReport {
     let (pace, clock) = (Pace::unlimited(), ManualClock::default());
     let options = PassOptions {
         memory_bytes: 1 << 20,
@@ -71,7 +71,7 @@ fn pass_all(state: &State<'_, Sim>, files: &mut Marks) -> Passed {
 }
 
 /// Returns the entries of the index.
-fn index(state: &State<'_, Sim>) -> BTreeMap<FingerprintPrefix, Place> {
+fn index(state: &State<'_, Sim>) -> BTreeMap<FingerprintPrefix, ContentPlace> {
     let mut entries = BTreeMap::new();
     state
         .each_entry(|entry| {
@@ -91,7 +91,7 @@ fn block(number: u64) -> Vec<u8> {
 }
 
 fn in_band() -> MonitorPolicy {
-    MonitorPolicy { hashing: Hashing::InBand, ..MonitorPolicy::default() }
+    MonitorPolicy { hashing: HashPolicy::InBand, ..MonitorPolicy::default() }
 }
 
 /// A door that writes to the image and reports all its writes, with a copy of the expected content of the image.
@@ -179,7 +179,7 @@ impl Door<'_> {
         let found: BTreeSet<FingerprintPrefix> = entries.keys().copied().collect();
         assert_eq!(found, self.digests(&state.key(&Domain::Owner(0))), "{when}");
         for (digest, place) in entries {
-            if let Place::Unique(file, FileBlock(at)) = place {
+            if let ContentPlace::Unique(file, FileBlock(at)) = place {
                 let from = usize::try_from(at * K).unwrap();
                 let bytes = self.copy.get(from..from + BLOCK_BYTES).unwrap();
                 assert_eq!(
@@ -197,8 +197,8 @@ impl Door<'_> {
 
 #[test]
 fn the_index_after_a_monitor_is_the_one_after_a_scan() {
-    let adaptive = Hashing::Adaptive { bytes_per_second: 20_000 };
-    for (hashing, seed) in [Hashing::InBand, Hashing::Deferred, adaptive].into_iter().cycle().zip(0..60) {
+    let adaptive = HashPolicy::Adaptive { bytes_per_second: 20_000 };
+    for (hashing, seed) in [HashPolicy::InBand, HashPolicy::Deferred, adaptive].into_iter().cycle().zip(0..60) {
         let random = SeededRandom::new(seed);
         let ground = Ground::new();
         ground.create(&(0..random.below(20) + 1).flat_map(|_| block(random.below(12))).collect::<Vec<u8>>());
@@ -211,7 +211,7 @@ fn the_index_after_a_monitor_is_the_one_after_a_scan() {
         let file = ground.host.substrate.open(Path::new(IMAGE), Access::Write).unwrap();
         let mut copy = vec![0; usize::try_from(ground.host.substrate.stat(&file).unwrap().length).unwrap()];
         ground.host.substrate.read_at(&file, 0, &mut copy).unwrap();
-        let reads_parts = hashing != Hashing::InBand;
+        let reads_parts = hashing != HashPolicy::InBand;
         let mut door = Door { ground: &ground, file, copy, unknown: BTreeSet::new(), reads_parts };
         for round in 0..6 {
             for _ in 0..random.below(30) {

@@ -4,7 +4,7 @@
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::Substrate;
 
-use super::report::Ticked;
+use super::report::TickReport;
 use super::{Monitor, PIECE_BLOCKS};
 use crate::digest::digest_blocks;
 use crate::domain::Membership;
@@ -12,7 +12,7 @@ use crate::format::log::LogKind;
 use crate::format::mark::{MarkFlags, Stamp};
 use crate::scan::{Age, TICK};
 use crate::state::files::{MarkUpdate, Marks};
-use crate::state::logs::Logged;
+use crate::state::logs::WrittenLog;
 use crate::state::{State, StateError};
 
 /// Maximum number of times that the end waits until a later change would show.
@@ -58,7 +58,7 @@ impl<S: Substrate> Monitor<S> {
         length
     }
 
-    pub(super) fn log_if_due(&self, state: &State<'_, S>, ticked: &mut Ticked) -> Result<(), StateError> {
+    pub(super) fn log_if_due(&self, state: &State<'_, S>, ticked: &mut TickReport) -> Result<(), StateError> {
         let is_due = {
             let told = self.told.lock();
             let is_old =
@@ -73,7 +73,7 @@ impl<S: Substrate> Monitor<S> {
     }
 
     /// Logs all notes except those of blocks that have to be read first.
-    pub(super) fn write_log(&self, state: &State<'_, S>) -> Result<Logged, StateError> {
+    pub(super) fn write_log(&self, state: &State<'_, S>) -> Result<WrittenLog, StateError> {
         let mut order = self.log.lock();
         let notes = {
             let mut told = self.told.lock();

@@ -71,7 +71,7 @@ pub enum Wish {
 /// The work was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
-pub struct Stopped;
+pub struct StopRequest;
 
 /// A call of the file system that locks files while it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,16 +210,16 @@ impl<'a> Pace<'a> {
     ///
     /// # Errors
     /// If the work is to end at once.
-    pub fn go_on(&self) -> Result<(), Stopped> {
-        if self.look() == Wish::StopNow { Err(Stopped) } else { Ok(()) }
+    pub fn go_on(&self) -> Result<(), StopRequest> {
+        if self.look() == Wish::StopNow { Err(StopRequest) } else { Ok(()) }
     }
 
     /// Makes a step at which work may well end: between two files, or two ranges.
     ///
     /// # Errors
     /// If the work is to end.
-    pub(crate) fn boundary(&self) -> Result<(), Stopped> {
-        if self.look() == Wish::GoOn { Ok(()) } else { Err(Stopped) }
+    pub(crate) fn boundary(&self) -> Result<(), StopRequest> {
+        if self.look() == Wish::GoOn { Ok(()) } else { Err(StopRequest) }
     }
 
     /// Notes that the caller has waited, so that the next step asks whether to go on.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use onefold_block::Clock;
 
 use super::bucket::{self, Bucket};
-use super::{Pace, SLEEP_MAX, Stopped};
+use super::{Pace, SLEEP_MAX, StopRequest};
 
 /// Paces reads within long work that cannot pass a [`Pace`] down to them. They count against the limit of that pace.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ impl<'p> ReadPace<'p> {
     ///
     /// # Errors
     /// If the work is to end at once.
-    pub(crate) fn read(&self, bytes: u64) -> Result<(), Stopped> {
+    pub(crate) fn read(&self, bytes: u64) -> Result<(), StopRequest> {
         self.go_on()?;
         let Some(rate) = self.rate else { return Ok(()) };
         let cost = bucket::time_of(bytes, rate);
@@ -55,9 +55,9 @@ impl<'p> ReadPace<'p> {
     ///
     /// # Errors
     /// If the work is to end at once.
-    pub(crate) fn go_on(&self) -> Result<(), Stopped> {
+    pub(crate) fn go_on(&self) -> Result<(), StopRequest> {
         let is_over = self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed));
-        if is_over || (self.stop)() { Err(Stopped) } else { Ok(()) }
+        if is_over || (self.stop)() { Err(StopRequest) } else { Ok(()) }
     }
 }
 
@@ -89,12 +89,12 @@ mod tests {
     }
 
     /// A clock on which a part of the work is over after the first sleep.
-    struct Ending<'c> {
+    struct EndingClock<'c> {
         clock: ManualClock,
         is_over: &'c AtomicBool,
     }
 
-    impl Clock for Ending<'_> {
+    impl Clock for EndingClock<'_> {
         fn now(&self) -> Timestamp {
             self.clock.now()
         }
@@ -112,14 +112,14 @@ mod tests {
     #[test]
     fn reads_of_a_part_of_the_work_end_with_it_also_while_they_wait() {
         let is_over = AtomicBool::new(false);
-        let clock = Ending { clock: ManualClock::starting_at(1000), is_over: &is_over };
+        let clock = EndingClock { clock: ManualClock::starting_at(1000), is_over: &is_over };
         let limits = Limits { read_bytes_per_second: NonZeroU64::new(1), ..Limits::default() };
         let pace = Pace::new(limits, &clock, &UncountedCpu, &|| Wish::GoOn);
         let reading = pace.reading().until(&is_over);
         let began = clock.monotonic();
         reading.read(1 << 20).unwrap();
         // This one would wait for days.
-        assert_eq!((reading.read(1), reading.go_on()), (Err(Stopped), Err(Stopped)));
+        assert_eq!((reading.read(1), reading.go_on()), (Err(StopRequest), Err(StopRequest)));
         assert!(clock.monotonic() - began < 2 * SLEEP_MAX);
         assert_eq!(pace.reading().go_on(), Ok(()), "other parts go on");
     }
@@ -141,6 +141,6 @@ mod tests {
         let took = clock.monotonic() - began;
         assert!(took > Duration::from_secs(7) && took <= Duration::from_secs(8), "{took:?}");
         asked.store(1000, Ordering::Relaxed);
-        assert_eq!((reading.read(1), reading.go_on()), (Err(Stopped), Err(Stopped)));
+        assert_eq!((reading.read(1), reading.go_on()), (Err(StopRequest), Err(StopRequest)));
     }
 }

@@ -231,7 +231,7 @@ fn whoever_wants_it_to_stop_waits_for_one_sleep_at_most() {
     pace.read(MIB);
     assert!(machine.monotonic() < Duration::from_secs(3) + 2 * SLEEP_MAX, "{:?}", machine.monotonic());
     assert!(Duration::from_nanos(machine.longest_sleep_ns.load(Ordering::Relaxed)) <= SLEEP_MAX);
-    assert_eq!((pace.go_on(), pace.boundary()), (Err(Stopped), Err(Stopped)));
+    assert_eq!((pace.go_on(), pace.boundary()), (Err(StopRequest), Err(StopRequest)));
 
     // A request to stop soon is noticed between two files, and not within one.
     ends.set((Duration::ZERO, Wish::StopSoon));
@@ -240,7 +240,7 @@ fn whoever_wants_it_to_stop_waits_for_one_sleep_at_most() {
         pace.read(MIB);
         assert_eq!(pace.go_on(), Ok(()));
         pace.read(MIB);
-        assert_eq!(pace.boundary(), Err(Stopped));
+        assert_eq!(pace.boundary(), Err(StopRequest));
     }
     // Steps that only compute do not ask each time, but soon.
     let steps = (0..).take_while(|_| pace.boundary().is_ok()).count();

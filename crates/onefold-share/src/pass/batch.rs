@@ -20,10 +20,10 @@ use super::publish::KnownShards;
 use super::publish_batch::{PlannedChanges, publish_batch};
 use super::requests;
 use super::rows::{Candidate, Change, Step, Target, WaitingPlace};
-use super::runs::{ContentKey, Run, RunBatch, Source};
+use super::runs::{ContentKey, FinderRun, RunBatch, Source};
 use super::stop_watch::StopWatch;
 use super::stretches::{Candidates, Targets, WaitingPlaces};
-use crate::format::entry::{Entry, Place};
+use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::state::StateError;
 use crate::state::arena::ArenaWriter;
 
@@ -68,7 +68,7 @@ enum ScanBatch {
         /// The places in order; `None` if the file system was full before any of them shared.
         targets: Option<Merge>,
         /// Entries that name the slots.
-        entries: Vec<Entry>,
+        entries: Vec<ContentEntry>,
     },
 }
 
@@ -89,7 +89,7 @@ impl<'p, 'c, 'b, S: Substrate> ScanFinder<'p, 'c, 'b, S> {
 }
 
 impl<S: Substrate> RunBatch for ScanFinder<'_, '_, '_, S> {
-    fn next_run(&mut self) -> io::Result<Option<Run>> {
+    fn next_run(&mut self) -> io::Result<Option<FinderRun>> {
         let target = match &mut self.batch {
             ScanBatch::Known => self.planning.targets.take(self.stretch)?,
             ScanBatch::Promoted { targets, .. } => {
@@ -98,11 +98,11 @@ impl<S: Substrate> RunBatch for ScanFinder<'_, '_, '_, S> {
         };
         Ok(target.map(|Target { file, block, slot }| {
             let source = slot.map_or(Source::Zeros, Source::Slot);
-            Run { file, first: block.0, source, count: 1, key: ContentKey::default() }
+            FinderRun { file, first: block.0, source, count: 1, key: ContentKey::default() }
         }))
     }
 
-    fn leave(&mut self, part: &Run) -> Result<(), PassError> {
+    fn leave(&mut self, part: &FinderRun) -> Result<(), PassError> {
         for block in 0..part.count {
             let part = part.part(block, 1);
             let slot = match part.source {
@@ -193,7 +193,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
     fn publish(
         &mut self,
         engine: &mut Engine<'_, 'b, S>,
-        mut entries: Vec<Entry>,
+        mut entries: Vec<ContentEntry>,
         requests: Option<Merge>,
     ) -> Result<bool, PassError> {
         let mut watch = StopWatch::start(engine.options.clock);
@@ -220,7 +220,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
     fn publish_entries(
         &mut self,
         engine: &mut Engine<'_, 'b, S>,
-        entries: Vec<Entry>,
+        entries: Vec<ContentEntry>,
         requests: Option<Merge>,
     ) -> Result<Vec<Candidate>, PassError> {
         engine.note_again()?;
@@ -235,7 +235,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
         engine: &mut Engine<'_, 'b, S>,
         mut candidates: Vec<Candidate>,
         targets: &mut SortWriter,
-    ) -> Result<(Vec<Entry>, bool), PassError> {
+    ) -> Result<(Vec<ContentEntry>, bool), PassError> {
         let (state, options) = (engine.state, engine.options);
         let mut entries = Vec::with_capacity(candidates.len());
         // Places that wait for the candidates of later rounds.
@@ -252,7 +252,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
             for (candidate, slot) in candidates.iter().zip(slots) {
                 let (digest, of) = (candidate.digest, candidate.key());
                 if let Some(slot) = slot {
-                    entries.push(Entry { digest, place: Place::Shared(slot) });
+                    entries.push(ContentEntry { digest, place: ContentPlace::Shared(slot) });
                     while let Some(WaitingPlace { file, block, is_of_index, .. }) = others.take(of)? {
                         targets.push(Target { file, block, slot: Some(slot) }.row())?;
                         if is_of_index {
@@ -266,11 +266,11 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
                 }
                 let Some(WaitingPlace { file, block, .. }) = others.take(of)? else { continue };
                 let Some(second) = others.take(of)? else {
-                    self.entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
+                    self.entered.push(Change { digest, step: Step::Put(ContentPlace::Unique(file, block)) }.row())?;
                     continue;
                 };
                 if is_last {
-                    self.entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
+                    self.entered.push(Change { digest, step: Step::Put(ContentPlace::Unique(file, block)) }.row())?;
                     let again = &mut engine.passed.trouble.again;
                     again.add(second.file, second.block, 1, RereadCause::Changed);
                     while let Some(other) = others.take(of)? {

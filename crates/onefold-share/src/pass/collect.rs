@@ -33,7 +33,7 @@ use super::rows::{Change, Step};
 use super::slots::SlotSet;
 use super::{PassError, PassOptions};
 use crate::extents::each_extent;
-use crate::format::entry::Place;
+use crate::format::entry::ContentPlace;
 use crate::format::prefix::Prefix;
 use crate::format::{FileNo, FormatError, Slot};
 use crate::policy::UnneededSlots;
@@ -183,7 +183,7 @@ fn drop_entries<S: Substrate>(
         return Ok(false);
     }
     for row in changes.read(0, changes.len()) {
-        if let Step::Drop(Place::Shared(slot)) = Change::of(row?).step {
+        if let Step::Drop(ContentPlace::Shared(slot)) = Change::of(row?).step {
             named.remove(slot);
         }
     }
@@ -271,7 +271,7 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
                 self.options.pace.boundary()?;
                 match shard.next_entry() {
                     Ok(Some(entry)) => match entry.place {
-                        Place::Shared(slot) if self.unneeded.contains(slot) => {
+                        ContentPlace::Shared(slot) if self.unneeded.contains(slot) => {
                             changes.push(Change { digest: entry.digest, step: Step::Drop(entry.place) }.row())?;
                         }
                         _ => {}

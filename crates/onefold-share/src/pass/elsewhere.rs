@@ -10,7 +10,7 @@ use onefold_sort::SortWriter;
 
 use super::PassError;
 use super::rows::Candidate;
-use crate::format::entry::{Entry, Place};
+use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 
 /// Collects such places.
@@ -20,7 +20,7 @@ pub(super) struct LockedPlaces {
     /// Merge requests.
     pub(super) requests: SortWriter,
     /// The entries of the slots that were filled for this batch, in order of the slots.
-    pub(super) by_slot: Vec<Entry>,
+    pub(super) by_slot: Vec<ContentEntry>,
 }
 
 impl LockedPlaces {
@@ -48,7 +48,7 @@ impl LockedPlaces {
     }
 
     fn digest_of(&self, slot: Slot) -> Option<FingerprintPrefix> {
-        let at = self.by_slot.binary_search_by_key(&Place::Shared(slot), |entry| entry.place).ok()?;
+        let at = self.by_slot.binary_search_by_key(&ContentPlace::Shared(slot), |entry| entry.place).ok()?;
         Some(self.by_slot[at].digest)
     }
 }

@@ -11,7 +11,7 @@ use onefold_substrate::Substrate;
 
 use super::images::Images;
 use super::lists::part_bytes;
-use super::outcome::{PassError, Passed};
+use super::outcome::{PassError, PassReport};
 use super::runs::RunBatch;
 use super::share::{ShareNotes, Sinks, share};
 use super::stop_watch::StopWatch;
@@ -31,7 +31,7 @@ pub fn share_found<'b, S: Substrate>(
     files: &mut Marks,
     finder: &mut dyn Finder<'b, S>,
     options: &PassOptions<'_>,
-) -> Result<Passed, PassError> {
+) -> Result<PassReport, PassError> {
     if state.policy().is_declared() {
         return Err(PassError::Undeclared);
     }
@@ -85,7 +85,7 @@ pub struct Engine<'a, 'b, S: Substrate> {
     pub(super) options: &'a PassOptions<'a>,
     pub(super) images: Images<'a, 'b, S>,
     pub(super) noted: ShareNotes,
-    pub(super) passed: Passed,
+    pub(super) passed: PassReport,
 }
 
 impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
@@ -95,7 +95,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         options: &'a PassOptions<'a>,
     ) -> Result<Self, StateError> {
         let images = Images::new(state, files, options)?;
-        Ok(Engine { state, options, images, noted: ShareNotes::default(), passed: Passed::default() })
+        Ok(Engine { state, options, images, noted: ShareNotes::default(), passed: PassReport::default() })
     }
 
     /// Shares the runs of a finder, until it has no more. Returns false if the file system is full.
@@ -161,7 +161,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         share(state, &mut self.images, batch, options, sinks)?;
         if state.policy().freed == FreedUnit::Extent {
             let remnants = std::mem::take(&mut self.noted.remnants);
-            let Passed { shared, trouble, .. } = &mut self.passed;
+            let PassReport { shared, trouble, .. } = &mut self.passed;
             pinned::release(state, &mut self.images, losses.finish()?, remnants, options, shared, trouble)?;
         }
         self.keep_copies_small()?;

@@ -17,7 +17,7 @@ use crate::format::{FileNo, FormatError};
 use crate::state::logs::{LogError, LogName};
 
 /// A log that was read, and the number that stands for its file.
-pub(super) type Taken = (FileNo, LogName);
+pub(super) type TakenLog = (FileNo, LogName);
 
 impl<S: Substrate> Pass<'_, '_, S> {
     /// Reads the logs of all files that this host has, or can have, and on which no other host works. Returns those
@@ -26,7 +26,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
         &mut self,
         told: &mut LogContents,
         targets: &mut SortWriter,
-    ) -> Result<Vec<Taken>, PassError> {
+    ) -> Result<Vec<TakenLog>, PassError> {
         let ahead = self.free_logs()?;
         let claimed = self.claim(ahead.iter().map(|(file, _)| *file).collect())?;
         let mut done = Vec::new();
@@ -63,7 +63,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
 
     /// Returns the logs of files that no host has, in the order in which they are to be read, each with the number that
     /// stands for its file.
-    fn free_logs(&mut self) -> Result<Vec<Taken>, PassError> {
+    fn free_logs(&mut self) -> Result<Vec<TakenLog>, PassError> {
         let mut free = Vec::new();
         // Of two logs that report one block, the newer one is right, whichever number of their file they have. Requests
         // pass on what was known before any of them.

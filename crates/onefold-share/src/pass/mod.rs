@@ -70,10 +70,10 @@ use crate::state::State;
 use crate::state::files::Marks;
 
 pub use self::engine::{Engine, Finder, share_found};
-pub use self::outcome::{PassError, PassTimes, Passed, Trouble};
+pub use self::outcome::{PassError, PassReport, PassTimes, Trouble};
 pub use self::plan::PlanCounts;
-pub use self::runs::{ContentKey, FilePlace, Outcome, Run, RunBatch, RunSorter, SortedRuns, Source};
-pub use self::share::Shared;
+pub use self::runs::{ContentKey, FilePlace, FinderRun, Outcome, RunBatch, RunSorter, SortedRuns, Source};
+pub use self::share::ShareReport;
 
 /// Default for the maximum number of entries of a shard, beyond which it is split. The entries of 64 GiB of distinct
 /// blocks take about 300 MiB. Chosen by reasoning, not by measurement.
@@ -196,7 +196,7 @@ pub fn pass<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,
     options: &PassOptions<'_>,
-) -> Result<Passed, PassError> {
+) -> Result<PassReport, PassError> {
     let mut pass = Pass::new(state, files, options)?;
     let result = pass.run();
     let passed = pass.end();

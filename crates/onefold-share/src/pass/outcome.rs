@@ -12,12 +12,12 @@ use super::again::{RereadCause, RereadSet};
 use super::images::Images;
 use super::plan::PlanCounts;
 use super::room::RecordsRoom;
-use super::share::Shared;
+use super::share::ShareReport;
 use crate::format::mark::Stamp;
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
 use crate::format::{FileBlock, FileNo, FormatError};
-use crate::pace::Stopped;
+use crate::pace::StopRequest;
 use crate::state::files::StampChange;
 use crate::state::shards::Shard;
 use crate::state::{State, StateError};
@@ -40,7 +40,7 @@ pub struct PassTimes {
 
 /// Results of a pass.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct PassReport {
     /// Logs that were taken in.
     pub logs: u64,
     /// Logs left to other hosts, which have the files.
@@ -50,7 +50,7 @@ pub struct Passed {
     /// Counts of the plan.
     pub planned: PlanCounts,
     /// Results of sharing.
-    pub shared: Shared,
+    pub shared: ShareReport,
     /// The index afterwards: its entries, and its length in bytes. `None` if there was nothing to do, if the file
     /// system is full, or if other hosts published first each time: then the logs are still there.
     pub index: Option<(EntryCounts, u64)>,
@@ -64,10 +64,11 @@ pub struct Passed {
     pub(crate) restamped: BTreeMap<FileNo, StampChange>,
 }
 
-impl Passed {
+impl PassReport {
     /// Adds what an earlier pass shared, and the files with which it failed.
-    pub(crate) fn add_earlier(&mut self, earlier: Passed) {
-        let (Shared { now, freed, pinned, untold, rewritten, zeros, .. }, before) = (&mut self.shared, earlier.shared);
+    pub(crate) fn add_earlier(&mut self, earlier: PassReport) {
+        let (ShareReport { now, freed, pinned, untold, rewritten, zeros, .. }, before) =
+            (&mut self.shared, earlier.shared);
         *now = now.saturating_add(before.now);
         *freed = freed.saturating_add(before.freed);
         *pinned = pinned.saturating_add(before.pinned);
@@ -93,7 +94,7 @@ impl Passed {
     pub(crate) fn is_complete(&self) -> bool {
         let Trouble { refused, failed, busy, is_full, again, .. } = &self.trouble;
         let is_untroubled = refused.is_empty() && failed.is_empty() && busy.is_empty() && !is_full && again.is_empty();
-        let Shared { now, refused, elsewhere, barred, .. } = self.shared;
+        let ShareReport { now, refused, elsewhere, barred, .. } = self.shared;
         is_untroubled && (now, refused, elsewhere, barred) == (0, 0, 0, 0)
     }
 
@@ -208,8 +209,8 @@ pub enum PassError {
     },
 }
 
-impl From<Stopped> for PassError {
-    fn from(stopped: Stopped) -> PassError {
+impl From<StopRequest> for PassError {
+    fn from(stopped: StopRequest) -> PassError {
         PassError::State(stopped.into())
     }
 }
@@ -238,10 +239,10 @@ mod tests {
     #[test]
     fn a_pass_adds_what_an_earlier_one_shared_and_the_files_that_failed_then() {
         let path = |name: &str| PathBuf::from(name);
-        let mut passed = Passed::default();
+        let mut passed = PassReport::default();
         (passed.shared.now, passed.shared.freed, passed.shared.before) = (10, 4, 7);
         passed.trouble.busy.insert(path("both.raw"), 1);
-        let mut earlier = Passed::default();
+        let mut earlier = PassReport::default();
         (earlier.shared.now, earlier.shared.freed, earlier.shared.before) = (5, 3, 2);
         earlier.trouble.busy.extend([(path("both.raw"), 9), (path("first.raw"), 2)]);
         (earlier.trouble.is_full, earlier.trouble.records_left) = (true, Some(1));

@@ -19,7 +19,7 @@ use super::rows::{Candidate, Change, SeenContent, Step, Target, WaitingPlace};
 use super::slots::SlotSet;
 use super::written::WrittenRanges;
 use super::{PassError, PassOptions};
-use crate::format::entry::{Entry, Place};
+use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EntryCounts, Stretch};
 use crate::format::{FingerprintPrefix, FormatError, Slot};
@@ -120,7 +120,7 @@ struct Entries<'a, 'b, S: Substrate> {
     shard: Option<Shard<'b, S>>,
     /// The shards that were read, the current one last, and the number of entries read of each.
     known: Vec<(Prefix, ShardFacts)>,
-    next: Option<Entry>,
+    next: Option<ContentEntry>,
 }
 
 impl<S: Substrate> Entries<'_, '_, S> {
@@ -198,7 +198,7 @@ impl SeenStream<'_> {
     fn take_other(&mut self, content: &Content) -> Result<Option<SeenContent>, PassError> {
         loop {
             let next = self.take(content.digest)?;
-            if next.is_none_or(|next| content.known != Some(Place::Unique(next.file, next.block))) {
+            if next.is_none_or(|next| content.known != Some(ContentPlace::Unique(next.file, next.block))) {
                 return Ok(next);
             }
         }
@@ -209,9 +209,9 @@ impl SeenStream<'_> {
 struct Content {
     digest: FingerprintPrefix,
     /// The place in the index.
-    entry: Option<Place>,
+    entry: Option<ContentPlace>,
     /// The same, if it may still be right.
-    known: Option<Place>,
+    known: Option<ContentPlace>,
 }
 
 struct Planner<'a> {
@@ -227,14 +227,18 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     /// Decides about a content that the index knows and that was not seen.
-    fn decide_unseen<S: Substrate>(&mut self, images: &mut Images<'_, '_, S>, entry: Entry) -> Result<(), PassError> {
+    fn decide_unseen<S: Substrate>(
+        &mut self,
+        images: &mut Images<'_, '_, S>,
+        entry: ContentEntry,
+    ) -> Result<(), PassError> {
         if !self.is_true(images, entry.place, false)? {
-            if let Place::Shared(slot) = entry.place {
+            if let ContentPlace::Shared(slot) = entry.place {
                 self.dropped.insert(slot);
             }
             self.note_dropped(entry.place);
             self.change(entry.digest, Step::Drop(entry.place))?;
-        } else if let Place::Shared(slot) = entry.place {
+        } else if let ContentPlace::Shared(slot) = entry.place {
             self.named.insert(slot);
         }
         Ok(())
@@ -245,14 +249,14 @@ impl Planner<'_> {
         &mut self,
         images: &mut Images<'_, '_, S>,
         digest: FingerprintPrefix,
-        entry: Option<Place>,
+        entry: Option<ContentPlace>,
         seen: &mut SeenStream<'_>,
     ) -> Result<(), PassError> {
         let known = match entry {
             Some(place) if self.is_true(images, place, true)? => Some(place),
             _ => None,
         };
-        if let Some(Place::Shared(slot)) = known {
+        if let Some(ContentPlace::Shared(slot)) = known {
             return self.share_with_slot(digest, slot, seen);
         }
         let content = Content { digest, entry, known };
@@ -266,20 +270,20 @@ impl Planner<'_> {
         }
         // Nothing changes in a file outside the selection. If a later run includes that file, a request brings its
         // place together with this one.
-        let is_apart = matches!(known, Some(Place::Unique(file, _)) if !images.is_selected(file));
+        let is_apart = matches!(known, Some(ContentPlace::Unique(file, _)) if !images.is_selected(file));
         match (known, second) {
-            (Some(Place::Unique(file, block)), None) if is_apart => {
+            (Some(ContentPlace::Unique(file, block)), None) if is_apart => {
                 self.counts.outside += 1;
                 self.lists.requests.push(Candidate { file, block, digest }.row())?;
-                self.change(digest, Step::Drop(Place::Unique(file, block)))?;
-                self.change(digest, Step::Put(Place::Unique(first.file, first.block)))
+                self.change(digest, Step::Drop(ContentPlace::Unique(file, block)))?;
+                self.change(digest, Step::Put(ContentPlace::Unique(first.file, first.block)))
             }
-            (None, None) => self.name_place(&content, Place::Unique(first.file, first.block)),
+            (None, None) => self.name_place(&content, ContentPlace::Unique(first.file, first.block)),
             _ => {
                 let candidate = Candidate { file: first.file, block: first.block, digest };
                 self.promote(&content, candidate, second, seen)?;
                 match known {
-                    Some(Place::Unique(file, block)) => {
+                    Some(ContentPlace::Unique(file, block)) => {
                         if is_apart {
                             self.counts.outside += 1;
                         } else if images.own(file)? {
@@ -305,7 +309,7 @@ impl Planner<'_> {
         seen: &mut SeenStream<'_>,
     ) -> Result<(), PassError> {
         self.named.insert(slot);
-        self.change(digest, Step::Agree(Place::Shared(slot)))?;
+        self.change(digest, Step::Agree(ContentPlace::Shared(slot)))?;
         while let Some(SeenContent { file, block, .. }) = seen.take(digest)? {
             self.counts.targets += 1;
             self.lists.targets.push(Target { file, block, slot: Some(slot) }.row())?;
@@ -314,7 +318,7 @@ impl Planner<'_> {
     }
 
     /// Makes the index name the only place of a content.
-    fn name_place(&mut self, &Content { digest, entry, .. }: &Content, place: Place) -> Result<(), PassError> {
+    fn name_place(&mut self, &Content { digest, entry, .. }: &Content, place: ContentPlace) -> Result<(), PassError> {
         if entry == Some(place) {
             return self.change(digest, Step::Agree(place));
         }
@@ -355,20 +359,20 @@ impl Planner<'_> {
     fn is_true<S: Substrate>(
         &self,
         images: &mut Images<'_, '_, S>,
-        place: Place,
+        place: ContentPlace,
         is_seen: bool,
     ) -> Result<bool, PassError> {
         let Arenas { filled, wanted } = self.arenas;
         Ok(match place {
-            Place::Unique(file, block) => !self.written.contains(file, block) && images.may_have(file, block)?,
+            ContentPlace::Unique(file, block) => !self.written.contains(file, block) && images.may_have(file, block)?,
             // A block that only the arena still has is taken back if it is wanted again.
-            Place::Shared(slot) => filled.contains(slot) && (is_seen || wanted.contains(slot)),
+            ContentPlace::Shared(slot) => filled.contains(slot) && (is_seen || wanted.contains(slot)),
         })
     }
 
-    fn note_dropped(&mut self, place: Place) {
+    fn note_dropped(&mut self, place: ContentPlace) {
         match place {
-            Place::Shared(slot) if self.arenas.filled.contains(slot) => self.counts.collected += 1,
+            ContentPlace::Shared(slot) if self.arenas.filled.contains(slot) => self.counts.collected += 1,
             _ => self.counts.stale += 1,
         }
     }

@@ -13,7 +13,7 @@ use super::PassError;
 use super::rows::{Candidate, Change, SeenContent, Step};
 use super::since::SeenIndex;
 use crate::format::FingerprintPrefix;
-use crate::format::entry::{Entry, Place};
+use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::state::{State, StateError};
 
 /// Maximum number of times that other hosts may publish first.
@@ -29,7 +29,7 @@ pub(super) struct PlannedChanges {
 
 impl PlannedChanges {
     /// Returns the places of a content whose entries the plan drops.
-    fn dropped(&self, digest: FingerprintPrefix) -> Result<Vec<Place>, PassError> {
+    fn dropped(&self, digest: FingerprintPrefix) -> Result<Vec<ContentPlace>, PassError> {
         let mut dropped = Vec::new();
         let from = self.changes.lower_bound(digest.first_word())?;
         for row in self.changes.read(from, self.changes.len()) {
@@ -58,7 +58,7 @@ impl PlannedChanges {
             }
         }
         for place in self.dropped(digest)? {
-            if let Place::Unique(file, block) = place {
+            if let ContentPlace::Unique(file, block) = place {
                 places.push(Candidate { file, block, digest });
             }
         }
@@ -72,7 +72,7 @@ pub(super) fn publish_batch<S: Substrate>(
     state: &State<'_, S>,
     planned: &PlannedChanges,
     index: &mut SeenIndex,
-    mut entries: Vec<Entry>,
+    mut entries: Vec<ContentEntry>,
 ) -> Result<Vec<Candidate>, PassError> {
     let mut again = Vec::new();
     for _ in 0..TRIES {
@@ -83,14 +83,14 @@ pub(super) fn publish_batch<S: Substrate>(
         let newest = index.batches.last().copied().unwrap_or(0);
         // From here on other hosts may share with the slots, whatever error this host gets.
         for entry in &entries {
-            if let Place::Shared(slot) = entry.place {
+            if let ContentPlace::Shared(slot) = entry.place {
                 index.named.insert(slot);
             }
         }
         let published = state.publish_batch(newest, &entries).inspect_err(|_| {
             // The slots are emptied, unless the batch is there after all: then it is read before.
             for entry in &entries {
-                if let Place::Shared(slot) = entry.place {
+                if let ContentPlace::Shared(slot) = entry.place {
                     index.named.remove(slot);
                 }
             }
@@ -109,7 +109,11 @@ pub(super) fn publish_batch<S: Substrate>(
 }
 
 /// Publishes the slots of other hosts after a batch that names other slots.
-fn correct<S: Substrate>(state: &State<'_, S>, index: &mut SeenIndex, theirs: &[Entry]) -> Result<(), PassError> {
+fn correct<S: Substrate>(
+    state: &State<'_, S>,
+    index: &mut SeenIndex,
+    theirs: &[ContentEntry],
+) -> Result<(), PassError> {
     let mut newest = index.batches.last().copied().unwrap_or(0);
     for _ in 0..TRIES {
         if let Some(number) = state.publish_batch(newest, theirs)? {
@@ -127,25 +131,25 @@ fn yield_to_others<S: Substrate>(
     state: &State<'_, S>,
     planned: &PlannedChanges,
     index: &mut SeenIndex,
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<ContentEntry>,
     again: &mut Vec<Candidate>,
-) -> Result<Vec<Entry>, PassError> {
+) -> Result<Vec<ContentEntry>, PassError> {
     index.read_news(state, Some(&planned.seen))?;
     let mut yielded = BTreeMap::new();
-    for Entry { digest, place } in entries.iter() {
+    for ContentEntry { digest, place } in entries.iter() {
         let Some(met) = index.met.remove(digest) else { continue };
         let dropped = planned.dropped(*digest)?;
         for theirs in met.into_iter().filter(|theirs| theirs != place && !dropped.contains(theirs)) {
             match theirs {
-                Place::Shared(_) => {
+                ContentPlace::Shared(_) => {
                     if yielded.insert(*digest, theirs).is_none() {
                         again.extend(planned.places(*digest)?);
                     }
                 }
-                Place::Unique(file, block) => again.push(Candidate { file, block, digest: *digest }),
+                ContentPlace::Unique(file, block) => again.push(Candidate { file, block, digest: *digest }),
             }
         }
     }
     entries.retain(|entry| !yielded.contains_key(&entry.digest));
-    Ok(yielded.into_iter().map(|(digest, place)| Entry { digest, place }).collect())
+    Ok(yielded.into_iter().map(|(digest, place)| ContentEntry { digest, place }).collect())
 }

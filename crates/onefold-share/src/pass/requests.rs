@@ -7,7 +7,7 @@ use onefold_substrate::Substrate;
 
 use super::PassError;
 use super::rows::Candidate;
-use crate::format::log::{LogKind, Note, Written};
+use crate::format::log::{LogKind, Note, WrittenBlock};
 use crate::state::State;
 use crate::state::logs::LogOrder;
 
@@ -35,7 +35,7 @@ pub(super) fn write<S: Substrate>(
                 let Candidate { block, digest, .. } = next?;
                 // A place that is said to hold two contents is looked at for one of them.
                 if last.replace(block) != Some(block) {
-                    return Ok(Some(Note::Written(Written { block, digest: Some(digest) })));
+                    return Ok(Some(Note::Written(WrittenBlock { block, digest: Some(digest) })));
                 }
             }
         };

@@ -2,7 +2,7 @@
 
 use onefold_sort::Row;
 
-use crate::format::entry::Place;
+use crate::format::entry::ContentPlace;
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 
 /// Marks a word without a slot or block.
@@ -160,12 +160,12 @@ pub(super) struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The content is no longer known to be there, or not by this name.
-    Drop(Place),
+    Drop(ContentPlace),
     /// The content is there.
-    Put(Place),
+    Put(ContentPlace),
     /// The content was seen at this place, which agrees with the entry. If the entry has gone or changed by now, the
     /// place is to be looked at again.
-    Agree(Place),
+    Agree(ContentPlace),
 }
 
 /// Position of the step in the word that holds a block or a slot.
@@ -180,8 +180,8 @@ impl Change {
             Step::Agree(place) => (2, place),
         };
         let (file, number) = match place {
-            Place::Unique(file, block) => (u64::from(file.0), block.0),
-            Place::Shared(slot) => (0, slot.number() | IS_SLOT),
+            ContentPlace::Unique(file, block) => (u64::from(file.0), block.0),
+            ContentPlace::Shared(slot) => (0, slot.number() | IS_SLOT),
         };
         let (high, low) = digest_words(self.digest);
         [high, u64::from(low) << 32 | file, number | step << STEP_BITS]
@@ -190,8 +190,8 @@ impl Change {
     pub(super) fn of(row: Row) -> Change {
         let number = row[2] & ((1 << STEP_BITS) - 1);
         let place = match Slot::from_number(number) {
-            Some(slot) if row[2] & IS_SLOT != 0 => Place::Shared(slot),
-            _ => Place::Unique(FileNo(lower(row[1])), FileBlock(number)),
+            Some(slot) if row[2] & IS_SLOT != 0 => ContentPlace::Shared(slot),
+            _ => ContentPlace::Unique(FileNo(lower(row[1])), FileBlock(number)),
         };
         let step = match row[2] >> STEP_BITS & 3 {
             0 => Step::Drop(place),
@@ -235,7 +235,7 @@ mod tests {
                 let target = Target { file, block, slot };
                 assert_eq!(Target::of(target.row()), target);
             }
-            let places = [Place::Unique(file, block), Place::Shared(slot)];
+            let places = [ContentPlace::Unique(file, block), ContentPlace::Shared(slot)];
             for step in places.iter().flat_map(|place| [Step::Drop(*place), Step::Put(*place), Step::Agree(*place)]) {
                 let change = Change { digest, step };
                 assert_eq!(Change::of(change.row()), change);

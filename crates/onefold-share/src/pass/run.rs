@@ -11,9 +11,9 @@ use super::batch::{PlanResult, ScanFinder};
 use super::collect::{CollectionResult, Occasion, collect};
 use super::engine::Engine;
 use super::indexing::Indexing;
-use super::intake::Taken;
+use super::intake::TakenLog;
 use super::lists::{Lists, LogContents, part_bytes, spool_both};
-use super::outcome::{PassError, Passed};
+use super::outcome::{PassError, PassReport};
 use super::plan::{Plan, Sources, plan};
 use super::publish::{KnownShards, LOCK_PAUSE, LOCK_TRIES};
 use super::publish_batch::PlannedChanges;
@@ -44,7 +44,7 @@ pub(super) struct Pass<'a, 'b, S: Substrate> {
 /// Reasons for a pass to do its work.
 struct Causes {
     /// Logs that were read.
-    logs: Vec<Taken>,
+    logs: Vec<TakenLog>,
     /// Hosts that died, and may have left slots that no entry names.
     dead: Vec<HostNo>,
     /// Files that are known and gone, or that went a short while ago.
@@ -54,7 +54,7 @@ struct Causes {
 }
 
 /// The planned work. Step 6 takes it apart.
-struct Work {
+struct PlannedWork {
     planning: PlanResult,
     /// Places that get merge requests because other places take over their entries.
     requests: Merge,
@@ -83,7 +83,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     }
 
     /// Releases the claims of this pass, and returns its results.
-    pub(super) fn end(self) -> Passed {
+    pub(super) fn end(self) -> PassReport {
         if self.has_claimed {
             self.engine.state.unclaim();
         }
@@ -155,7 +155,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         mut sources: Sources<'b, S>,
         mut lists: Lists,
         watch: &mut StopWatch<'_>,
-    ) -> Result<Option<Work>, PassError> {
+    ) -> Result<Option<PlannedWork>, PassError> {
         let Plan { changes, counts, known, dropped } = plan(
             self.engine.state,
             &mut self.engine.images,
@@ -180,12 +180,12 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             planned: PlannedChanges { changes, seen: sources.seen.finish()? },
             known,
         };
-        Ok(Some(Work { planning, requests: lists.requests.finish()?, arenas: sources.arenas, dropped }))
+        Ok(Some(PlannedWork { planning, requests: lists.requests.finish()?, arenas: sources.arenas, dropped }))
     }
 
     /// Step 3: empties the slots that a killed pass has left. Entries that are to be dropped still exist, so their
     /// slots stay for now.
-    fn sweep_left(&mut self, work: &Work) -> Result<(), PassError> {
+    fn sweep_left(&mut self, work: &PlannedWork) -> Result<(), PassError> {
         let seen = Some(&work.planning.planned.seen);
         self.indexing.index.named.add(&work.dropped);
         let swept = sweep(self.engine.state, &BTreeSet::new(), &work.arenas, &mut self.indexing.index, seen);
@@ -196,7 +196,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
 
     /// Steps 4 to 6: the engine shares the runs of the finder, and the remaining changes are published. Returns `None`
     /// if some work was left undone.
-    fn work(&mut self, work: Work) -> Result<Option<Outlook>, PassError> {
+    fn work(&mut self, work: PlannedWork) -> Result<Option<Outlook>, PassError> {
         let mut arena = ArenaWriter::new(self.engine.state);
         let worked = self.share_and_publish(work, &mut arena);
         // A host that was suspended may have lost the lock of an arena file. Slots that other hosts have published
@@ -210,7 +210,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
 
     fn share_and_publish(
         &mut self,
-        mut work: Work,
+        mut work: PlannedWork,
         arena: &mut ArenaWriter<'_, 'b, S>,
     ) -> Result<Option<Outlook>, PassError> {
         let mut entered = SortWriter::new(self.engine.options.temporary_folder, part_bytes(self.engine.options) / 4);
@@ -221,9 +221,9 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
 
     /// Step 6: writes new generations of the shards, with all changes. Returns `None` if other hosts published first
     /// each time.
-    fn publish_rest(&mut self, work: Work, entered: SortWriter) -> Result<Option<Outlook>, PassError> {
+    fn publish_rest(&mut self, work: PlannedWork, entered: SortWriter) -> Result<Option<Outlook>, PassError> {
         let mut watch = StopWatch::start(self.engine.options.clock);
-        let Work { planning, requests, arenas, dropped: _ } = work;
+        let PlannedWork { planning, requests, arenas, dropped: _ } = work;
         let PlanResult { candidates, others, targets, planned, mut known } = planning;
         drop((candidates, others, targets));
         requests::write(self.engine.state, requests)?;

@@ -11,7 +11,7 @@ use super::PassError;
 use super::publish::KnownShards;
 use super::rows::SeenContent;
 use super::slots::SlotSet;
-use crate::format::entry::{Entry, Place};
+use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::format::prefix::Prefix;
 use crate::format::{FingerprintPrefix, FormatError};
 use crate::state::State;
@@ -24,7 +24,7 @@ pub(super) struct SeenIndex {
     /// Slots that entries name, unless the entries are to be dropped.
     pub(super) named: SlotSet,
     /// Places that other hosts have published since the plan, of contents that this pass has seen, too.
-    pub(super) met: BTreeMap<FingerprintPrefix, BTreeSet<Place>>,
+    pub(super) met: BTreeMap<FingerprintPrefix, BTreeSet<ContentPlace>>,
 }
 
 impl SeenIndex {
@@ -91,26 +91,26 @@ impl SeenIndex {
     }
 }
 
-fn is_unique(place: Place) -> bool {
-    matches!(place, Place::Unique(..))
+fn is_unique(place: ContentPlace) -> bool {
+    matches!(place, ContentPlace::Unique(..))
 }
 
 /// Collects news.
 struct News<'a> {
     seen: Option<SeenDigests<'a>>,
     named: &'a mut SlotSet,
-    met: &'a mut BTreeMap<FingerprintPrefix, BTreeSet<Place>>,
+    met: &'a mut BTreeMap<FingerprintPrefix, BTreeSet<ContentPlace>>,
 }
 
 impl News<'_> {
-    fn take(&mut self, entry: Entry) -> Result<(), PassError> {
+    fn take(&mut self, entry: ContentEntry) -> Result<(), PassError> {
         let is_known = match entry.place {
-            Place::Shared(slot) => {
+            ContentPlace::Shared(slot) => {
                 let is_known = self.named.contains(slot);
                 self.named.insert(slot);
                 is_known
             }
-            Place::Unique(..) => false,
+            ContentPlace::Unique(..) => false,
         };
         if let Some(seen) = self.seen.as_mut().filter(|_| !is_known)
             && seen.contain(entry.digest)?

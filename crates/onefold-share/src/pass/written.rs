@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::log::{Note, Written};
+use crate::format::log::{Note, WrittenBlock};
 use crate::format::{FileBlock, FileNo};
 
 /// Ranges of blocks, by file: first block, and the block behind the last.
@@ -17,7 +17,7 @@ pub(super) struct WrittenRanges {
 impl WrittenRanges {
     /// Takes in a note of a log. Returns the written blocks if no sealed log has reported that block: sealed logs are
     /// newer.
-    pub(super) fn news(&mut self, file: FileNo, note: Note) -> Option<Written> {
+    pub(super) fn news(&mut self, file: FileNo, note: Note) -> Option<WrittenBlock> {
         match note {
             Note::Changed { first, count } => {
                 self.insert(file, first, count);
@@ -85,7 +85,7 @@ mod tests {
                     assert_eq!(ranges.news(file, Note::Changed { first: FileBlock(next), count }), None);
                     told.extend((next..next + count).map(|block| (file, block)));
                 } else {
-                    let written = Written { block: FileBlock(next), digest: Some(FingerprintPrefix([7; 12])) };
+                    let written = WrittenBlock { block: FileBlock(next), digest: Some(FingerprintPrefix([7; 12])) };
                     let is_news = ranges.news(file, written.into()) == Some(written);
                     assert_eq!(is_news, !set.contains(&(file, next)), "{file:?} {next}");
                     told.push((file, next));

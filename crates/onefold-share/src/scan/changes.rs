@@ -12,7 +12,7 @@ use onefold_substrate::{AgedExtent, Substrate};
 
 use crate::format::FileNo;
 use crate::format::map::KeptExtent;
-use crate::format::reading::Reading;
+use crate::format::reading::ReadingState;
 use crate::kept_map::{Differences, KeptMap, looked};
 use crate::ranges::Ranges;
 use crate::state::{State, StateError};
@@ -36,7 +36,7 @@ impl Changes {
         state: &State<'_, S>,
         number: FileNo,
         file: &S::File,
-        reading: &Reading,
+        reading: &ReadingState,
         known_to: u64,
         pace: &crate::pace::Pace<'_>,
     ) -> Result<Changes, StateError> {

@@ -7,7 +7,7 @@ use super::age::Age;
 use crate::domain::Membership;
 use crate::format::FileNo;
 use crate::format::mark::{Mark, Stamp};
-use crate::format::reading::Reading;
+use crate::format::reading::ReadingState;
 use crate::state::files::Marks;
 use crate::state::logs::LogList;
 use crate::state::{State, StateError};
@@ -24,7 +24,7 @@ pub(super) fn forget_what_the_index_lost<S: Substrate>(
     }
     let had_index = state.had_index()?;
     let is_known =
-        |mark: &&Mark| (mark.scanned.is_some() || mark.reading != Reading::default()) && !mark.is_forgotten();
+        |mark: &&Mark| (mark.scanned.is_some() || mark.reading != ReadingState::default()) && !mark.is_forgotten();
     let known = files.iter().filter(is_known).map(|mark| mark.number);
     let lost: Vec<FileNo> = known.filter(|number| had_index || !logs.has(*number)).collect();
     lost.into_iter().try_for_each(|number| files.forget_scan(state, number))

@@ -30,7 +30,9 @@ use self::find::{ListedImage, SelectedFiles, find};
 use self::known::{before_another_owner, forget_what_the_index_lost, is_unchanged};
 pub use self::list::{ListedFile, list};
 pub(crate) use self::options::REREAD_PERCENT;
-pub use self::options::{DomainCounts, Failed, MAP_BYTES_MIN, Rereading, ScanOptions, ScanProgress, Scanned, Turn};
+pub use self::options::{
+    DomainCounts, MAP_BYTES_MIN, RereadPolicy, RetryTime, ScanOptions, ScanProgress, ScanReport, Turn,
+};
 use self::places::ReadPlaces;
 use self::turn::Subject;
 use crate::digest::PIECE_BYTES;
@@ -54,8 +56,8 @@ pub fn scan<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,
     options: &ScanOptions<'_>,
-) -> Result<Scanned, StateError> {
-    let mut scanned = Scanned::default();
+) -> Result<ScanReport, StateError> {
+    let mut scanned = ScanReport::default();
     let logs = state.list_logs()?;
     forget_what_the_index_lost(state, files, &logs)?;
     let now = state.now()?;
@@ -140,7 +142,7 @@ struct Scan<'a, 'b, S: Substrate> {
     options: &'a ScanOptions<'a>,
     maps: KeptMaps,
     logs: LogList,
-    scanned: Scanned,
+    scanned: ScanReport,
     progress: ScanProgress,
     /// Bytes of the logs that the scan has written.
     log_bytes: u64,
@@ -162,8 +164,8 @@ impl<S: Substrate> Scan<'_, '_, S> {
     /// Returns the time up to which failed ranges are due.
     fn due_by(&self, now: Timestamp) -> Timestamp {
         match self.options.rereading.failed {
-            Failed::AtOnce => Timestamp { seconds: i64::MAX, nanoseconds: 0 },
-            Failed::AfterPause => now,
+            RetryTime::AtOnce => Timestamp { seconds: i64::MAX, nanoseconds: 0 },
+            RetryTime::AfterPause => now,
         }
     }
 

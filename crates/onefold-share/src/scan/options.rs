@@ -24,7 +24,7 @@ pub struct ScanOptions<'a> {
     /// once.
     pub places_bytes: usize,
     /// How known files that have changed are read again.
-    pub rereading: Rereading<'a>,
+    pub rereading: RereadPolicy<'a>,
     /// Called at each file's end and every few pieces on the way; `Break` ends the scan.
     pub progress: &'a dyn Fn(ScanProgress) -> ControlFlow<()>,
 }
@@ -39,7 +39,7 @@ impl<'a> ScanOptions<'a> {
             stable_for: Duration::ZERO,
             pace,
             places_bytes: PLACES_BYTES,
-            rereading: Rereading::default(),
+            rereading: RereadPolicy::default(),
             progress: &|_| ControlFlow::Continue(()),
         }
     }
@@ -47,7 +47,7 @@ impl<'a> ScanOptions<'a> {
 
 /// How known files that have changed are read again.
 #[derive(Clone, Copy)]
-pub struct Rereading<'a> {
+pub struct RereadPolicy<'a> {
     /// Returns how much of a file that was read before is read again, if its changes are not known exactly.
     pub turn: &'a dyn Fn(&FileStat) -> Turn,
     /// Gets the number of log bytes that this scan has written. If it returns true, the scan ends, and the next one
@@ -56,12 +56,12 @@ pub struct Rereading<'a> {
     /// Minimum length of a file for a kept map, in bytes. Reading a shorter file again costs little.
     pub map_bytes_min: u64,
     /// Whether failed ranges are tried again at once, or only after their pause.
-    pub failed: Failed,
+    pub failed: RetryTime,
 }
 
 /// When ranges are tried again that could not be read or shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
+pub enum RetryTime {
     /// By each scan, because somebody asked for it.
     AtOnce,
     /// After a pause, which grows, because scans run all the time.
@@ -78,17 +78,22 @@ pub enum Turn {
     Within(u64),
 }
 
-impl Default for Rereading<'_> {
+impl Default for RereadPolicy<'_> {
     fn default() -> Self {
-        Rereading::whole()
+        RereadPolicy::whole()
     }
 }
 
-impl Rereading<'static> {
+impl RereadPolicy<'static> {
     /// Returns rereading of everything, to its end.
     #[must_use]
     pub const fn whole() -> Self {
-        Rereading { turn: &|_| Turn::Whole, enough: &|_| false, map_bytes_min: MAP_BYTES_MIN, failed: Failed::AtOnce }
+        RereadPolicy {
+            turn: &|_| Turn::Whole,
+            enough: &|_| false,
+            map_bytes_min: MAP_BYTES_MIN,
+            failed: RetryTime::AtOnce,
+        }
     }
 }
 
@@ -112,7 +117,7 @@ pub struct ScanProgress {
 
 /// Results of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scanned {
+pub struct ScanReport {
     /// Number of files that were looked at.
     pub files: u64,
     /// Files that had not changed.

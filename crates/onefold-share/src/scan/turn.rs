@@ -23,12 +23,12 @@ use onefold_substrate::{FileStat, Substrate};
 
 use super::blocks::Blocks;
 use super::changes::Changes;
-use super::{Age, Failed, LookOutcome, PROGRESS_BYTES, REREAD_PERCENT, Scan, Turn};
+use super::{Age, LookOutcome, PROGRESS_BYTES, REREAD_PERCENT, RetryTime, Scan, Turn};
 use crate::digest::Digester;
 use crate::domain::Domain;
-use crate::format::log::{LogKind, Note, Written};
+use crate::format::log::{LogKind, Note, WrittenBlock};
 use crate::format::mark::Stamp;
-use crate::format::reading::{AGAIN_MAX, Reading, Round};
+use crate::format::reading::{AGAIN_MAX, ReadingState, Round};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix};
 use crate::kept_map::Differences;
 use crate::ranges::Ranges;
@@ -155,7 +155,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
     fn read_changes(
         &mut self,
         subject: &Subject<'_, S>,
-        reading: &mut Reading,
+        reading: &mut ReadingState,
         differences: &Differences,
     ) -> Result<(Ranges, ReadResult), StateError> {
         let due_by = self.due_by(subject.now).seconds;
@@ -177,7 +177,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
     fn keep_map(
         &mut self,
         subject: &Subject<'_, S>,
-        reading: &mut Reading,
+        reading: &mut ReadingState,
         changes: Changes,
     ) -> Result<(), StateError> {
         // Data by which the file grew between the looks at its length and at its map is not read in this turn, and may
@@ -200,7 +200,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
     fn go_round(
         &mut self,
         subject: &Subject<'_, S>,
-        reading: &mut Reading,
+        reading: &mut ReadingState,
         known: &Ranges,
         mut allowed: u64,
     ) -> Result<Option<EndCause>, StateError> {
@@ -245,7 +245,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
     fn tidy_logs(
         &mut self,
         subject: &Subject<'_, S>,
-        reading: &mut Reading,
+        reading: &mut ReadingState,
         was_whole: bool,
     ) -> Result<(), StateError> {
         if was_whole {
@@ -260,7 +260,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
             }
         } else if self.state.merge_logs(subject.number, &mut self.logs)? == MergeOutcome::Damaged {
             // Its content is found by reading the file.
-            *reading = Reading::default();
+            *reading = ReadingState::default();
         }
         Ok(())
     }
@@ -344,13 +344,13 @@ impl<S: Substrate> Scan<'_, '_, S> {
     }
 
     /// Notes the ranges that were read, and those that could not be.
-    fn take_in(&mut self, subject: &Subject<'_, S>, reading: &mut Reading, known: &Ranges, part: &ReadResult) {
+    fn take_in(&mut self, subject: &Subject<'_, S>, reading: &mut ReadingState, known: &Ranges, part: &ReadResult) {
         known.minus(&part.failed).iter().for_each(|range| reading.was_read(range, subject.now));
         let mut news: Option<Range<u64>> = None;
         for range in part.failed.iter() {
             let is_new = reading.read_again(range.clone(), true, subject.now);
             // A user who asked for the attempt gets a report each time.
-            if is_new || self.options.rereading.failed == Failed::AtOnce {
+            if is_new || self.options.rereading.failed == RetryTime::AtOnce {
                 news.get_or_insert(range.clone());
             }
         }
@@ -364,7 +364,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
 
     /// Notes how far a file is read. If no round is left, all of it is known, unless it changed a moment ago: the next
     /// change may get the same time.
-    fn note(&mut self, subject: &Subject<'_, S>, reading: Reading) -> Result<(), StateError> {
+    fn note(&mut self, subject: &Subject<'_, S>, reading: ReadingState) -> Result<(), StateError> {
         let is_whole = reading.is_known && reading.round.is_none();
         let scanned = (is_whole && subject.age != Age::Recent).then_some(subject.stamp());
         let mut flags = self.files.get(subject.number).map(|mark| mark.flags).unwrap_or_default();
@@ -376,7 +376,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
 }
 
 /// Begins a round if one is needed, or continues the current one.
-fn begin_round(reading: &mut Reading, subject: &Subject<'_, impl Substrate>, are_all: bool) {
+fn begin_round(reading: &mut ReadingState, subject: &Subject<'_, impl Substrate>, are_all: bool) {
     let (stamp, end, age) = (subject.stamp(), subject.end(), subject.age);
     // The next change may get the same times. Then nothing shows that the content read in this turn is out of date.
     let is_settled = age != Age::Recent;
@@ -394,7 +394,7 @@ fn begin_round(reading: &mut Reading, subject: &Subject<'_, impl Substrate>, are
 }
 
 /// Returns how many bytes a turn may read on from the cursor, after it has read `read_bytes` already.
-fn allowance(turn: Turn, reading: &Reading, read_bytes: u64) -> u64 {
+fn allowance(turn: Turn, reading: &ReadingState, read_bytes: u64) -> u64 {
     match turn {
         _ if reading.round.is_none() => 0,
         _ if !reading.is_known => u64::MAX,
@@ -411,7 +411,7 @@ fn allowance(turn: Turn, reading: &Reading, read_bytes: u64) -> u64 {
 struct Notes<'n, I: Iterator<Item = &'n Range<u64>>> {
     emptied: Peekable<I>,
     /// A note that was read and not returned.
-    ahead: Option<Written>,
+    ahead: Option<WrittenBlock>,
 }
 
 impl<'n, I: Iterator<Item = &'n Range<u64>>> Notes<'n, I> {

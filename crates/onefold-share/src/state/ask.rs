@@ -11,7 +11,7 @@ use onefold_substrate::{Access, Substrate};
 use super::logs::LogError;
 use super::trust::Distrust;
 use super::{State, StateError, batches};
-use crate::format::entry::{Entry, Place};
+use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::format::log::{LogKind, Note};
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EMPTY_BYTES, EntryCounts};
@@ -23,7 +23,7 @@ const REQUESTS: &str = "requests";
 
 /// Files of one kind in the state folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredFiles {
     /// Their number.
     pub files: u64,
     /// Their total length in bytes.
@@ -34,7 +34,7 @@ pub struct Stored {
 
 /// Logs and merge requests that wait for a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingLogs {
     /// Logs.
     pub logs: u64,
     /// Number of image files with logs.
@@ -47,7 +47,7 @@ pub struct Waiting {
 
 /// Whether all logs could be read, and have the content of all their blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum LogCompleteness {
     /// All logs were read.
     Whole,
     /// A log is damaged, was written by a later version, or reports only that blocks were changed.
@@ -59,7 +59,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Errors of the device; `Damaged`, `Newer`.
-    pub fn find(&self, digest: FingerprintPrefix) -> Result<Option<Place>, StateError> {
+    pub fn find(&self, digest: FingerprintPrefix) -> Result<Option<ContentPlace>, StateError> {
         let mut found = None;
         self.each_entry_within(Prefix::of(digest), |entry| {
             if entry.digest >= digest {
@@ -75,7 +75,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Errors of the device; `Newer`; `Damaged`, after the entries before the damage were passed on.
-    pub fn each_entry(&self, each: impl FnMut(Entry) -> ControlFlow<()>) -> Result<(), StateError> {
+    pub fn each_entry(&self, each: impl FnMut(ContentEntry) -> ControlFlow<()>) -> Result<(), StateError> {
         self.each_entry_within(Prefix::WHOLE, each)
     }
 
@@ -83,7 +83,7 @@ impl<S: Substrate> State<'_, S> {
     fn each_entry_within(
         &self,
         within: Prefix,
-        mut each: impl FnMut(Entry) -> ControlFlow<()>,
+        mut each: impl FnMut(ContentEntry) -> ControlFlow<()>,
     ) -> Result<(), StateError> {
         let path = self.folder.join(SHARDS);
         for mut shard in self.open_shards(within)? {
@@ -117,7 +117,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn index_stored(&self) -> Result<Stored, StateError> {
+    pub fn index_stored(&self) -> Result<StoredFiles, StateError> {
         // A batch without entries exists only for its number.
         let (mut stored, batches) = (self.stored(SHARDS, 0)?, self.stored(batches::FOLDER, EMPTY_BYTES + 1)?);
         stored.files += batches.files;
@@ -129,9 +129,9 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn waiting(&self) -> Result<Waiting, StateError> {
+    pub fn waiting(&self) -> Result<WaitingLogs, StateError> {
         let bytes = self.stored(LOGS, 0)?.bytes + self.stored(REQUESTS, 0)?.bytes;
-        let mut waiting = Waiting { bytes, ..Waiting::default() };
+        let mut waiting = WaitingLogs { bytes, ..WaitingLogs::default() };
         let mut files = BTreeSet::new();
         for log in self.logs()? {
             let mut blocks = 0;
@@ -163,13 +163,13 @@ impl<S: Substrate> State<'_, S> {
         &self,
         file: FileNo,
         mut each: impl FnMut(FileBlock, Option<FingerprintPrefix>) -> Result<(), E>,
-    ) -> Result<Told, E> {
-        let mut told = Told::Whole;
+    ) -> Result<LogCompleteness, E> {
+        let mut told = LogCompleteness::Whole;
         for log in self.logs()?.into_iter().filter(|log| log.file == file && log.kind == LogKind::Log) {
             let read = self.read_log(&log, |note| match note {
                 Note::Written(written) => each(written.block, written.digest),
                 Note::Changed { .. } => {
-                    told = Told::InPart;
+                    told = LogCompleteness::InPart;
                     Ok(())
                 }
             });
@@ -184,15 +184,15 @@ impl<S: Substrate> State<'_, S> {
                     {
                         self.refuse_log(&log, why)?;
                     }
-                    told = Told::InPart;
+                    told = LogCompleteness::InPart;
                 }
             }
         }
         Ok(told)
     }
 
-    fn stored(&self, folder: &str, bytes_min: u64) -> Result<Stored, StateError> {
-        let mut stored = Stored::default();
+    fn stored(&self, folder: &str, bytes_min: u64) -> Result<StoredFiles, StateError> {
+        let mut stored = StoredFiles::default();
         for name in self.names(folder)? {
             let path = self.path(folder, &name);
             let stat = self.open_own(&path, Access::Read).and_then(|file| self.substrate().stat(&file));

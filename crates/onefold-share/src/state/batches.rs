@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use onefold_substrate::{Access, Substrate};
 
 use super::{State, StateError};
-use crate::format::entry::Entry;
+use crate::format::entry::ContentEntry;
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EMPTY_BYTES, ShardReader, ShardWriter};
 use crate::format::{FingerprintPrefix, FormatError};
@@ -47,7 +47,7 @@ pub(crate) struct Batches<'a, S: Substrate> {
     /// The next entry of each batch, the lowest digest first. Of equal digests, that of the newest batch comes first.
     heads: BinaryHeap<Head>,
     /// The next entry, once it was looked up.
-    next: Option<Entry>,
+    next: Option<ContentEntry>,
     is_begun: bool,
     /// Entries below this were taken or skipped.
     from: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Batches<'a, S: Substrate> {
 }
 
 struct Head {
-    entry: Entry,
+    entry: ContentEntry,
     number: u64,
     reader: usize,
 }
@@ -116,7 +116,7 @@ impl<S: Substrate> Batches<'_, S> {
 
     /// Returns the next entry of a prefix without taking it, and skips those of lower digests. Prefixes have to come in
     /// order.
-    pub(crate) fn peek(&mut self, prefix: Prefix) -> Result<Option<Entry>, FormatError> {
+    pub(crate) fn peek(&mut self, prefix: Prefix) -> Result<Option<ContentEntry>, FormatError> {
         if !self.is_begun {
             self.is_begun = true;
             for reader in 0..self.readers.len() {
@@ -136,7 +136,7 @@ impl<S: Substrate> Batches<'_, S> {
     }
 
     /// Takes the entry that was peeked at.
-    pub(crate) fn take(&mut self) -> Option<Entry> {
+    pub(crate) fn take(&mut self) -> Option<ContentEntry> {
         let entry = self.next.take();
         if let Some(entry) = entry {
             self.from = self.from.max(entry.digest.first_word().saturating_add(1));
@@ -253,7 +253,7 @@ impl<'a, S: Substrate> State<'a, S> {
     ///
     /// # Panics
     /// If the entries are not in order of their digests.
-    pub(crate) fn publish_batch(&self, newest: u64, entries: &[Entry]) -> Result<Option<u64>, StateError> {
+    pub(crate) fn publish_batch(&self, newest: u64, entries: &[ContentEntry]) -> Result<Option<u64>, StateError> {
         let number = newest + 1;
         let scratch = self.write_scratch(|file| {
             let mut writer = ShardWriter::of_batch(self.substrate(), file, self.identity().uuid, number);

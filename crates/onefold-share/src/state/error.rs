@@ -9,7 +9,7 @@ use super::intents::OpenIntent;
 use super::trust::Distrust;
 use crate::domain::settings::SettingsError;
 use crate::format::FormatError;
-use crate::pace::Stopped;
+use crate::pace::StopRequest;
 
 /// Why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -89,8 +89,8 @@ fn named(intents: &[OpenIntent]) -> String {
     text
 }
 
-impl From<Stopped> for StateError {
-    fn from(_: Stopped) -> StateError {
+impl From<StopRequest> for StateError {
+    fn from(_: StopRequest) -> StateError {
         StateError::Interrupted
     }
 }

@@ -14,8 +14,8 @@
 //! So either the sharing host sees the other's lock, or that the file is gone, or the other host sees the intent.
 //!
 //! An intent counts whatever identity its file names. If the identity of the state folder was lost, the holes still
-//! exist, and their slots are the last copy. Only a person decides about such an intent (`mend::Foreign`), and no new
-//! identity is made as long as there is one.
+//! exist, and their slots are the last copy. Only a person decides about such an intent
+//! (`mend::ForeignIntentPolicy`), and no new identity is made as long as there is one.
 
 use std::collections::BTreeSet;
 use std::io;

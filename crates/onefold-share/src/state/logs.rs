@@ -74,7 +74,7 @@ impl LogOrder {
 
 /// Result of writing a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Logged {
+pub struct WrittenLog {
     /// The number of its blocks.
     pub blocks: u64,
     /// Its length, in bytes.
@@ -141,9 +141,9 @@ impl<S: Substrate> State<'_, S> {
         file: FileNo,
         after: LogOrder,
         notes: &mut dyn FnMut() -> io::Result<Option<Note>>,
-    ) -> Result<Logged, StateError> {
+    ) -> Result<WrittenLog, StateError> {
         let folder = self.path(folder(kind), "");
-        let mut logged = Logged { order: after, ..Logged::default() };
+        let mut logged = WrittenLog { order: after, ..WrittenLog::default() };
         // Its time is taken before the first note. The blocks are read for it afterwards, and a host that sees a later
         // write meanwhile has the last word.
         let scratch = self.write_scratch(|log| {
@@ -292,7 +292,7 @@ mod tests {
         });
         let orders: Vec<LogOrder> = state.logs().unwrap().iter().map(|log| log.order).collect();
         assert!(orders.len() == 3 && orders[0] == logged.order && orders[0] < orders[1], "{orders:?}");
-        assert_eq!(write(&state, &mut || Ok(None)), Logged::default());
+        assert_eq!(write(&state, &mut || Ok(None)), WrittenLog::default());
         assert_eq!(state.logs().unwrap().len(), 3);
     }
 

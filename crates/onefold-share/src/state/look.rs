@@ -35,7 +35,7 @@ impl UselessFiles {
 
 /// Locks that are held in the state folder, and files left behind in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct StateActivity {
     /// Locks that are held, by the names of their files.
     pub locks: Vec<HeldLock>,
     /// Number of files of hosts that died during their work. The next run removes them.
@@ -95,7 +95,7 @@ impl<'a, S: Substrate> State<'a, S> {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn work(&self) -> Result<Option<Work>, StateError> {
+    pub fn work(&self) -> Result<Option<StateActivity>, StateError> {
         let held = |folder: &str| {
             let path = self.folder.join(folder);
             match self.substrate().held_locks(&path) {
@@ -114,6 +114,6 @@ impl<'a, S: Substrate> State<'a, S> {
             let path = self.path(SCRATCH, name);
             self.open_own(&path, onefold_substrate::Access::Read).is_ok()
         });
-        Ok(Some(Work { left_over: left_over.count() as u64, locks }))
+        Ok(Some(StateActivity { left_over: left_over.count() as u64, locks }))
     }
 }

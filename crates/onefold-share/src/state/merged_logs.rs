@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::format::FingerprintPrefix;
-    use crate::format::log::Written;
+    use crate::format::log::WrittenBlock;
     use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     fn told(
@@ -166,7 +166,7 @@ mod tests {
     ) {
         let each = |note| -> Result<(), FormatError> {
             match note {
-                Note::Written(Written { block, digest }) => drop(into.insert(block.0, Some(digest))),
+                Note::Written(WrittenBlock { block, digest }) => drop(into.insert(block.0, Some(digest))),
                 Note::Changed { first, count } => into.extend((first.0..first.0 + count).map(|block| (block, None))),
             }
             Ok(())
@@ -194,7 +194,7 @@ mod tests {
                     let count = 1 + random.below(9);
                     let (note, count) = match random.below(3) {
                         0 => (Note::Changed { first: FileBlock(next), count }, count),
-                        _ => (Written { block: FileBlock(next), digest }.into(), 1),
+                        _ => (WrittenBlock { block: FileBlock(next), digest }.into(), 1),
                     };
                     notes.push(note);
                     next += count;

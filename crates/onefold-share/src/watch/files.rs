@@ -13,7 +13,7 @@ use std::time::Duration;
 use onefold_substrate::Substrate;
 
 use super::{WatchEvent, Watcher};
-use crate::files::{DatabaseLook, FilesOptions, Reading, Tier, share_files};
+use crate::files::{DatabaseLook, FilesOptions, ReadScope, Tier, share_files};
 use crate::format::watch::WatchPhase;
 use crate::pass::{PassError, PassOptions};
 use crate::scan::TICK;
@@ -104,7 +104,7 @@ impl<S: Substrate> Watcher<'_, S> {
         let options = FilesOptions {
             pass: self.pass_options(),
             tiers: &Tier::ALL,
-            reading: Reading::default(),
+            reading: ReadScope::default(),
             random: seams.random,
             since: None,
             common: None,

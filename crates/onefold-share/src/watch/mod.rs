@@ -26,11 +26,11 @@ use self::own::Owner;
 use self::turns::Turns;
 use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
-use crate::mend::{Doubtful, mend};
+use crate::mend::{DoubtfulImagePolicy, mend};
 use crate::pace::Pace;
 use crate::pass::{PassError, pass};
 use crate::run::Seams;
-use crate::scan::{Failed, Rereading, ScanOptions, Scanned, scan};
+use crate::scan::{RereadPolicy, RetryTime, ScanOptions, ScanReport, scan};
 use crate::state::files::Marks;
 use crate::state::watches::WatchFile;
 use crate::state::{State, StateError};
@@ -84,7 +84,7 @@ pub fn watch<S: Substrate>(
         pace: &pace,
         tell,
         status,
-        scanned: Scanned::default(),
+        scanned: ScanReport::default(),
         scan_time: Duration::ZERO,
         pass_time: Duration::ZERO,
         turns: Turns::default(),
@@ -122,7 +122,7 @@ struct Watcher<'a, S: Substrate> {
     tell: &'a mut dyn FnMut(WatchEvent<'_>),
     status: WatchStatus,
     /// All scans since the last pass, and their duration.
-    scanned: Scanned,
+    scanned: ScanReport,
     scan_time: Duration,
     /// Duration of the last pass.
     pass_time: Duration,
@@ -221,7 +221,7 @@ impl<S: Substrate> Watcher<'_, S> {
     }
 
     fn mend(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
-        let mended = mend(state, Doubtful::Keep)?;
+        let mended = mend(state, DoubtfulImagePolicy::Keep)?;
         let waiting: Vec<PathBuf> = mended.waiting().map(|image| image.path.clone()).collect();
         let is_news = mended.images.len() > waiting.len() || waiting != self.waiting_images;
         self.waiting_images = waiting;
@@ -231,7 +231,7 @@ impl<S: Substrate> Watcher<'_, S> {
         Ok(())
     }
 
-    fn scan(&self, state: &State<'_, S>, files: &mut Marks) -> Result<Scanned, StateError> {
+    fn scan(&self, state: &State<'_, S>, files: &mut Marks) -> Result<ScanReport, StateError> {
         let before = state.backlog(&self.left, |number| files.is_selected(number, &self.options.selection))?;
         let index_bytes = state.index_stored()?.bytes;
         let log_bytes_max = self.options.log_bytes_max.unwrap_or((index_bytes / 2).max(LOG_BYTES_MIN));
@@ -246,11 +246,11 @@ impl<S: Substrate> Watcher<'_, S> {
                 .is_some_and(|since| clock.monotonic().saturating_sub(since) >= self.options.wait_max);
             waiting > 0 && (waiting >= log_bytes_max || is_much || has_waited || self.gate.is_closing(self.pass_time))
         };
-        let rereading = Rereading {
+        let rereading = RereadPolicy {
             turn: &|stat| self.turns.of(stat, now),
             enough: &enough,
             map_bytes_min: self.options.map_bytes_min,
-            failed: Failed::AfterPause,
+            failed: RetryTime::AfterPause,
         };
         let options = ScanOptions {
             selection: self.options.selection,
@@ -325,7 +325,7 @@ impl<S: Substrate> Watcher<'_, S> {
         Ok(())
     }
 
-    fn add_scan(&mut self, scanned: &Scanned) {
+    fn add_scan(&mut self, scanned: &ScanReport) {
         let before = std::mem::replace(&mut self.scanned, scanned.clone());
         self.scanned.read_bytes += before.read_bytes;
         self.scanned.failing += before.failing;

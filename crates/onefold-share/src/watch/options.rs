@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::Windows;
 use crate::files::FilesReport;
-use crate::mend::Mended;
+use crate::mend::MendReport;
 use crate::pace::Limits;
-use crate::pass::{PassError, Passed, SpaceOptions};
-use crate::scan::Scanned;
+use crate::pass::{PassError, PassReport, SpaceOptions};
+use crate::scan::ScanReport;
 use crate::selection::Selection;
 
 /// Options of a watch.
@@ -56,9 +56,9 @@ pub enum WatchEvent<'a> {
     /// A pass was completed.
     Passed {
         /// The scans since the pass before.
-        scanned: &'a Scanned,
+        scanned: &'a ScanReport,
         /// The results of the pass.
-        passed: &'a Passed,
+        passed: &'a PassReport,
         /// Duration of the scans and the pass.
         elapsed: Duration,
     },
@@ -73,7 +73,7 @@ pub enum WatchEvent<'a> {
     },
     /// Images that other hosts have left with holes were mended, or cannot be mended yet. The same report does not come
     /// twice in a row.
-    Mended(&'a Mended),
+    Mended(&'a MendReport),
     /// The window ended in the middle of the work. It goes on in the next one.
     LeftOff,
     /// The open files of this many processes cannot be seen, so their images are left to any host. Reported once.

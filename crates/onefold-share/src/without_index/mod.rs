@@ -59,7 +59,7 @@ pub struct WithoutIndexOptions<'a> {
 
 /// The result of sharing without an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WithoutIndex {
+pub struct WithoutIndexReport {
     /// Bytes that were read.
     pub read: u64,
     /// Bytes that were shared.
@@ -73,7 +73,7 @@ pub struct WithoutIndex {
     pub is_full: bool,
 }
 
-impl WithoutIndex {
+impl WithoutIndexReport {
     /// Returns whether a usual run has the room that it needs.
     #[must_use]
     pub fn has_room(&self) -> bool {
@@ -90,7 +90,7 @@ impl WithoutIndex {
 pub fn share_without_index<S: Substrate>(
     seams: &Seams<'_, S>,
     options: &WithoutIndexOptions<'_>,
-) -> Result<Option<WithoutIndex>, StateError> {
+) -> Result<Option<WithoutIndexReport>, StateError> {
     let substrate = seams.substrate;
     if SharePolicy::of(substrate.abilities()).is_declared() {
         return Ok(None);
@@ -122,7 +122,7 @@ pub fn share_without_index<S: Substrate>(
         min_run_blocks: options.min_run_bytes / BLOCK_BYTES_U64,
         show: options.progress,
         progress: ScanProgress { all_bytes: blocks.saturating_mul(BLOCK_BYTES_U64), ..ScanProgress::default() },
-        done: WithoutIndex { needed: room.needed, free: room.free, ..WithoutIndex::default() },
+        done: WithoutIndexReport { needed: room.needed, free: room.free, ..WithoutIndexReport::default() },
     };
     for (at, image) in found.iter().enumerate() {
         options.pace.go_on()?;
@@ -209,7 +209,7 @@ struct Sharer<'a, S: Substrate> {
     show: &'a dyn Fn(ScanProgress) -> ControlFlow<()>,
     /// The progress at the beginning of the present target.
     progress: ScanProgress,
-    done: WithoutIndex,
+    done: WithoutIndexReport,
 }
 
 impl<S: Substrate> Sharer<'_, S> {

@@ -33,7 +33,7 @@ fn read(host: &Host<'_>, path: &str) -> Vec<u8> {
     bytes
 }
 
-fn relieve(host: &Host<'_>, memory_bytes: usize) -> WithoutIndex {
+fn relieve(host: &Host<'_>, memory_bytes: usize) -> WithoutIndexReport {
     relieve_at(host, memory_bytes, 0, &Pace::unlimited()).unwrap().unwrap()
 }
 
@@ -42,7 +42,7 @@ fn relieve_at(
     memory_bytes: usize,
     min_run_bytes: u64,
     pace: &Pace<'_>,
-) -> Result<Option<WithoutIndex>, StateError> {
+) -> Result<Option<WithoutIndexReport>, StateError> {
     let seams = Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} };
     let roots = [PathBuf::new()];
     let wants = |_: &Path, _: ListedKind| true;
@@ -117,7 +117,7 @@ impl CpuTime for NoCpu {
 }
 
 /// Relieves the file system, and calls `change` when the work asks for the given time whether to go on.
-fn relieve_while(host: &Host<'_>, at: u32, change: &dyn Fn()) -> WithoutIndex {
+fn relieve_while(host: &Host<'_>, at: u32, change: &dyn Fn()) -> WithoutIndexReport {
     let asked = Cell::new(0);
     let wish = || {
         if asked.replace(asked.get() + 1) == at {

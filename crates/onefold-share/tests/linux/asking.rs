@@ -12,8 +12,8 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_block::{BLOCK_BYTES, Show};
 use onefold_linux::LinuxSubstrate;
-use onefold_share::explain::{Explained, Held, IndexSays, Verdict, explain};
-use onefold_share::format::entry::Place;
+use onefold_share::explain::{BlockContent, ExplainedBlock, IndexAnswer, Verdict, explain};
+use onefold_share::format::entry::ContentPlace;
 use onefold_share::opt_out::exclude;
 use onefold_share::references;
 use onefold_share::state::State;
@@ -41,7 +41,7 @@ fn ask(ground: &Ground) -> Status {
     found
 }
 
-fn why(ground: &Ground, name: &str, block: u64) -> (Verdict, Explained) {
+fn why(ground: &Ground, name: &str, block: u64) -> (Verdict, ExplainedBlock) {
     let quiet = |_| {};
     let state = State::look(&ground.substrate, &SystemClock, &quiet).unwrap();
     let found = explain(&ground.substrate, state.as_ref(), Path::new(name), block * K + 1, None).unwrap();
@@ -244,7 +244,7 @@ fn the_index_is_asked_for_digests_and_gives_all_its_entries() {
                     state.key(&onefold_share::domain::Domain::Owner(0)).fingerprint(bytes),
                 );
                 let found = state.find(digest).unwrap().unwrap();
-                assert_eq!(matches!(found, Place::Shared(_)), block < 5, "{found:?}");
+                assert_eq!(matches!(found, ContentPlace::Shared(_)), block < 5, "{found:?}");
                 assert!(entries.iter().any(|entry| (entry.digest, entry.place) == (digest, found)));
                 let mut other = digest;
                 other.0[11] ^= 1;
@@ -290,7 +290,7 @@ fn each_reason_is_told_where_it_holds() {
         let (found, explained) = why(ground, "a", 1);
         assert_eq!(found, Verdict::Shared, "{explained:?}");
         assert_eq!((&explained.sharers.blocks[0].path, explained.sharers.blocks[0].offset), (&PathBuf::from("b"), K));
-        assert!(matches!(explained.index, IndexSays::Slot { is_equal: true, .. }), "{explained:?}");
+        assert!(matches!(explained.index, IndexAnswer::Slot { is_equal: true, .. }), "{explained:?}");
         assert_eq!(explained.sharers.slots.len(), 1);
         assert_eq!(explained.place, ground.place_of(&ground.open("b", onefold_substrate::Access::Read), 1));
         // Opted out, and shared all the same.
@@ -330,7 +330,7 @@ fn an_answer_writes_nothing_back() {
         let before = map();
         for block in [3, 70, 200] {
             let (_, explained) = why(ground, "a", block);
-            assert_eq!(explained.held, Held::Data, "{explained:?}");
+            assert_eq!(explained.held, BlockContent::Data, "{explained:?}");
             assert_eq!(explained.place.is_some(), block == 3, "{explained:?}");
         }
         assert!(map() == before, "{before:?} {:?}", map());

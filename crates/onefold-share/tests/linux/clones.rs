@@ -8,14 +8,21 @@ use std::sync::PoisonError;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_share::clone::{CloneError, CloneOptions, Cloned, Existing, Known, Unknown, clone};
+use onefold_share::clone::{
+    CloneError, CloneOptions, CloneReport, ExistingFilePolicy, Registration, ScanReason, clone,
+};
 use onefold_share::state::State;
 use onefold_substrate::Access;
 
 use crate::ground::{FOLDER, Ground, K, STARTING, XFS, on, on_each, random_blocks};
 use crate::pass::{RunSettings, USUAL, run, try_run};
 
-fn try_clone(ground: &Ground, source: &str, target: &str, existing: Existing) -> Result<Cloned, CloneError> {
+fn try_clone(
+    ground: &Ground,
+    source: &str,
+    target: &str,
+    existing: ExistingFilePolicy,
+) -> Result<CloneReport, CloneError> {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let quiet = |_| {};
     let has_state = ground.root.join(FOLDER).exists();
@@ -30,8 +37,8 @@ fn try_clone(ground: &Ground, source: &str, target: &str, existing: Existing) ->
     clone(&ground.substrate, state.as_ref(), Path::new(source), Path::new(target), &options)
 }
 
-fn known(ground: &Ground, source: &str, target: &str) -> Known {
-    try_clone(ground, source, target, Existing::Keep).unwrap().known
+fn known(ground: &Ground, source: &str, target: &str) -> Registration {
+    try_clone(ground, source, target, ExistingFilePolicy::Keep).unwrap().known
 }
 
 fn place(ground: &Ground, name: &str, block: u64) -> Option<u64> {
@@ -50,7 +57,7 @@ fn a_clone_of_what_did_not_change_is_not_read_and_its_blocks_are_known() {
         ground.settled_room();
         run(ground);
         assert_eq!(run(ground).scanned.unchanged, 2);
-        let Known::Blocks(blocks) = known(ground, "template", "clone") else { panic!("left to the scan") };
+        let Registration::Blocks(blocks) = known(ground, "template", "clone") else { panic!("left to the scan") };
         // Zeros are holes since.
         assert_eq!(blocks, 60 + 30 + 1);
         assert!(ground.content("clone") == content);
@@ -78,7 +85,7 @@ fn logs_that_wait_are_known_of_the_clone_too() {
         ground.file("template", &content);
         ground.settled_room();
         try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
-        let Known::Blocks(blocks) = known(ground, "template", "clone") else { panic!("left to the scan") };
+        let Registration::Blocks(blocks) = known(ground, "template", "clone") else { panic!("left to the scan") };
         assert_eq!(blocks, 40);
         ground.file("later", &content);
         let found = run(ground);
@@ -96,20 +103,20 @@ fn a_clone_of_what_changed_is_left_to_the_scan() {
                 ground.file("a", &random_blocks(4, 8));
                 known(ground, "a", "early")
             },
-            Known::LeftToScan(Unknown::NoState)
+            Registration::LeftToScan(ScanReason::NoState)
         ));
         assert!(!ground.root.join(FOLDER).exists());
         let content = random_blocks(5, 40);
         ground.file("template", &content);
         run(ground);
         ground.file("unseen", &content);
-        assert!(matches!(known(ground, "unseen", "one"), Known::LeftToScan(Unknown::SourceUnread)));
+        assert!(matches!(known(ground, "unseen", "one"), Registration::LeftToScan(ScanReason::SourceUnread)));
         ground.settled_room();
         run(ground);
         let file = OpenOptions::new().write(true).open(ground.root.join("template")).unwrap();
         let changed = random_blocks(6, 1);
         file.write_all_at(&changed, 7 * K).unwrap();
-        assert!(matches!(known(ground, "template", "two"), Known::LeftToScan(Unknown::SourceChanged)));
+        assert!(matches!(known(ground, "template", "two"), Registration::LeftToScan(ScanReason::SourceChanged)));
         let found = run(ground);
         assert!(found.scanned.read_bytes >= 40 * K, "{found:?}");
         let mut expected = content.clone();
@@ -125,7 +132,7 @@ fn a_clone_that_is_written_to_is_read() {
         ground.file("template", &content);
         ground.settled_room();
         run(ground);
-        assert!(matches!(known(ground, "template", "clone"), Known::Blocks(40)));
+        assert!(matches!(known(ground, "template", "clone"), Registration::Blocks(40)));
         let other = random_blocks(8, 1);
         OpenOptions::new().write(true).open(ground.root.join("clone")).unwrap().write_all_at(&other, 3 * K).unwrap();
         ground.file("same", &other);
@@ -151,20 +158,23 @@ fn what_is_there_is_replaced_only_where_that_is_wanted_and_nothing_is_left_of_wh
         };
         let before = names();
         for target in ["there", "template"] {
-            let refused = try_clone(ground, "template", target, Existing::Keep);
+            let refused = try_clone(ground, "template", target, ExistingFilePolicy::Keep);
             assert!(matches!(refused, Err(CloneError::Exists { .. } | CloneError::Same)), "{refused:?}");
         }
-        assert!(matches!(try_clone(ground, "template", "template", Existing::Replace), Err(CloneError::Same)));
-        assert!(matches!(try_clone(ground, "none", "x", Existing::Keep), Err(CloneError::Source { .. })));
-        assert!(try_clone(ground, "template", "none/x", Existing::Keep).is_err());
+        assert!(matches!(
+            try_clone(ground, "template", "template", ExistingFilePolicy::Replace),
+            Err(CloneError::Same)
+        ));
+        assert!(matches!(try_clone(ground, "none", "x", ExistingFilePolicy::Keep), Err(CloneError::Source { .. })));
+        assert!(try_clone(ground, "template", "none/x", ExistingFilePolicy::Keep).is_err());
         fs::create_dir(ground.root.join("folder")).unwrap();
-        let refused = try_clone(ground, "template", "folder", Existing::Replace);
+        let refused = try_clone(ground, "template", "folder", ExistingFilePolicy::Replace);
         assert!(matches!(refused, Err(CloneError::Target { .. })), "{refused:?}");
         fs::remove_dir(ground.root.join("folder")).unwrap();
         assert_eq!((names(), ground.content("there")), (before.clone(), b"there".to_vec()));
         // A process that has the old one open keeps it.
         let old = ground.open("there", Access::Read);
-        try_clone(ground, "template", "there", Existing::Replace).unwrap();
+        try_clone(ground, "template", "there", ExistingFilePolicy::Replace).unwrap();
         assert!(ground.content("there") == content);
         let mut bytes = [0; 5];
         onefold_substrate::Files::read_at(&ground.substrate, &old, 0, &mut bytes).unwrap();

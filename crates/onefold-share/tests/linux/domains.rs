@@ -8,10 +8,10 @@ use std::sync::PoisonError;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::LinuxSubstrate;
-use onefold_share::clone::{CloneOptions, Existing, Known, Unknown, clone};
+use onefold_share::clone::{CloneOptions, ExistingFilePolicy, Registration, ScanReason, clone};
 use onefold_share::domain::Domain;
 use onefold_share::domain::label::{self, Label};
-use onefold_share::scan::Scanned;
+use onefold_share::scan::ScanReport;
 use onefold_share::state::State;
 use onefold_substrate::{Access, Names};
 
@@ -294,7 +294,7 @@ fn a_clone_in_another_domain_is_read_like_a_new_file() {
             let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
             let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
             let options = CloneOptions {
-                existing: Existing::Keep,
+                existing: ExistingFilePolicy::Keep,
                 temporary_folder: Path::new("/var/tmp"),
                 memory_bytes: 1 << 20,
                 clock: &SystemClock,
@@ -302,8 +302,8 @@ fn a_clone_in_another_domain_is_read_like_a_new_file() {
             };
             clone(&ground.substrate, Some(&state), Path::new("a/template"), Path::new(target), &options).unwrap().known
         };
-        assert!(matches!(known("a/clone"), Known::Blocks(40)));
-        assert!(matches!(known("b/clone"), Known::LeftToScan(Unknown::OtherDomain)));
+        assert!(matches!(known("a/clone"), Registration::Blocks(40)));
+        assert!(matches!(known("b/clone"), Registration::LeftToScan(ScanReason::OtherDomain)));
         ground.settled_room();
         let found = run(ground);
         assert_eq!((found.scanned.files, found.scanned.read_bytes), (3, 40 * K), "{found:?}");
@@ -362,7 +362,7 @@ fn what_was_known_before_there_were_domains_is_read_anew_once() {
         let found = run(ground);
         assert!(found.notices[0].contains("all images are read anew, once"), "{found:?}");
         // What they share is read once, unless their times are of a moment ago.
-        let Scanned { read_bytes, once_bytes, .. } = found.scanned;
+        let ScanReport { read_bytes, once_bytes, .. } = found.scanned;
         assert_eq!((found.notices.len(), read_bytes + once_bytes), (1, 80 * K), "{found:?}");
         assert!(share(ground, "one", "two"));
         // Sharing has changed their times a moment ago.

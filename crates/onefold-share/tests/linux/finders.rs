@@ -18,7 +18,8 @@ use onefold_share::format::{FileBlock, FileNo};
 use onefold_share::opt_out;
 use onefold_share::pace::Pace;
 use onefold_share::pass::{
-    ContentKey, Engine, FilePlace, Finder, Outcome, PassError, PassOptions, Passed, Run, RunBatch, share_found,
+    ContentKey, Engine, FilePlace, Finder, FinderRun, Outcome, PassError, PassOptions, PassReport, RunBatch,
+    share_found,
 };
 use onefold_share::scan::list;
 use onefold_share::selection::Selection;
@@ -37,7 +38,7 @@ type GivenRun<'a> = ((&'a str, u64), (&'a str, u64), u64, u32);
 /// Yields runs that the test gives, as one batch, and keeps what came of them: blocks by key and outcome.
 #[derive(Default)]
 struct ListFinder {
-    ahead: VecDeque<Run>,
+    ahead: VecDeque<FinderRun>,
     is_over: bool,
     came: BTreeMap<(u32, Outcome), u64>,
     left: u64,
@@ -50,16 +51,16 @@ impl ListFinder {
 }
 
 impl RunBatch for ListFinder {
-    fn next_run(&mut self) -> io::Result<Option<Run>> {
+    fn next_run(&mut self) -> io::Result<Option<FinderRun>> {
         Ok(self.ahead.pop_front())
     }
 
-    fn leave(&mut self, part: &Run) -> Result<(), PassError> {
+    fn leave(&mut self, part: &FinderRun) -> Result<(), PassError> {
         self.left += part.count();
         Ok(())
     }
 
-    fn note(&mut self, part: &Run, outcome: Outcome) {
+    fn note(&mut self, part: &FinderRun, outcome: Outcome) {
         *self.came.entry((part.key().number(), outcome)).or_default() += part.count();
     }
 }
@@ -78,7 +79,7 @@ fn share_those(
     ground: &Ground,
     wants: &dyn Fn(&Path, ListedKind) -> bool,
     runs: &[GivenRun<'_>],
-) -> (Passed, ListFinder) {
+) -> (PassReport, ListFinder) {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let mut files = Marks::load(&state).unwrap();
@@ -87,7 +88,7 @@ fn share_those(
     let number = |path: &str| numbers[Path::new(path)];
     let place = |(path, block): (&str, u64)| FilePlace { file: number(path), block: FileBlock(block) };
     let run = |(source, target, count, key): &GivenRun<'_>| {
-        Run::between(place(*source), place(*target), *count, ContentKey::new(*key).unwrap()).unwrap()
+        FinderRun::between(place(*source), place(*target), *count, ContentKey::new(*key).unwrap()).unwrap()
     };
     let mut finder = ListFinder { ahead: runs.iter().map(run).collect(), ..ListFinder::default() };
     // Its user excludes a file once the finder knows it.
@@ -104,7 +105,7 @@ fn share_those(
     (passed, finder)
 }
 
-fn share_runs(ground: &Ground, runs: &[GivenRun<'_>]) -> (Passed, ListFinder) {
+fn share_runs(ground: &Ground, runs: &[GivenRun<'_>]) -> (PassReport, ListFinder) {
     share_those(ground, &|_, _| true, runs)
 }
 
@@ -164,7 +165,7 @@ fn whatever_a_finder_says_no_file_changes() {
             .collect();
         content.iter().for_each(|(name, bytes)| drop(ground.file(name, bytes)));
         let place = || (["a", "b", "c"][random.below(3) as usize], random.below(320));
-        let mut total = Passed::default().shared;
+        let mut total = PassReport::default().shared;
         for _ in 0..6 {
             let mut runs: Vec<GivenRun<'_>> = (0..60)
                 .map(|key| {

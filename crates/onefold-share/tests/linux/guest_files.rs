@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxMachine, ProcessCpu};
-use onefold_share::files::{FilesOptions, FilesReport, Reading, Tier, share_files};
+use onefold_share::files::{FilesOptions, FilesReport, ReadScope, Tier, share_files};
 use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{PassOptions, SpaceOptions};
 use onefold_share::run::Seams;
@@ -166,7 +166,7 @@ fn share_with(ground: &Ground, with: &dyn for<'p> Fn(PassOptions<'p>) -> PassOpt
     let options = FilesOptions {
         pass: with(PassOptions::new(Path::new("/var/tmp"), &pace, &SystemClock)),
         tiers: &Tier::ALL,
-        reading: Reading::default(),
+        reading: ReadScope::default(),
         random: &SystemRandom,
         since: None,
         common: None,

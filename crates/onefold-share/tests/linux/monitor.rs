@@ -13,9 +13,9 @@ use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_linux::LinuxSubstrate;
-use onefold_share::monitor::{Hashing, Monitor, MonitorPolicy};
-use onefold_share::pass::{PassOptions, Passed, pass};
-use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::monitor::{HashPolicy, Monitor, MonitorPolicy};
+use onefold_share::pass::{PassOptions, PassReport, pass};
+use onefold_share::scan::{ScanOptions, ScanReport, scan};
 use onefold_share::state::files::Marks;
 use onefold_share::state::{Notice, State, StateError};
 
@@ -36,7 +36,7 @@ fn open<'a>(
     Monitor::open(state, files, Path::new(name), policy, Arc::new(SystemClock)).unwrap()
 }
 
-fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Scanned {
+fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> ScanReport {
     let pace = Pace::unlimited();
     let options = ScanOptions { threads: 1, ..ScanOptions::new(&pace) };
     scan(state, files, &options).unwrap()
@@ -44,7 +44,11 @@ fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Scanned {
 
 /// Lends the image of a monitor for a pass, and again while that pass finds an image locked: a child that another test
 /// starts has the lock's descriptor, too, until its own program begins.
-fn lend_for_pass(monitor: &Monitor<LinuxSubstrate>, state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Passed {
+fn lend_for_pass(
+    monitor: &Monitor<LinuxSubstrate>,
+    state: &State<'_, LinuxSubstrate>,
+    files: &mut Marks,
+) -> PassReport {
     let mut tries = 0;
     loop {
         let passed = monitor.lend(state, || pass_all(state, files)).unwrap();
@@ -56,7 +60,7 @@ fn lend_for_pass(monitor: &Monitor<LinuxSubstrate>, state: &State<'_, LinuxSubst
     }
 }
 
-fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Passed {
+fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> PassReport {
     let (pace, clock) = (Pace::unlimited(), ManualClock::default());
     let options = PassOptions { shard_entries_max: 12, ..PassOptions::new(Path::new("/var/tmp"), &pace, &clock) };
     pass(state, files, &options).unwrap()
@@ -68,8 +72,8 @@ fn image(ground: &Ground, name: &str) -> File {
 
 #[test]
 fn what_a_door_tells_is_shared_and_need_not_be_read() {
-    let rate = Hashing::Adaptive { bytes_per_second: 4 * MIB };
-    for hashing in [Hashing::InBand, Hashing::Deferred, rate] {
+    let rate = HashPolicy::Adaptive { bytes_per_second: 4 * MIB };
+    for hashing in [HashPolicy::InBand, HashPolicy::Deferred, rate] {
         on_each(|ground| {
             let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
             const BLOCKS: u64 = 2048;
@@ -125,7 +129,7 @@ fn threads_may_tell_while_workers_work_and_passes_pass() {
         let state = state(ground);
         let mut files = Marks::load(&state).unwrap();
         let policy = MonitorPolicy {
-            hashing: Hashing::Adaptive { bytes_per_second: 2 * MIB },
+            hashing: HashPolicy::Adaptive { bytes_per_second: 2 * MIB },
             flush_after: Duration::from_millis(50),
             interval: Duration::from_millis(5),
             ..MonitorPolicy::default()

@@ -9,7 +9,7 @@ use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_share::pace::Pace;
-use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::scan::{ScanOptions, ScanReport, scan};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_substrate::Access;
@@ -17,7 +17,7 @@ use onefold_substrate::Access;
 use crate::ground::{FOLDER, Ground, K, STARTING, on_each, random_blocks, run as start};
 use crate::pass::run;
 
-fn scanned(ground: &Ground, places_bytes: usize) -> Scanned {
+fn scanned(ground: &Ground, places_bytes: usize) -> ScanReport {
     let _no_child = STARTING.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let pace = Pace::unlimited();

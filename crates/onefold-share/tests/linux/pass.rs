@@ -14,9 +14,9 @@ use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_linux::LinuxSubstrate;
 use onefold_share::format::FileBlock;
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions};
+use onefold_share::pass::{PassError, PassOptions, PassReport, SpaceOptions};
 use onefold_share::run::{RunOptions, RunReport, RunStep, Seams};
-use onefold_share::scan::{ScanOptions, Scanned};
+use onefold_share::scan::{ScanOptions, ScanReport};
 use onefold_share::state::State;
 use onefold_share::state::locks::Subject;
 use onefold_substrate::{Access, Files, SubstrateKind};
@@ -26,8 +26,8 @@ use crate::ground::{BTRFS, FOLDER, Ground, K, MIB, STARTING, XFS, on, on_each, r
 /// What a run did.
 #[derive(Debug)]
 pub(crate) struct EngineRun {
-    pub(crate) scanned: Scanned,
-    pub(crate) passed: Passed,
+    pub(crate) scanned: ScanReport,
+    pub(crate) passed: PassReport,
     pub(crate) notices: Vec<String>,
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
-use onefold_share::clone::{CloneOptions, Existing, clone};
+use onefold_share::clone::{CloneOptions, ExistingFilePolicy, clone};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassOptions, Passed, pass};
-use onefold_share::scan::{Rereading, ScanOptions, Scanned, Turn, scan};
+use onefold_share::pass::{PassOptions, PassReport, pass};
+use onefold_share::scan::{RereadPolicy, ScanOptions, ScanReport, Turn, scan};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_substrate::{FileStat, Sharing, SubstrateKind};
@@ -22,16 +22,16 @@ use crate::ground::{BTRFS, Ground, K, STARTING, XFS, on, on_each, random_blocks}
 const IMAGE_BLOCKS: usize = 64 << 8;
 const WRITES: u64 = 20;
 
-fn scanned(ground: &Ground, turn: Turn) -> Scanned {
+fn scanned(ground: &Ground, turn: Turn) -> ScanReport {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let (pace, turn_of) = (Pace::unlimited(), |_: &FileStat| turn);
-    let rereading = Rereading { turn: &turn_of, ..Rereading::default() };
+    let rereading = RereadPolicy { turn: &turn_of, ..RereadPolicy::default() };
     let options = ScanOptions { threads: 1, rereading, ..ScanOptions::new(&pace) };
     scan(&state, &mut Marks::load(&state).unwrap(), &options).unwrap()
 }
 
-fn passed(ground: &Ground) -> Passed {
+fn passed(ground: &Ground) -> PassReport {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let pace = Pace::unlimited();
@@ -117,7 +117,7 @@ fn of_a_clone_only_what_its_guest_writes_is_read() {
         settled(ground);
         let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
         let options = CloneOptions {
-            existing: Existing::Keep,
+            existing: ExistingFilePolicy::Keep,
             temporary_folder: Path::new("/var/tmp"),
             memory_bytes: 1 << 20,
             clock: &SystemClock,

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SeededRandom;
-use onefold_share::pass::{Passed, Shared, SpaceOptions};
+use onefold_share::pass::{PassReport, ShareReport, SpaceOptions};
 use onefold_share::state::State;
 use onefold_share::state::locks::Subject;
 use onefold_substrate::{Access, CopyHints, Files, Names, Sharing, SubstrateKind, WholeExtents};
@@ -22,14 +22,14 @@ const MANY_BLOCKS: usize = 6 << 8;
 const LARGE_BTRFS: Recipe = Recipe { device_bytes: 640 * MIB, ..BTRFS };
 
 /// Shares, and returns what came of it, and by how much the free room grew.
-fn rewriting_among(ground: &Ground, percent: u32, between: &dyn Fn()) -> (Shared, u64) {
+fn rewriting_among(ground: &Ground, percent: u32, between: &dyn Fn()) -> (ShareReport, u64) {
     let before = ground.settled_room();
     let how = RunSettings { space: SpaceOptions { rewrite_percent: percent, ..USUAL.space }, ..USUAL };
     let shared = try_run(&ground.substrate, how, between).unwrap().passed.shared;
     (shared, ground.settled_room().saturating_sub(before))
 }
 
-fn rewriting(ground: &Ground, percent: u32) -> (Shared, u64) {
+fn rewriting(ground: &Ground, percent: u32) -> (ShareReport, u64) {
     rewriting_among(ground, percent, &|| {})
 }
 
@@ -302,7 +302,7 @@ fn a_pass_ends_before_room_for_records_does() {
         let guest = OpenOptions::new().write(true).open(ground.root.join("guest")).unwrap();
         let left = ground.substrate.room_for_records().unwrap();
         assert!(left < 4 * MIB, "{left} bytes on {}", ground.kind());
-        let Passed { trouble, shared, .. } = run(ground).passed;
+        let PassReport { trouble, shared, .. } = run(ground).passed;
         assert!(trouble.is_full && trouble.records_left.is_some_and(|left| left < 4 * MIB), "{trouble:?}");
         assert_eq!(shared.now, 0, "{shared:?}");
         for block in (0..200).map(|block| block * 7) {

@@ -11,10 +11,10 @@ use onefold_block::clock::{Clock, ManualClock, SystemClock};
 use onefold_block::random::SystemRandom;
 use onefold_block::{BLOCK_BYTES, Timestamp};
 use onefold_linux::{LinuxFile, LinuxSubstrate};
-use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patiently};
+use onefold_share::mend::{DoubtfulImagePolicy, MendOutcome, MendReport, Patience, mend, mend_patiently};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassError, PassOptions, Passed, pass};
-use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::pass::{PassError, PassOptions, PassReport, pass};
+use onefold_share::scan::{ScanOptions, ScanReport, scan};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
@@ -278,13 +278,13 @@ impl WholeExtents for TwoStepHost<'_> {}
 
 impl CopyHints for TwoStepHost<'_> {}
 
-fn scan_all(state: &State<'_, TwoStepHost<'_>>, files: &mut Marks) -> Scanned {
+fn scan_all(state: &State<'_, TwoStepHost<'_>>, files: &mut Marks) -> ScanReport {
     let pace = Pace::unlimited();
     let options = ScanOptions { threads: 1, ..ScanOptions::new(&pace) };
     scan(state, files, &options).unwrap()
 }
 
-fn scan_and_pass(substrate: &TwoStepHost<'_>) -> Result<Passed, PassError> {
+fn scan_and_pass(substrate: &TwoStepHost<'_>) -> Result<PassReport, PassError> {
     let state = State::open(substrate, &SystemClock, &SystemRandom, &|_| {})?;
     let mut files = Marks::load(&state)?;
     let pace = Pace::unlimited();
@@ -297,7 +297,7 @@ fn scan_and_pass(substrate: &TwoStepHost<'_>) -> Result<Passed, PassError> {
     pass(&state, &mut files, &options)
 }
 
-fn mended(substrate: &LinuxSubstrate, doubtful: Doubtful) -> Mended {
+fn mended(substrate: &LinuxSubstrate, doubtful: DoubtfulImagePolicy) -> MendReport {
     let host = TwoStepHost::new(substrate, u32::MAX);
     let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     mend(&state, doubtful).unwrap()
@@ -343,18 +343,18 @@ fn what_a_host_that_died_has_punched_is_put_back() {
             assert!(!are_whole(ground, &contents), "the share has left a hole");
             // The pass waits for a process that is in the way.
             let opened = ground.open("other", Access::Read);
-            let busy = mended(&ground.substrate, Doubtful::Keep);
-            assert!(matches!(busy.images[..], [ref image] if matches!(image.became, Became::Busy)), "{busy:?}");
+            let busy = mended(&ground.substrate, DoubtfulImagePolicy::Keep);
+            assert!(matches!(busy.images[..], [ref image] if matches!(image.became, MendOutcome::Busy)), "{busy:?}");
             drop(opened);
             let before = ground.substrate.stat(&ground.open("other", Access::Read)).unwrap();
-            let done = mended(&ground.substrate, Doubtful::Keep);
+            let done = mended(&ground.substrate, DoubtfulImagePolicy::Keep);
             let [image] = &done.images[..] else { panic!("{done:?}") };
-            assert!(matches!(image.became, Became::Whole) && image.filled > 0, "{done:?}");
+            assert!(matches!(image.became, MendOutcome::Whole) && image.filled > 0, "{done:?}");
             assert_eq!(image.path, Path::new("other"));
             assert!(are_whole(ground, &contents));
             let after = ground.substrate.stat(&ground.open("other", Access::Read)).unwrap();
             assert_eq!((before.modified, before.length), (after.modified, after.length));
-            assert!(mended(&ground.substrate, Doubtful::Keep).images.is_empty());
+            assert!(mended(&ground.substrate, DoubtfulImagePolicy::Keep).images.is_empty());
         }
         let host = TwoStepHost::new(&ground.substrate, u32::MAX);
         let passed = scan_and_pass(&host).unwrap();
@@ -379,9 +379,10 @@ fn what_another_process_may_have_changed_is_not_undone() {
             let host = TwoStepHost::new(&ground.substrate, u32::MAX);
             let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
             host.loses_lease_in.set(Some(call));
-            let mended = mend(&state, Doubtful::Fill).unwrap();
+            let mended = mend(&state, DoubtfulImagePolicy::Fill).unwrap();
             assert!(host.is_lease_lost.get(), "{call:?}");
-            let failed = matches!(&mended.images[..], [image] if matches!(&image.became, Became::Failed(why) if why.kind() == io::ErrorKind::ResourceBusy));
+            let [image] = &mended.images[..] else { panic!("one image was to be mended") };
+            let failed = matches!(&image.became, MendOutcome::Failed(why) if why.kind() == io::ErrorKind::ResourceBusy);
             assert!(failed && left() == 1, "{call:?}: {mended:?}");
             host.done_without_lease.take()
         };
@@ -389,12 +390,11 @@ fn what_another_process_may_have_changed_is_not_undone() {
         assert!(!are_whole(ground, &contents) && modified() == before);
         drop(mend_losing(LongCall::SetModified));
         assert_ne!(modified(), before, "nobody takes it for unchanged");
-        assert!(
-            matches!(mended(&ground.substrate, Doubtful::Keep).images[..], [ref image] if matches!(image.became, Became::Changed))
-        );
+        let images = mended(&ground.substrate, DoubtfulImagePolicy::Keep).images;
+        assert!(matches!(images[..], [ref image] if matches!(image.became, MendOutcome::Changed)));
         drop(mend_losing(LongCall::Sync));
-        let done = mended(&ground.substrate, Doubtful::Fill);
-        assert!(matches!(&done.images[..], [image] if matches!(image.became, Became::Whole)), "{done:?}");
+        let done = mended(&ground.substrate, DoubtfulImagePolicy::Fill);
+        assert!(matches!(&done.images[..], [image] if matches!(image.became, MendOutcome::Whole)), "{done:?}");
         assert!(are_whole(ground, &contents) && left() == 0);
     });
 }
@@ -412,7 +412,9 @@ fn an_image_that_another_process_got_is_not_shared_in() {
             assert!(host.is_lease_lost.get() && !passed.trouble.busy.is_empty(), "{call:?}: {passed:?}");
             let done = host.done_without_lease.take();
             assert!(!done.contains(&"share"), "{call:?}: {done:?}");
-            assert!(are_whole(ground, &contents) && mended(&ground.substrate, Doubtful::Keep).images.is_empty());
+            assert!(
+                are_whole(ground, &contents) && mended(&ground.substrate, DoubtfulImagePolicy::Keep).images.is_empty()
+            );
         }
         let host = TwoStepHost::new(&ground.substrate, u32::MAX);
         let passed = scan_and_pass(&host).unwrap();
@@ -470,7 +472,7 @@ fn an_image_that_another_host_has_is_waited_for_and_then_left_to_it() {
             let (clock, host) = (ManualClock::default(), TwoStepHost::new(&ground.substrate, u32::MAX));
             let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
             let patience = Patience { clock: &clock, most: Duration::from_secs(10), is_stopped: stop };
-            let mended = mend_patiently(&state, Doubtful::Keep, &patience).unwrap();
+            let mended = mend_patiently(&state, DoubtfulImagePolicy::Keep, &patience).unwrap();
             (mended, clock.monotonic())
         };
         let other = TwoStepHost::new(&ground.substrate, u32::MAX);
@@ -487,7 +489,7 @@ fn an_image_that_another_host_has_is_waited_for_and_then_left_to_it() {
                 if rounds.get() == 5 {
                     held.take();
                     if mends {
-                        assert!(matches!(mend(&state, Doubtful::Keep).unwrap().images[..], [_]));
+                        assert!(matches!(mend(&state, DoubtfulImagePolicy::Keep).unwrap().images[..], [_]));
                     }
                 }
                 false
@@ -501,7 +503,7 @@ fn an_image_that_another_host_has_is_waited_for_and_then_left_to_it() {
         for (is_stopped, at_least) in [(false, 10), (true, 0)] {
             let (mended, waited) = patiently(&|| is_stopped);
             assert!(
-                matches!(mended.images[..], [ref image] if matches!(image.became, Became::Elsewhere)),
+                matches!(mended.images[..], [ref image] if matches!(image.became, MendOutcome::Elsewhere)),
                 "{mended:?}"
             );
             assert!(mended.left().next().is_none() && mended.waiting().next().is_some());
@@ -522,15 +524,15 @@ fn what_somebody_wrote_since_is_left_until_he_says_so() {
         ground.substrate.write_at(&file, 63 * K, &[9; 10]).unwrap();
         drop(file);
         let with_holes = ground.content("other");
-        let kept = mended(&ground.substrate, Doubtful::Keep);
-        assert!(matches!(kept.images[..], [ref image] if matches!(image.became, Became::Changed)), "{kept:?}");
+        let kept = mended(&ground.substrate, DoubtfulImagePolicy::Keep);
+        assert!(matches!(kept.images[..], [ref image] if matches!(image.became, MendOutcome::Changed)), "{kept:?}");
         assert!(ground.content("other") == with_holes);
         // Nothing is shared in it meanwhile.
         let passed = scan_and_pass(&TwoStepHost::new(&ground.substrate, u32::MAX)).unwrap();
         assert!(passed.trouble.busy.keys().any(|path| path == Path::new("other")), "{passed:?}");
-        let filled = mended(&ground.substrate, Doubtful::Fill);
+        let filled = mended(&ground.substrate, DoubtfulImagePolicy::Fill);
         assert!(matches!(filled.images[..], [ref image] if image.filled > 0), "{filled:?}");
-        assert!(mended(&ground.substrate, Doubtful::Keep).images.is_empty(), "it is not told of again");
+        assert!(mended(&ground.substrate, DoubtfulImagePolicy::Keep).images.is_empty(), "it is not told of again");
         let mut expected = contents[1].clone();
         expected[63 * BLOCK_BYTES..63 * BLOCK_BYTES + 10].fill(9);
         assert!(ground.content("other") == expected);
@@ -547,7 +549,7 @@ fn what_a_share_that_failed_has_punched_is_filled_at_once() {
             host.outcome = Some(outcome);
             let passed = scan_and_pass(&host).unwrap();
             assert!(are_whole(ground, &contents), "{outcome:?}: {passed:?}");
-            assert!(mended(&ground.substrate, Doubtful::Keep).images.is_empty());
+            assert!(mended(&ground.substrate, DoubtfulImagePolicy::Keep).images.is_empty());
             for name in ["one", "other"] {
                 // So that all of it is tried again.
                 let content = ground.content(name);

@@ -12,7 +12,7 @@ use onefold_pool::Ino;
 use onefold_share::format::{FileBlock, FileNo};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{
-    ContentKey, Engine, FilePlace, Finder, Outcome, PassError, PassOptions, Run, RunBatch, share_found,
+    ContentKey, Engine, FilePlace, Finder, FinderRun, Outcome, PassError, PassOptions, RunBatch, share_found,
 };
 use onefold_share::scan::list;
 use onefold_share::selection::Selection;
@@ -26,17 +26,17 @@ use crate::ground::{
 
 /// Yields runs that the test gives, as one batch, and keeps how many blocks came to what.
 struct ListFinder {
-    ahead: Vec<Run>,
+    ahead: Vec<FinderRun>,
     is_over: bool,
     came: BTreeMap<Outcome, u64>,
 }
 
 impl RunBatch for ListFinder {
-    fn next_run(&mut self) -> io::Result<Option<Run>> {
+    fn next_run(&mut self) -> io::Result<Option<FinderRun>> {
         Ok(if self.ahead.is_empty() { None } else { Some(self.ahead.remove(0)) })
     }
 
-    fn note(&mut self, part: &Run, outcome: Outcome) {
+    fn note(&mut self, part: &FinderRun, outcome: Outcome) {
         *self.came.entry(outcome).or_default() += part.count();
     }
 }
@@ -73,7 +73,7 @@ fn files_of_a_pool_share_what_a_finder_names() {
     let listed = list(&state, &mut files, &Selection::all()).unwrap();
     let numbers: BTreeMap<PathBuf, FileNo> = listed.into_iter().map(|file| (file.path, file.number)).collect();
     let place = |name: &str, block| FilePlace { file: numbers[Path::new(name)], block: FileBlock(block) };
-    let run = |source, target, count| Run::between(source, target, count, ContentKey::default()).unwrap();
+    let run = |source, target, count| FinderRun::between(source, target, count, ContentKey::default()).unwrap();
     let ahead = vec![
         run(place("golden", 0), place("copy", 0), 600),
         run(place("golden", 99), place("moved", 10), 100),

@@ -16,9 +16,9 @@ use onefold_pool::{
     CreateOptions, Durability, Environment, FileKind, Ino, NewFile, NoProgress, OpenOptions, Pool, PoolSubstrate,
     TestLimits,
 };
-use onefold_share::pass::{PassError, PassOptions, Passed};
+use onefold_share::pass::{PassError, PassOptions, PassReport};
 use onefold_share::run::{RunOptions, RunReport, Seams};
-use onefold_share::scan::{ScanOptions, Scanned};
+use onefold_share::scan::{ScanOptions, ScanReport};
 use onefold_testing::device::MemoryDevice;
 
 pub(crate) const K: u64 = BLOCK_BYTES as u64;
@@ -39,8 +39,8 @@ pub(crate) type Contents = BTreeMap<String, Vec<u8>>;
 /// What a run of the engine did.
 #[derive(Debug)]
 pub(crate) struct EngineRun {
-    pub(crate) scanned: Scanned,
-    pub(crate) passed: Passed,
+    pub(crate) scanned: ScanReport,
+    pub(crate) passed: PassReport,
 }
 
 /// Options of a pool that does nothing by itself and finds all that is stored.

@@ -12,7 +12,7 @@ use onefold_block::BLOCK_BYTES;
 use onefold_linux::ProcessCpu;
 use onefold_share::domain::label::{self, Label};
 use onefold_share::domain::settings::Settings;
-use onefold_share::files::{FilesOptions, FilesReport, Reading, Tier, share_files};
+use onefold_share::files::{FilesOptions, FilesReport, ReadScope, Tier, share_files};
 use onefold_share::opt_out;
 use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{PassError, PassOptions};
@@ -59,7 +59,7 @@ fn share(host: &Host<'_>, how: &RunSettings) -> Result<FilesReport, PassError> {
             ..PassOptions::new(Path::new("/var/tmp"), &pace, &*host.clock)
         },
         tiers: &how.tiers,
-        reading: Reading::default(),
+        reading: ReadScope::default(),
         random: &*host.random,
         since: None,
         common: None,

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use onefold_linux::ProcessCpu;
 use onefold_share::pace::{Limits, Pace, Wish};
-use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, pass};
+use onefold_share::pass::{BatchOptions, PassError, PassOptions, PassReport, pass};
 use onefold_share::references::count;
-use onefold_share::scan::{Rereading, ScanOptions, scan};
+use onefold_share::scan::{RereadPolicy, ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
@@ -27,7 +27,7 @@ pub(super) struct PassSettings<'a> {
     pub(super) selection: Selection<'a>,
     /// How much of a pass is one batch; none where the host and its start decide.
     pub(super) batch: Option<BatchOptions>,
-    pub(super) rereading: Rereading<'a>,
+    pub(super) rereading: RereadPolicy<'a>,
     /// Asked again and again whether to go on.
     pub(super) wish: &'a dyn Fn() -> Wish,
     pub(super) is_dry_run: bool,
@@ -36,14 +36,14 @@ pub(super) struct PassSettings<'a> {
 pub(super) const USUAL: PassSettings<'static> = PassSettings {
     selection: Selection::all(),
     batch: None,
-    rereading: Rereading::whole(),
+    rereading: RereadPolicy::whole(),
     wish: &|| Wish::GoOn,
     is_dry_run: false,
 };
 
 impl PassSettings<'_> {
     /// Scans what is selected and does one pass.
-    pub(super) fn scan_and_pass(self, host: &Host<'_>) -> Result<Passed, PassError> {
+    pub(super) fn scan_and_pass(self, host: &Host<'_>) -> Result<PassReport, PassError> {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
         let mut files = Marks::load(&state)?;
         let pace = Pace::new(Limits::default(), &*host.clock, &ProcessCpu, self.wish);
@@ -79,7 +79,7 @@ impl PassSettings<'_> {
 }
 
 /// Scans all images and does one pass.
-pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
+pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<PassReport, PassError> {
     USUAL.scan_and_pass(host)
 }
 
@@ -125,7 +125,7 @@ fn images_read_as_written_while_the_identity_is_lost() {
 
 /// As [`work`], and keeps the maps of all files: otherwise they are too short for that.
 fn work_with_maps(host: &Host<'_>) {
-    let rereading = Rereading { map_bytes_min: 0, ..Rereading::default() };
+    let rereading = RereadPolicy { map_bytes_min: 0, ..RereadPolicy::default() };
     drop(PassSettings { rereading, ..USUAL }.scan_and_pass(host));
 }
 

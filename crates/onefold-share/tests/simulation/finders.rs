@@ -12,8 +12,8 @@ use onefold_linux::ProcessCpu;
 use onefold_share::format::FileBlock;
 use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{
-    ContentKey, Engine, FilePlace, Finder, PassError, PassOptions, Passed, Run, RunBatch, RunSorter, SortedRuns,
-    share_found,
+    ContentKey, Engine, FilePlace, Finder, FinderRun, PassError, PassOptions, PassReport, RunBatch, RunSorter,
+    SortedRuns, share_found,
 };
 use onefold_share::scan::{ListedFile, list};
 use onefold_share::selection::Selection;
@@ -33,7 +33,7 @@ pub(super) struct Batches {
 
 impl Batches {
     /// Returns runs as one batch.
-    pub(super) fn of(runs: &[Run]) -> io::Result<Batches> {
+    pub(super) fn of(runs: &[FinderRun]) -> io::Result<Batches> {
         let mut sorter = RunSorter::new(Path::new("/var/tmp"), 1 << 16);
         runs.iter().try_for_each(|run| sorter.push(run))?;
         Ok(Batches { ahead: VecDeque::from([sorter]), current: None })
@@ -66,7 +66,7 @@ fn lies(host: &Host<'_>, files: &[ListedFile]) -> Batches {
                 target.block = source.block;
             }
             let count = if draw(30) == 0 { 1 << 20 } else { 1 + draw(20) };
-            if let Some(run) = Run::between(source, target, count, ContentKey::default()) {
+            if let Some(run) = FinderRun::between(source, target, count, ContentKey::default()) {
                 sorter.push(&run).expect("it is small");
             }
         }
@@ -86,7 +86,7 @@ pub(super) fn truths(host: &Host<'_>, files: &[ListedFile]) -> io::Result<Batche
         for (block, bytes) in (0..).zip(content[..count].chunks_exact(BLOCK_BYTES)) {
             let place = FilePlace { file: listed.number, block: FileBlock(block) };
             let source = *first.entry((listed.stat.owner, bytes.to_vec())).or_insert(place);
-            if let Some(run) = Run::between(source, place, 1, ContentKey::default()) {
+            if let Some(run) = FinderRun::between(source, place, 1, ContentKey::default()) {
                 sorter.push(&run)?;
             }
         }
@@ -99,12 +99,12 @@ pub(super) fn share_what(
     host: &Host<'_>,
     selection: Selection<'_>,
     find: &dyn Fn(&[ListedFile]) -> io::Result<Batches>,
-) -> Result<Passed, PassError> {
+) -> Result<PassReport, PassError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
     let mut files = Marks::load(&state)?;
     let listed = list(&state, &mut files, &Selection::all())?;
     if listed.is_empty() {
-        return Ok(Passed::default());
+        return Ok(PassReport::default());
     }
     let mut finder = find(&listed)?;
     let pace = Pace::new(Limits::default(), &*host.clock, &ProcessCpu, &|| Wish::GoOn);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use onefold_share::mend::{Became, Doubtful, Foreign, MendRules, MendedImage, mend};
+use onefold_share::mend::{DoubtfulImagePolicy, ForeignIntentPolicy, MendOutcome, MendRules, MendedImage, mend};
 use onefold_share::pass::PassError;
 use onefold_share::state::{State, StateError};
 use onefold_substrate::{Access, Files, Names};
@@ -23,7 +23,7 @@ pub(super) type Tally = Rc<RefCell<BTreeMap<&'static str, u64>>>;
 /// Mends, as each run begins, and then scans and passes.
 pub(super) fn mend_scan_and_pass(host: &Host<'_>, tally: &Tally) -> Result<(), PassError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
-    for image in &mend(&state, Doubtful::Keep)?.images {
+    for image in &mend(&state, DoubtfulImagePolicy::Keep)?.images {
         *tally.borrow_mut().entry(word(image)).or_default() += 1;
     }
     drop(state);
@@ -57,7 +57,10 @@ fn decide_mend_scan_and_pass(host: &Host<'_>, tally: &Tally, backup: &Backup) ->
             *tally.borrow_mut().entry("without identity").or_default() += 1;
             let state = State::open_to_mend(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
             let Some(state) = state else { return Ok(()) };
-            for image in &mend(&state, MendRules { doubtful: Doubtful::Keep, foreign: Foreign::Mend })?.images {
+            for image in
+                &mend(&state, MendRules { doubtful: DoubtfulImagePolicy::Keep, foreign: ForeignIntentPolicy::Mend })?
+                    .images
+            {
                 *tally.borrow_mut().entry(word(image)).or_default() += 1;
             }
             return Ok(());
@@ -79,21 +82,21 @@ fn decide_mend_scan_and_pass(host: &Host<'_>, tally: &Tally, backup: &Backup) ->
 
 fn word(image: &MendedImage) -> &'static str {
     match image.became {
-        Became::Whole if image.filled > 0 => "filled",
-        Became::Whole => "whole",
-        Became::Gone => "gone",
-        Became::Busy | Became::Elsewhere => "busy",
-        Became::Changed => "changed",
-        Became::Differing => "differing",
-        Became::Lost => "lost",
-        Became::Failed(_) => "failed",
-        Became::Foreign => "foreign",
-        Became::GivenUp => "given up",
+        MendOutcome::Whole if image.filled > 0 => "filled",
+        MendOutcome::Whole => "whole",
+        MendOutcome::Gone => "gone",
+        MendOutcome::Busy | MendOutcome::Elsewhere => "busy",
+        MendOutcome::Changed => "changed",
+        MendOutcome::Differing => "differing",
+        MendOutcome::Lost => "lost",
+        MendOutcome::Failed(_) => "failed",
+        MendOutcome::Foreign => "foreign",
+        MendOutcome::GivenUp => "given up",
     }
 }
 
 /// Mends from outside; returns what became of each image.
-fn mend_as_observer(simulation: &Simulation, doubtful: Doubtful) -> Vec<&'static str> {
+fn mend_as_observer(simulation: &Simulation, doubtful: DoubtfulImagePolicy) -> Vec<&'static str> {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
         .expect("no fault hits who looks on");
@@ -231,7 +234,7 @@ fn a_host_may_crash_at_every_call_and_so_may_who_mends() {
         // Locks of the dead run out, and hosts that are at work let go. In the end each image is whole, or in doubt.
         let mut is_in_doubt = None;
         for _ in 0..50 {
-            let became = mend_as_observer(&simulation, Doubtful::Keep);
+            let became = mend_as_observer(&simulation, DoubtfulImagePolicy::Keep);
             let is_doubt = became.iter().any(|word| ["changed", "differing"].contains(word));
             if !became.contains(&"busy") && (is_doubt || simulation.file_system().holes_left() == 0) {
                 is_in_doubt = Some(is_doubt);
@@ -240,7 +243,7 @@ fn a_host_may_crash_at_every_call_and_so_may_who_mends() {
             go_on(&mut simulation, 500, &what);
         }
         doubts += u64::from(is_in_doubt.unwrap_or_else(|| panic!("{what}: holes stay: {tally:?}")));
-        mend_as_observer(&simulation, Doubtful::Fill);
+        mend_as_observer(&simulation, DoubtfulImagePolicy::Fill);
         assert_eq!(simulation.file_system().holes_left(), 0, "{what}: {tally:?}");
         filled += tally.borrow().get("filled").copied().unwrap_or(0);
         simulation.finish().unwrap_or_else(|failure| panic!("{what}: {failure}"));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use onefold_block::Clock;
-use onefold_share::monitor::{Hashing, Monitor, MonitorError, MonitorPolicy};
+use onefold_share::monitor::{HashPolicy, Monitor, MonitorError, MonitorPolicy};
 use onefold_share::pass::{PassError, PassOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::state::files::Marks;
@@ -79,7 +79,7 @@ fn tell(host: &Host<'_>, monitors: &[TestMonitor<'_>]) -> Option<Vec<SeenWrite>>
 }
 
 /// Has images open for a while, and shares them meanwhile and afterwards.
-fn watch_for_a_while(host: &Host<'_>, hashing: Hashing) -> Result<(), FailureCause> {
+fn watch_for_a_while(host: &Host<'_>, hashing: HashPolicy) -> Result<(), FailureCause> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
     let mut files = Marks::load(&state)?;
     scan_all(&state, &mut files)?;
@@ -131,8 +131,9 @@ fn watch_for_a_while(host: &Host<'_>, hashing: Hashing) -> Result<(), FailureCau
 
 /// What each host does, by chance.
 fn work(host: &Host<'_>) {
-    let rate = Hashing::Adaptive { bytes_per_second: 20_000 };
-    let hashing = [Hashing::Deferred, rate, Hashing::InBand][usize::try_from(host.random.below(3)).expect("below 3")];
+    let rate = HashPolicy::Adaptive { bytes_per_second: 20_000 };
+    let hashing =
+        [HashPolicy::Deferred, rate, HashPolicy::InBand][usize::try_from(host.random.below(3)).expect("below 3")];
     drop(watch_for_a_while(host, hashing));
 }
 
@@ -152,7 +153,8 @@ fn what_a_monitor_spares_the_scan_is_shared_all_the_same() {
         (options.tells_writes, options.total_blocks, options.faults) = (true, 1 << 16, Faults::none());
         (options.crashes_per_million, options.stalls_per_million, options.clock_jumps_per_million) = (0, 0, 0);
         options.refuses_files = false;
-        let hashing = if seed % 2 == 0 { Hashing::Deferred } else { Hashing::Adaptive { bytes_per_second: 1 << 20 } };
+        let hashing =
+            if seed % 2 == 0 { HashPolicy::Deferred } else { HashPolicy::Adaptive { bytes_per_second: 1 << 20 } };
         let work = Rc::new(move |host: &Host<'_>| drop(watch_for_a_while(host, hashing)));
         let mut simulation = Simulation::new(&options, move |host| work(host));
         simulation.run(options.steps).unwrap_or_else(|failure| panic!("{failure}"));

@@ -12,8 +12,8 @@ use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::format::mark::Mark;
 use onefold_share::pace::{Limits, Pace, Wish};
-use onefold_share::pass::{PassOptions, Passed, pass};
-use onefold_share::scan::{Failed, Rereading, ScanOptions, Scanned, Turn, scan};
+use onefold_share::pass::{PassOptions, PassReport, pass};
+use onefold_share::scan::{RereadPolicy, RetryTime, ScanOptions, ScanReport, Turn, scan};
 use onefold_share::state::files::Marks;
 use onefold_share::state::trust::Distrust;
 use onefold_share::state::{Notice, State, StateError};
@@ -66,21 +66,26 @@ fn within(bytes: u64) -> ScanSettings<'static> {
     ScanSettings { turn: Turn::Within(bytes), ..WHOLE }
 }
 
-fn try_scan(host: &Host<'_>, how: &ScanSettings<'_>, notices: &dyn Fn(Notice)) -> Result<Scanned, StateError> {
+fn try_scan(host: &Host<'_>, how: &ScanSettings<'_>, notices: &dyn Fn(Notice)) -> Result<ScanReport, StateError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, notices).unwrap();
     let pace = Pace::new(how.limits, &*host.clock, &IdleCpu, how.wish);
     let options = ScanOptions {
-        rereading: Rereading { turn: &|_| how.turn, enough: how.enough, map_bytes_min: 0, failed: Failed::AfterPause },
+        rereading: RereadPolicy {
+            turn: &|_| how.turn,
+            enough: how.enough,
+            map_bytes_min: 0,
+            failed: RetryTime::AfterPause,
+        },
         ..ScanOptions::new(&pace)
     };
     scan(&state, &mut Marks::load(&state).unwrap(), &options)
 }
 
-fn scanned(host: &Host<'_>, how: &ScanSettings<'_>) -> Scanned {
+fn scanned(host: &Host<'_>, how: &ScanSettings<'_>) -> ScanReport {
     try_scan(host, how, &|_| {}).unwrap()
 }
 
-fn passed(host: &Host<'_>) -> Passed {
+fn passed(host: &Host<'_>) -> PassReport {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
     let pace = Pace::unlimited();
     let options = PassOptions { memory_bytes: 1 << 20, ..PassOptions::new(Path::new("/var/tmp"), &pace, &*host.clock) };
@@ -192,7 +197,7 @@ fn a_scan_that_is_cut_short_goes_on_where_it_ended_and_comes_to_all_files() {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
         let pace = Pace::new(limits, &*host.clock, &IdleCpu, &wish);
         let options = ScanOptions {
-            rereading: Rereading { map_bytes_min: 0, ..Rereading::default() },
+            rereading: RereadPolicy { map_bytes_min: 0, ..RereadPolicy::default() },
             progress: &|at| {
                 bytes.set(at.read_bytes);
                 ControlFlow::Continue(())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use onefold_share::mend::{Became, Doubtful, declared, mend};
+use onefold_share::mend::{DoubtfulImagePolicy, MendOutcome, declared, mend};
 use onefold_share::pace::Pace;
 use onefold_share::pass::PassOptions;
 use onefold_share::run::{RunOptions, RunReport, RunStep, Seams};
@@ -76,7 +76,7 @@ fn work(host: &Host<'_>) {
 /// Holes are filled wherever they are.
 fn mend_and_work(host: &Host<'_>) {
     if let Ok(state) = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}) {
-        drop(mend(&state, Doubtful::Keep));
+        drop(mend(&state, DoubtfulImagePolicy::Keep));
     }
     work(host);
 }
@@ -163,7 +163,10 @@ fn a_run_fills_holes_outside_of_its_selection_and_names_their_image() {
         let path = declared_image(&observer);
         let report = run_without(&observer, &path);
         let [image] = &report.mended.images[..] else { panic!("{what}: {:?}", report.mended) };
-        assert!(image.path == path && matches!(image.became, Became::Whole) && image.filled > 0, "{what}: {image:?}");
+        assert!(
+            image.path == path && matches!(image.became, MendOutcome::Whole) && image.filled > 0,
+            "{what}: {image:?}"
+        );
         let others = ground.images() as u64 - 1;
         assert_eq!((ground.holes_left(), report.scanned.files), (0, others), "{what}: {report:?}");
         drop(observer);

@@ -69,7 +69,7 @@ impl Ground {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
         state.begin_watch()?.end();
         state.watches()?;
-        onefold_share::mend::mend(&state, onefold_share::mend::Doubtful::Keep)?;
+        onefold_share::mend::mend(&state, onefold_share::mend::DoubtfulImagePolicy::Keep)?;
         drop(state);
         if !self.are_writers_quiet.get() {
             self.write();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock};
 use onefold_share::format::FileBlock;
-use onefold_share::pass::{ContentKey, FilePlace, Run};
+use onefold_share::pass::{ContentKey, FilePlace, FinderRun};
 use onefold_share::scan::ListedFile;
 use onefold_share::selection::Selection;
 use onefold_substrate::{Access, At, Files, Locks, Names, ShareError, Sharing};
@@ -231,7 +231,7 @@ fn of_volume(host: &Host<'_>, listed: &[ListedFile], is_late: bool) -> io::Resul
                 };
                 let source = FilePlace { file: volume.number, block: FileBlock(slot_block(slot)) };
                 let target = FilePlace { file: image.number, block: FileBlock(block) };
-                runs.extend(Run::between(source, target, 1, ContentKey::default()));
+                runs.extend(FinderRun::between(source, target, 1, ContentKey::default()));
             }
         }
     }

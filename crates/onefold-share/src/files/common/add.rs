@@ -11,7 +11,7 @@ use super::CommonError;
 use super::generation::{change, lock};
 use super::grow::{ADDITION_PIECES, pieces_max};
 use super::names::{file_path, package_folder};
-use super::plan::{Addition, Changed, Origin};
+use super::plan::{Addition, ChangeCounts, Origin};
 use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
 use crate::pace::Pace;
 use crate::scan::{ListedFile, list};
@@ -26,7 +26,7 @@ pub(super) const ADDITIONS_MAX: usize = 1 << 20;
 const ADDING_BYTES: usize = 1 << 30;
 
 /// Content that a user adds, and how.
-pub struct Adding<'a> {
+pub struct AddOptions<'a> {
     /// The volume, below the root of the file system.
     pub volume: &'a Path,
     /// The image that the content comes from, below the root of the file system.
@@ -49,7 +49,7 @@ pub struct AddReport {
     /// Files whose content does not lie in whole blocks of the host.
     pub misaligned: u64,
     /// Changes of the volume.
-    pub changed: Changed,
+    pub changed: ChangeCounts,
 }
 
 /// Adds the files of packages of an image to a volume, except configuration files.
@@ -58,7 +58,7 @@ pub struct AddReport {
 /// See [`CommonError`]; the volume is unchanged then.
 pub fn add_packages<S: Substrate + VolumeTools>(
     state: &State<'_, S>,
-    adding: &Adding<'_>,
+    adding: &AddOptions<'_>,
 ) -> Result<AddReport, CommonError> {
     let substrate = state.substrate();
     let volume = lock(substrate, adding.volume)?;
@@ -112,7 +112,7 @@ pub(super) fn addition_of(packaged: &Packaged<'_>, image: usize, is_added: bool)
 }
 
 /// Returns the image, if it may share with the volume.
-fn listed<S: Substrate>(state: &State<'_, S>, adding: &Adding<'_>) -> Result<ListedFile, CommonError> {
+fn listed<S: Substrate>(state: &State<'_, S>, adding: &AddOptions<'_>) -> Result<ListedFile, CommonError> {
     let paths: [PathBuf; 2] = [adding.volume.to_owned(), adding.image.to_owned()];
     let mut marks = Marks::load(state)?;
     let listed = list(state, &mut marks, &Selection::new(&paths, &|_, _| true))?;

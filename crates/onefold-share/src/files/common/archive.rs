@@ -40,7 +40,7 @@ const ENTRIES_MAX: u64 = 1 << 22;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Package archives that a user adds, and how.
-pub struct ArchiveAdding<'a> {
+pub struct ArchiveAddOptions<'a> {
     /// The volume, below the root of the file system.
     pub volume: &'a Path,
     /// The archives, with the names by which the user knows them.
@@ -59,7 +59,7 @@ pub struct ArchiveAdding<'a> {
 /// See [`CommonError`]; the volume is unchanged then.
 pub fn add_archives<S: Substrate + VolumeTools>(
     substrate: &S,
-    adding: &ArchiveAdding<'_>,
+    adding: &ArchiveAddOptions<'_>,
 ) -> Result<AddReport, CommonError> {
     let volume = lock(substrate, adding.volume)?;
     let failed = |error| CommonError::io(adding.volume, error);

@@ -28,7 +28,7 @@ use super::commands::{Commands, PlacedContent, all_folders};
 use super::contents::{self, ContentId, Contents, RECORD_FOLDER};
 use super::draft::{Draft, FillOutcome, check_name, draft_path, remove_drafts};
 use super::names::hexadecimal;
-use super::plan::{Addition, Changed, Plan};
+use super::plan::{Addition, ChangeCounts, Plan};
 use super::reading::{each_part, is_equal, places};
 use super::volume::{Volume, record};
 
@@ -77,7 +77,7 @@ pub fn remove<S: Substrate + VolumeTools>(
     random: &dyn Random,
     path: &Path,
     wants: &dyn Fn(&str) -> bool,
-) -> Result<Changed, CommonError> {
+) -> Result<ChangeCounts, CommonError> {
     let volume = lock(substrate, path)?;
     let is_removed = |path: &String| path.split('/').nth(2).is_some_and(wants);
     let removed: Vec<_> =
@@ -138,7 +138,7 @@ pub(super) fn change<S: Substrate + VolumeTools>(
     removed: &[ContentId],
     additions: &[Addition],
     images: &[&S::File],
-) -> Result<Changed, CommonError> {
+) -> Result<ChangeCounts, CommonError> {
     let mut plan = Plan::new(&volume.contents, removed, additions);
     if plan.contents == volume.contents {
         return Ok(plan.changed);

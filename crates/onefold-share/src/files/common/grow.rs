@@ -19,7 +19,7 @@ use super::add::addition_of;
 use super::contents::ContentId;
 use super::generation::{change, lock};
 use super::held::{NumberKey, RepeatedContents, held_twice, number_of};
-use super::plan::{Addition, Changed};
+use super::plan::{Addition, ChangeCounts};
 use super::reading::places;
 use super::volume::{Volume, is_marked};
 use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
@@ -40,7 +40,7 @@ pub(super) fn pieces_max(memory_bytes: usize) -> usize {
 }
 
 /// Options for the maintenance of a common volume by a pass.
-pub struct Growing<'a> {
+pub struct GrowOptions<'a> {
     /// The volume, below the root of the file system.
     pub volume: &'a Path,
     /// The images that may give content. The volume has to be among them.
@@ -61,7 +61,7 @@ pub struct GrowReport {
     /// Number of contents that two images hold and the volume did not.
     pub candidates: u64,
     /// Changes of the volume.
-    pub changed: Changed,
+    pub changed: ChangeCounts,
     /// Images that could not be examined, and why.
     pub failed: Vec<(PathBuf, String)>,
 }
@@ -73,7 +73,7 @@ pub struct GrowReport {
 /// See [`CommonError`]; the volume is unchanged then. `Busy` if another process changes it.
 pub fn grow<S: Substrate + VolumeTools>(
     state: &State<'_, S>,
-    growing: &Growing<'_>,
+    growing: &GrowOptions<'_>,
 ) -> Result<GrowReport, CommonError> {
     let substrate = state.substrate();
     let volume = lock(substrate, growing.volume)?;
@@ -97,7 +97,7 @@ pub fn grow<S: Substrate + VolumeTools>(
 /// volume, the images of all users may.
 fn images<S: Substrate>(
     state: &State<'_, S>,
-    growing: &Growing<'_>,
+    growing: &GrowOptions<'_>,
     volume: &Volume<S::File>,
 ) -> Result<Vec<ListedFile>, CommonError> {
     let mut marks = Marks::load(state)?;
@@ -204,7 +204,7 @@ fn is_untold(error: &io::Error) -> bool {
 /// that cannot be examined are added to `failed`.
 fn found<S: Substrate>(
     substrate: &S,
-    growing: &Growing<'_>,
+    growing: &GrowOptions<'_>,
     (images, key): (&[&ListedFile], &NumberKey),
     (wanted, failed): (&mut HashSet<u64>, &mut Vec<(PathBuf, String)>),
 ) -> Result<(Vec<Addition>, Vec<S::File>), CommonError> {
@@ -251,7 +251,7 @@ fn found<S: Substrate>(
 /// See [`IdentifyError`].
 pub(super) fn visit<S: Substrate>(
     substrate: &S,
-    growing: &Growing<'_>,
+    growing: &GrowOptions<'_>,
     listed: &ListedFile,
     wants: &mut dyn FnMut([u8; 16], u64) -> bool,
     take: &mut dyn FnMut(&Packaged<'_>),
@@ -288,7 +288,7 @@ mod tests {
             ListedFile { number: FileNo(1), path, stat, domain: Domain::Owner(0) }
         });
         let (random, pace) = (SeededRandom::new(1), Pace::unlimited());
-        let growing = Growing {
+        let growing = GrowOptions {
             volume: Path::new("volume"),
             selection: Selection::all(),
             memory_bytes: 1 << 20,

@@ -14,7 +14,7 @@ use onefold_substrate::Substrate;
 use super::CommonError;
 use super::add::ADDITIONS_MAX;
 use super::contents::ContentId;
-use super::grow::{GrowReport, Growing, visit};
+use super::grow::{GrowOptions, GrowReport, visit};
 use crate::files::identify::IdentifyError;
 use crate::files::kept::known_packages;
 use crate::format::guest::{KeptClaim, KeptGuest, PhasedPieces, Piece};
@@ -49,7 +49,7 @@ pub(super) struct RepeatedContents {
 /// Errors of temporary files and of the state folder, and when the work is to end.
 pub(super) fn held_twice<S: Substrate>(
     state: &State<'_, S>,
-    growing: &Growing<'_>,
+    growing: &GrowOptions<'_>,
     (images, key): (&[ListedFile], &NumberKey),
     has: &dyn Fn(&ContentId) -> bool,
     report: &mut GrowReport,

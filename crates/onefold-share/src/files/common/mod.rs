@@ -30,12 +30,12 @@ use std::path::{Path, PathBuf};
 use onefold_block::Show;
 use onefold_substrate::{ShareError, ToolError};
 
-pub use self::add::{AddReport, Adding, add_packages};
-pub use self::archive::{ArchiveAdding, add_archives};
+pub use self::add::{AddOptions, AddReport, add_packages};
+pub use self::archive::{ArchiveAddOptions, add_archives};
 pub use self::contents::{Content, Contents};
 pub use self::generation::{LENGTH_MIN, check, create, remove};
-pub use self::grow::{GrowReport, Growing, grow};
-pub use self::plan::Changed;
+pub use self::grow::{GrowOptions, GrowReport, grow};
+pub use self::plan::ChangeCounts;
 pub(crate) use self::volume::is_marked;
 pub use self::volume::{Volume, find, open};
 

@@ -29,7 +29,7 @@ pub(super) struct Origin {
 
 /// Changes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangeCounts {
     /// Contents that were added.
     pub added: u64,
     /// Bytes of the added contents.
@@ -52,7 +52,7 @@ pub(super) struct Plan<'a> {
     pub(super) made: Vec<(&'a Addition, String)>,
     /// Contents that get more names.
     linked: BTreeSet<ContentId>,
-    pub(super) changed: Changed,
+    pub(super) changed: ChangeCounts,
 }
 
 impl<'a> Plan<'a> {
@@ -62,7 +62,7 @@ impl<'a> Plan<'a> {
             removed: Vec::new(),
             made: Vec::new(),
             linked: BTreeSet::new(),
-            changed: Changed::default(),
+            changed: ChangeCounts::default(),
         };
         for id in removed {
             plan.removed.extend(plan.contents.remove(id).map(|content| (*id, content)));

@@ -24,7 +24,7 @@ use super::second::{Failures, LaterRuns};
 use super::tier::{Label, Tier};
 use super::trust::{GivenUpClaims, Trust};
 use crate::format::{FileBlock, FileNo};
-use crate::pass::{Engine, FilePlace, Finder, Outcome, PassError, Run, RunBatch, RunSorter, SortedRuns, Source};
+use crate::pass::{Engine, FilePlace, Finder, FinderRun, Outcome, PassError, RunBatch, RunSorter, SortedRuns, Source};
 
 /// Maximum number of runs into one block that are tried. A block belongs to one file; a hostile guest may claim that it
 /// belongs to a million.
@@ -36,7 +36,7 @@ pub(super) struct FoundRuns {
     /// Runs and ranges that a later batch tries again.
     failures: Failures,
     /// The target block of the last run, the last run, and the number of runs into that block so far.
-    last: Option<(FilePlace, Run, u32)>,
+    last: Option<(FilePlace, FinderRun, u32)>,
     /// For each tier and source, the block behind the last one that was counted as shared before, in the current batch.
     counted: BTreeMap<(Tier, FileNo), FilePlace>,
     trust: Trust,
@@ -111,7 +111,7 @@ impl FoundRuns {
     }
 
     /// Returns the next run of the current batch, and why it failed before, if it did.
-    fn next_of_batch(&mut self) -> io::Result<Option<(Run, Option<Failure>)>> {
+    fn next_of_batch(&mut self) -> io::Result<Option<(FinderRun, Option<Failure>)>> {
         self.failures.check()?;
         Ok(match &mut self.batch {
             Batch::First(runs, _) => runs.next_run()?.map(|run| (run, None)),
@@ -139,7 +139,7 @@ impl FoundRuns {
 
     /// Counts the bytes of a part that shares already, and returns how many of them were not counted before. A hostile
     /// guest claims a block that it shares in many files.
-    fn uncounted_bytes(&mut self, tier: Tier, source: FileNo, part: &Run) -> u64 {
+    fn uncounted_bytes(&mut self, tier: Tier, source: FileNo, part: &FinderRun) -> u64 {
         let FilePlace { file, block: FileBlock(first) } = part.target();
         let end = first.saturating_add(part.count());
         let counted = self.counted.entry((tier, source)).or_insert(part.target());
@@ -150,7 +150,7 @@ impl FoundRuns {
     }
 
     /// Returns whether a run is worth a try.
-    fn is_tried(&mut self, run: &Run, label: Label) -> bool {
+    fn is_tried(&mut self, run: &FinderRun, label: Label) -> bool {
         let target = run.target();
         let bytes = run.count().saturating_mul(BLOCK_BYTES_U64);
         let tries = match &mut self.last {
@@ -178,7 +178,7 @@ impl FoundRuns {
 }
 
 /// Returns the next run whose images are believed by now. Runs of other images are noted as in need of another source.
-fn next_believed(runs: &mut LaterRuns, trust: &Trust, failures: &mut Failures) -> io::Result<Option<Run>> {
+fn next_believed(runs: &mut LaterRuns, trust: &Trust, failures: &mut Failures) -> io::Result<Option<FinderRun>> {
     while let Some(run) = runs.next_run()? {
         if believes(trust, &run) {
             return Ok(Some(run));
@@ -189,13 +189,13 @@ fn next_believed(runs: &mut LaterRuns, trust: &Trust, failures: &mut Failures) -
 }
 
 /// Returns whether the claims that have led to a run are still worth a comparison.
-fn believes(trust: &Trust, run: &Run) -> bool {
+fn believes(trust: &Trust, run: &FinderRun) -> bool {
     let (Some(label), Source::File(source)) = (Label::of_key(run.key()), run.source()) else { return false };
     trust.believes(label.tier, source.file, run.target().file)
 }
 
 impl RunBatch for FoundRuns {
-    fn next_run(&mut self) -> io::Result<Option<Run>> {
+    fn next_run(&mut self) -> io::Result<Option<FinderRun>> {
         loop {
             let Some((run, failure)) = self.next_of_batch()? else { return Ok(None) };
             let Some(label) = Label::of_key(run.key()) else { continue };
@@ -213,18 +213,18 @@ impl RunBatch for FoundRuns {
         }
     }
 
-    fn leave(&mut self, part: &Run) -> Result<(), PassError> {
+    fn leave(&mut self, part: &FinderRun) -> Result<(), PassError> {
         if let Some(counts) = Label::of_key(part.key()).and_then(|label| self.tiers.get_mut(label.tier.index())) {
             counts.elsewhere = counts.elsewhere.saturating_add(part.count().saturating_mul(BLOCK_BYTES_U64));
         }
         Ok(())
     }
 
-    fn compares(&mut self, part: &Run) -> bool {
+    fn compares(&mut self, part: &FinderRun) -> bool {
         believes(&self.trust, part)
     }
 
-    fn note(&mut self, part: &Run, outcome: Outcome) {
+    fn note(&mut self, part: &FinderRun, outcome: Outcome) {
         let (Some(label), Source::File(source)) = (Label::of_key(part.key()), part.source()) else { return };
         let bytes = part.count().saturating_mul(BLOCK_BYTES_U64);
         if let Some(counts) = self.tiers.get_mut(label.tier.index()) {

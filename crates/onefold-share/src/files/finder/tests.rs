@@ -8,22 +8,22 @@ fn place(file: u32, block: u64) -> FilePlace {
     FilePlace { file: FileNo(file), block: FileBlock(block) }
 }
 
-fn run(source: (u32, u64), target: (u32, u64), count: u64, package: u32) -> Run {
+fn run(source: (u32, u64), target: (u32, u64), count: u64, package: u32) -> FinderRun {
     run_of(Tier::Digest, source, target, count, package)
 }
 
-fn run_of(tier: Tier, source: (u32, u64), target: (u32, u64), count: u64, package: u32) -> Run {
+fn run_of(tier: Tier, source: (u32, u64), target: (u32, u64), count: u64, package: u32) -> FinderRun {
     let key = Label { tier, package }.key().unwrap();
-    Run::between(place(source.0, source.1), place(target.0, target.1), count, key).unwrap()
+    FinderRun::between(place(source.0, source.1), place(target.0, target.1), count, key).unwrap()
 }
 
 /// Returns the finder of some runs, with its batch handed out.
-fn found(runs: &[Run]) -> FoundRuns {
+fn found(runs: &[FinderRun]) -> FoundRuns {
     found_twice(runs, &[])
 }
 
 /// Returns the finder of some runs with first sources and some with second ones. Its first batch is the current one.
-fn found_twice(first: &[Run], second: &[Run]) -> FoundRuns {
+fn found_twice(first: &[FinderRun], second: &[FinderRun]) -> FoundRuns {
     let folder = Path::new("/var/tmp");
     let [first, second] = [first, second].map(|runs| {
         let mut sorter = RunSorter::new(folder, 1 << 16);
@@ -38,7 +38,7 @@ fn found_twice(first: &[Run], second: &[Run]) -> FoundRuns {
 
 /// Shares all batches as the engine does. Runs that the finder does not want compared are reported as shared before if
 /// they are, or else as declined. Returns how many blocks of each pair were compared.
-fn share_all(found: &mut FoundRuns, outcome_of: impl Fn(&Run) -> Outcome) -> BTreeMap<(u32, u32), u64> {
+fn share_all(found: &mut FoundRuns, outcome_of: impl Fn(&FinderRun) -> Outcome) -> BTreeMap<(u32, u32), u64> {
     let mut compared = BTreeMap::new();
     loop {
         while let Some(run) = found.next_run().unwrap() {
@@ -64,7 +64,7 @@ const RUN_BLOCKS: u64 = 1 << 10;
 const ENOUGH_RUNS: u64 = 16;
 
 /// Returns runs from each place of one image to the same place of another one.
-fn runs_between(source: u32, target: u32, places: std::ops::Range<u64>) -> Vec<Run> {
+fn runs_between(source: u32, target: u32, places: std::ops::Range<u64>) -> Vec<FinderRun> {
     places.map(|at| run((source, at * RUN_BLOCKS), (target, at * RUN_BLOCKS), RUN_BLOCKS, 1)).collect()
 }
 
@@ -74,7 +74,7 @@ fn what_a_lying_source_does_not_hold_shares_with_a_second_one() {
     let runs = |source: u32| (source + 1..5).flat_map(|target| runs_between(source, target, 0..40)).collect::<Vec<_>>();
     for lie in [Outcome::Differed, Outcome::SourceEmpty] {
         let mut found = found_twice(&runs(1), &runs(2));
-        let is_wrong = |run: &Run| run.source() == Source::File(place(1, run.target().block.0));
+        let is_wrong = |run: &FinderRun| run.source() == Source::File(place(1, run.target().block.0));
         let compared = share_all(&mut found, |run| if is_wrong(run) { lie } else { Outcome::Shared });
         let all = 40 * RUN_BLOCKS;
         let of_pairs = [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4)].map(|pair| compared.get(&pair).copied().unwrap_or(0));
@@ -96,7 +96,7 @@ fn what_a_lying_source_does_not_hold_shares_with_a_second_one() {
 /// A guest says of one block that a hundred files begin there.
 #[test]
 fn a_block_that_many_files_claim_is_tried_a_few_times() {
-    let mut runs: Vec<Run> = (0..100).map(|at| run((1, 10 * at), (2, 7), 1, 1)).collect();
+    let mut runs: Vec<FinderRun> = (0..100).map(|at| run((1, 10 * at), (2, 7), 1, 1)).collect();
     runs.push(run((1, 5), (2, 8), 1, 2));
     let mut found = found(&runs);
     let mut tried = Vec::new();
@@ -160,7 +160,7 @@ fn outcomes_are_counted_by_tier_and_package() {
 #[test]
 fn what_two_images_share_already_counts_for_them_wherever_it_lies() {
     for changed in [0..45, 55..100] {
-        let outcome_of = |run: &Run| match run.target().block.0 / RUN_BLOCKS {
+        let outcome_of = |run: &FinderRun| match run.target().block.0 / RUN_BLOCKS {
             // A file that is new in both.
             50 => Outcome::Shared,
             at if changed.contains(&at) => Outcome::Differed,
@@ -170,7 +170,7 @@ fn what_two_images_share_already_counts_for_them_wherever_it_lies() {
         let liar = runs_between(7, 2, 0..100);
         for (first, second) in [(runs_between(1, 2, 0..100), Vec::new()), (liar, runs_between(1, 2, 0..100))] {
             let mut found = found_twice(&first, &second);
-            let is_lie = |run: &Run| matches!(run.source(), Source::File(place) if place.file == FileNo(7));
+            let is_lie = |run: &FinderRun| matches!(run.source(), Source::File(place) if place.file == FileNo(7));
             let compared = share_all(&mut found, |run| if is_lie(run) { Outcome::Differed } else { outcome_of(run) });
             assert_eq!(compared[&(1, 2)], 46 * RUN_BLOCKS, "{changed:?}");
             assert!(compared.get(&(7, 2)).is_none_or(|compared| *compared == ENOUGH_RUNS * RUN_BLOCKS));
@@ -188,7 +188,7 @@ fn a_block_that_is_claimed_often_counts_once() {
     let starts = (0..10).map(|at| at * RUN_BLOCKS);
     let shared = starts.flat_map(|at| lengths.clone().map(move |count| run((1, at), (2, at), count, 1)));
     let mut found = found(&shared.chain(runs_between(1, 2, 10..100)).collect::<Vec<_>>());
-    let is_shared = |run: &Run| run.target().block.0 < 10 * RUN_BLOCKS;
+    let is_shared = |run: &FinderRun| run.target().block.0 < 10 * RUN_BLOCKS;
     let compared = share_all(&mut found, |run| if is_shared(run) { Outcome::Before } else { Outcome::Differed });
     assert_eq!(compared[&(1, 2)], 11 * RUN_BLOCKS);
 }
@@ -197,7 +197,7 @@ fn a_block_that_is_claimed_often_counts_once() {
 #[test]
 fn what_an_earlier_run_has_shared_counts_for_nobody() {
     let mut found = found(&runs_between(1, 2, 0..100));
-    let is_done = |run: &Run| run.target().block.0 < 60 * RUN_BLOCKS;
+    let is_done = |run: &FinderRun| run.target().block.0 < 60 * RUN_BLOCKS;
     let compared = share_all(&mut found, |run| if is_done(run) { Outcome::Done } else { Outcome::Differed });
     assert_eq!(compared[&(1, 2)], ENOUGH_RUNS * RUN_BLOCKS);
 }
@@ -206,7 +206,7 @@ fn what_an_earlier_run_has_shared_counts_for_nobody() {
 #[test]
 fn holes_of_a_source_do_not_count_against_anyone() {
     let mut found = found(&runs_between(1, 2, 0..100));
-    let is_hole = |run: &Run| run.target().block.0 < 60 * RUN_BLOCKS;
+    let is_hole = |run: &FinderRun| run.target().block.0 < 60 * RUN_BLOCKS;
     let compared = share_all(&mut found, |run| if is_hole(run) { Outcome::SourceEmpty } else { Outcome::Shared });
     assert_eq!((compared[&(1, 2)], found.given_up()), (40 * RUN_BLOCKS, BTreeSet::new()));
 }
@@ -215,7 +215,7 @@ fn holes_of_a_source_do_not_count_against_anyone() {
 #[test]
 fn runs_of_claims_that_are_mostly_wrong_are_not_compared_any_more() {
     let mut found = found(&[runs_between(1, 2, 0..100), runs_between(1, 3, 0..100)].concat());
-    let is_right = |run: &Run| run.target().file == FileNo(3);
+    let is_right = |run: &FinderRun| run.target().file == FileNo(3);
     let compared = share_all(&mut found, |run| if is_right(run) { Outcome::Shared } else { Outcome::Differed });
     assert_eq!(compared, BTreeMap::from([((1, 2), ENOUGH_RUNS * RUN_BLOCKS), ((1, 3), 100 * RUN_BLOCKS)]));
     let pair = GivenUpClaims::Pair { one: FileNo(1), other: FileNo(2) };

@@ -62,26 +62,26 @@ impl<'l, S: Substrate> OpenedImage<'l, S> {
 
 /// An examination for a thread.
 struct Task<'d> {
-    image: ToExamine<'d>,
+    image: ExaminationJob<'d>,
     into: Outlet,
 }
 
 /// An image for a thread to examine.
-pub(in crate::files) struct ToExamine<'d> {
+pub(in crate::files) struct ExaminationJob<'d> {
     pub(in crate::files) disk: &'d dyn Disk,
     pub(in crate::files) stat: &'d FileStat,
     /// The record that an earlier run of this kind kept of it.
     pub(in crate::files) kept: Option<KeptGuest>,
 }
 
-impl<'d> ToExamine<'d> {
+impl<'d> ExaminationJob<'d> {
     /// Returns an open image with its disk.
     pub(in crate::files) fn new<S: Substrate>(
         opened: &'d OpenedImage<'_, S>,
         disk: &'d dyn Disk,
         kept: Option<KeptGuest>,
-    ) -> ToExamine<'d> {
-        ToExamine { disk, stat: &opened.stat, kept }
+    ) -> ExaminationJob<'d> {
+        ExaminationJob { disk, stat: &opened.stat, kept }
     }
 }
 
@@ -125,7 +125,7 @@ impl FindingsQueue {
     }
 }
 
-/// Where the findings of an image go: to a [`FoundAhead`].
+/// Where the findings of an image go: to an [`ImageFindings`].
 struct Outlet {
     into: Sender<Message>,
     waiting: Arc<FindingsQueue>,
@@ -134,9 +134,9 @@ struct Outlet {
 }
 
 /// Returns both ends of the way that findings of an image take. They take `bytes_max` in memory while they wait.
-fn outlet(bytes_max: usize) -> (Outlet, FoundAhead) {
+fn outlet(bytes_max: usize) -> (Outlet, ImageFindings) {
     let ((into, found), waiting) = (channel(), Arc::<FindingsQueue>::default());
-    (Outlet { into, waiting: Arc::clone(&waiting), bytes_max }, FoundAhead { found, waiting })
+    (Outlet { into, waiting: Arc::clone(&waiting), bytes_max }, ImageFindings { found, waiting })
 }
 
 impl Outlet {
@@ -164,33 +164,33 @@ impl Outlet {
 }
 
 /// What the examinations of some images find, in the order in which these were given.
-pub(in crate::files) struct Ahead<'d> {
-    waiting: VecDeque<ToExamine<'d>>,
+pub(in crate::files) struct ExaminationQueue<'d> {
+    waiting: VecDeque<ExaminationJob<'d>>,
     /// The queue from which threads take their tasks.
     tasks: Sender<Task<'d>>,
-    begun: VecDeque<FoundAhead>,
+    begun: VecDeque<ImageFindings>,
     /// Findings of an image that may wait, in bytes.
     bytes_max: usize,
     is_over: &'d AtomicBool,
 }
 
-impl<'d> Ahead<'d> {
+impl<'d> ExaminationQueue<'d> {
     /// Begins the examination of images on threads of a scope. Findings that wait take `memory_bytes` at most; beside
     /// it there is the batch that each thread makes. `is_over` is false until this is dropped.
     pub(in crate::files) fn begin<'scope>(
         scope: &'scope Scope<'scope, 'd>,
         search: Search<'d>,
         (threads, memory_bytes): (usize, usize),
-        images: Vec<ToExamine<'d>>,
+        images: Vec<ExaminationJob<'d>>,
         is_over: &'d AtomicBool,
-    ) -> Ahead<'d>
+    ) -> ExaminationQueue<'d>
     where
         'd: 'scope,
     {
         let threads = threads.min(images.len());
         let (tasks, queue) = channel();
         let bytes_max = memory_bytes / (threads + 1);
-        let mut ahead = Ahead { waiting: images.into(), tasks, begun: VecDeque::new(), bytes_max, is_over };
+        let mut ahead = ExaminationQueue { waiting: images.into(), tasks, begun: VecDeque::new(), bytes_max, is_over };
         let queue = Arc::new(Mutex::new(queue));
         // Also in the middle of a read.
         let search = Search { read_pace: search.read_pace.until(is_over), ..search };
@@ -214,32 +214,32 @@ impl<'d> Ahead<'d> {
     }
 
     /// Returns the findings of the next image; `None` if all were taken.
-    pub(in crate::files) fn next_image(&mut self) -> Option<FoundAhead> {
+    pub(in crate::files) fn next_image(&mut self) -> Option<ImageFindings> {
         let found = self.begun.pop_front()?;
         self.begin_next();
         Some(found)
     }
 }
 
-impl Drop for Ahead<'_> {
+impl Drop for ExaminationQueue<'_> {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 }
 
 /// What a thread finds in an image.
-pub(in crate::files) struct FoundAhead {
+pub(in crate::files) struct ImageFindings {
     found: Receiver<Message>,
     waiting: Arc<FindingsQueue>,
 }
 
-impl Drop for FoundAhead {
+impl Drop for ImageFindings {
     fn drop(&mut self) {
         self.waiting.change(|now| now.is_closed = true);
     }
 }
 
-impl FoundAhead {
+impl ImageFindings {
     /// Hands all findings to `findings`.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ fn examine_all(queue: &Mutex<Receiver<Task<'_>>>, search: &Search<'_>) {
     let go_on = || search.read_pace.go_on().map_err(StateError::from);
     loop {
         let next = queue.lock().recv();
-        let Ok(Task { image: ToExamine { disk, stat, kept }, into }) = next else { return };
+        let Ok(Task { image: ExaminationJob { disk, stat, kept }, into }) = next else { return };
         let mut batches = Batches { into, batch: Batch::default() };
         let ended = examine(disk, stat, kept, search, &mut memory, &go_on, &mut batches);
         batches.end(ended);
@@ -348,7 +348,7 @@ mod tests {
     use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     use super::*;
-    use crate::files::{Reading, Tier};
+    use crate::files::{ReadScope, Tier};
     use crate::format::guest::{KeptClaim, PIECES_MAX};
     use crate::pace::{Limits, Pace, ReadPace, Wish};
 
@@ -516,7 +516,7 @@ mod tests {
     }
 
     fn search_with(read_pace: ReadPace<'_>) -> Search<'_> {
-        Search { tiers: &Tier::ALL, reading: Reading::Probes, since: None, cache_bytes: 1 << 20, read_pace }
+        Search { tiers: &Tier::ALL, reading: ReadScope::Probes, since: None, cache_bytes: 1 << 20, read_pace }
     }
 
     /// A pace asks only now and then whether to go on, because most steps are short. A wait is not.
@@ -544,8 +544,8 @@ mod tests {
         let disks = [Zeros { is_bad: false }, Zeros { is_bad: false }];
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let images = disks.iter().map(|disk| ToExamine { disk, stat: &stat, kept: None }).collect();
-            let ahead = Ahead::begin(scope, search_with(pace.reading()), (2, 1 << 20), images, &is_over);
+            let images = disks.iter().map(|disk| ExaminationJob { disk, stat: &stat, kept: None }).collect();
+            let ahead = ExaminationQueue::begin(scope, search_with(pace.reading()), (2, 1 << 20), images, &is_over);
             thread::sleep(Duration::from_millis(50));
             drop(ahead);
         });
@@ -559,10 +559,10 @@ mod tests {
         let are_bad = [true, false, false, true, false, true, true, false];
         let disks = are_bad.map(|is_bad| Zeros { is_bad });
         for threads in [0, 1, 3, 20] {
-            let images = disks.iter().map(|disk| ToExamine { disk, stat: &stat, kept: None }).collect();
+            let images = disks.iter().map(|disk| ExaminationJob { disk, stat: &stat, kept: None }).collect();
             let is_over = AtomicBool::new(false);
             let found: Vec<bool> = thread::scope(|scope| {
-                let mut ahead = Ahead::begin(scope, search, (threads, 1 << 20), images, &is_over);
+                let mut ahead = ExaminationQueue::begin(scope, search, (threads, 1 << 20), images, &is_over);
                 let next = || ahead.next_image();
                 std::iter::from_fn(next)
                     .map(|found| {

@@ -22,9 +22,9 @@ use super::systems::{System, each_system};
 use super::unpackaged::{probes, unpackaged};
 use super::watched::{GuestReads, PacedDisk, WatchedDisk, read_bytes_max};
 use super::whole::digest_of;
-use crate::files::Reading;
+use crate::files::ReadScope;
 use crate::files::packages::PackageNames;
-use crate::files::report::Examined;
+use crate::files::report::ExaminationReport;
 use crate::format::guest::{KeptClaim, KeptFile, KeptGuest, PhasedPieces};
 use crate::state::StateError;
 
@@ -58,7 +58,7 @@ pub(super) trait Findings {
 /// Result of an examination beside its findings.
 pub(super) struct ExaminationEnd {
     /// Sums over the examined part, even if that is not all.
-    pub(super) sums: Examined,
+    pub(super) sums: ExaminationReport,
     /// Whether the image was not made from the template.
     pub(super) is_stranger: bool,
     /// Facts about the guest, or why it was not examined completely.
@@ -85,7 +85,7 @@ pub(super) struct Examiner<'e> {
     /// Bytes of its files that may still be read as a whole.
     read_left: u64,
     pub(super) pieces: Pieces,
-    pub(super) sums: Examined,
+    pub(super) sums: ExaminationReport,
     is_stranger: bool,
     /// Number of packages named so far.
     packages: u32,
@@ -159,7 +159,7 @@ impl<'e> Examiner<'e> {
             bytes_left,
             read_left: bytes_left,
             pieces: Pieces::default(),
-            sums: Examined::default(),
+            sums: ExaminationReport::default(),
             is_stranger: false,
             packages: 0,
             known: None,
@@ -275,7 +275,7 @@ impl<'e> Examiner<'e> {
         let is_bounded = self.add_extents(of_tree, reader, file, stat.size_bytes)?;
         self.sums.misaligned_bytes = self.sums.misaligned_bytes.saturating_add(self.pieces.ragged_bytes);
         let digest = self.read_whole(system, file, stat.size_bytes)?;
-        let is_whole = self.search.reading == Reading::WholeFiles;
+        let is_whole = self.search.reading == ReadScope::WholeFiles;
         if is_whole && digest.is_none() {
             // An unreadable file is equal to no other.
             return Ok(is_bounded);
@@ -300,7 +300,7 @@ impl<'e> Examiner<'e> {
         file: GuestFile,
         size_bytes: u64,
     ) -> Result<Option<[u8; 16]>, IdentifyError> {
-        let left = self.read_left.checked_sub(size_bytes).filter(|_| self.search.reading != Reading::Probes);
+        let left = self.read_left.checked_sub(size_bytes).filter(|_| self.search.reading != ReadScope::Probes);
         let Some(left) = left else { return Ok(None) };
         self.read_left = left;
         let of_tree = system.tree.system(file.system);

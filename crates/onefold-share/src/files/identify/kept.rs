@@ -9,7 +9,7 @@ use super::open::open_listed;
 use super::shared::SharedBlocks;
 use super::{Identification, IdentifyError};
 use crate::files::packages::PackageNames;
-use crate::files::report::Examined;
+use crate::files::report::ExaminationReport;
 use crate::format::guest::{GUEST_BYTES_MAX, KeptFile, KeptFiles, KeptGuest, PACKAGES_MAX, PhasedPieces};
 use crate::format::mark::Stamp;
 use crate::scan::ListedFile;
@@ -75,7 +75,7 @@ pub(in crate::files) struct Examination {
     /// The state of the image before.
     pub(in crate::files) stat: FileStat,
     /// Sums over the images before it.
-    pub(super) before: Examined,
+    pub(super) before: ExaminationReport,
     /// How many packages of these images had no room for their names.
     pub(super) refused_before: u64,
     /// A number for its volumes and the stamps of their package databases.
@@ -88,7 +88,7 @@ impl Examination {
     /// Returns the record of the image, without the fields of its head that the caller knows. Returns `None` if it
     /// would be too long, or if `names` had no room for all packages of the image: its files would have no package.
     /// `examined` are the sums with this image.
-    pub(in crate::files) fn kept(self, examined: &Examined, names: &PackageNames) -> Option<KeptGuest> {
+    pub(in crate::files) fn kept(self, examined: &ExaminationReport, names: &PackageNames) -> Option<KeptGuest> {
         if names.refused() > self.refused_before {
             return None;
         }

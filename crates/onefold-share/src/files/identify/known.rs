@@ -16,7 +16,7 @@ use super::databases::DatabaseStamps;
 use super::examine::{OwnedFile, StopCheck};
 use super::search::Search;
 use super::systems::each_system;
-use crate::files::report::Examined;
+use crate::files::report::ExaminationReport;
 use crate::format::guest::{KeptClaim, KeptFile, KeptGuest};
 
 /// Files of an image that are known from an earlier run.
@@ -59,7 +59,7 @@ impl KnownFiles {
         search: &Search<'_>,
         go_on: StopCheck<'_>,
     ) -> Result<Option<KnownFiles>, IdentifyError> {
-        if !search.wants_packaged() || Examined::of_counts(&kept.head.counts).surplus_files > 0 {
+        if !search.wants_packaged() || ExaminationReport::of_counts(&kept.head.counts).surplus_files > 0 {
             return Ok(None);
         }
         let known = KnownFiles::of(kept);
@@ -97,7 +97,13 @@ impl KnownFiles {
         let Ok(()) = visited;
         let head = &guest.head;
         let (has_packages, databases) = (head.has_packages, head.databases);
-        KnownFiles { packages: Examined::of_counts(&head.counts).packages, has_packages, databases, owned, probes }
+        KnownFiles {
+            packages: ExaminationReport::of_counts(&head.counts).packages,
+            has_packages,
+            databases,
+            owned,
+            probes,
+        }
     }
 
     /// Returns the packaged files of a system, given by its index among all systems of the guest.

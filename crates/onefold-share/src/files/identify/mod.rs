@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use onefold_disk::CacheMemory;
 use onefold_substrate::Substrate;
 
-pub(super) use self::ahead::{Ahead, FoundAhead, OpenedImage, THREADS_MAX, ToExamine};
+pub(super) use self::ahead::{ExaminationJob, ExaminationQueue, ImageFindings, OpenedImage, THREADS_MAX};
 use self::claims::ClaimKey;
 pub(super) use self::databases::databases_of;
 pub(super) use self::disk::SubstrateDisk;
@@ -48,10 +48,10 @@ pub(super) use self::open::disk_of;
 pub(super) use self::packaged::{Packaged, PackagedVisit, each_packaged};
 pub(super) use self::search::Search;
 use self::shared::SharedBlocks;
-pub use self::since::{Since, Template, TemplateError};
+pub use self::since::{Baseline, Template, TemplateError};
 use super::join::Candidates;
 use super::packages::PackageNames;
-use super::report::Examined;
+use super::report::ExaminationReport;
 use crate::format::guest::KeptGuest;
 use crate::scan::ListedFile;
 use crate::state::StateError;
@@ -60,7 +60,7 @@ use crate::state::StateError;
 pub(super) struct Identification<'a> {
     pub(super) candidates: Candidates,
     pub(super) packages: PackageNames,
-    pub(super) examined: Examined,
+    pub(super) examined: ExaminationReport,
     /// Options of the search in guests.
     pub(super) search: Search<'a>,
     /// Part of each content: without it, nobody outside this run can find two claims with one number.
@@ -78,7 +78,7 @@ pub(super) struct Identification<'a> {
 /// An image that a thread examines, and its findings.
 pub(super) struct BegunImage<'b, 'l, S: Substrate> {
     pub(super) opened: &'b OpenedImage<'l, S>,
-    pub(super) found: FoundAhead,
+    pub(super) found: ImageFindings,
 }
 
 impl Identification<'_> {

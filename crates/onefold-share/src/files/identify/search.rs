@@ -1,7 +1,7 @@
 //! Options of the search in the guests of a run.
 
-use super::Since;
-use crate::files::Reading;
+use super::Baseline;
+use crate::files::ReadScope;
 use crate::files::tier::Tier;
 use crate::pace::ReadPace;
 
@@ -11,9 +11,9 @@ pub(in crate::files) struct Search<'a> {
     /// The tiers by which files are believed equal.
     pub(in crate::files) tiers: &'a [Tier],
     /// Parts of candidates that are read.
-    pub(in crate::files) reading: Reading,
+    pub(in crate::files) reading: ReadScope,
     /// Packages and files that came earlier are left out.
-    pub(in crate::files) since: Option<&'a Since>,
+    pub(in crate::files) since: Option<&'a Baseline>,
     /// For the cache of a disk.
     pub(in crate::files) cache_bytes: usize,
     /// Asked at each read of an image.

@@ -21,7 +21,7 @@ const DATED_FILES: [&[u8]; 2] = [b"/var/lib/dpkg/status", b"/var/log/dpkg.log"];
 
 /// Which packages and files are kept.
 #[derive(Clone, Debug)]
-pub enum Since {
+pub enum Baseline {
     /// Those that a template does not have.
     Template(Template),
     /// Those that were installed or written at a time or later.
@@ -146,18 +146,18 @@ impl LaterPackages {
     }
 }
 
-impl Since {
+impl Baseline {
     /// Returns which packages of a system are kept. A package with an unknown time of installation is kept.
     pub(super) fn later_packages(&self, database: &dyn PackageDatabase) -> LaterPackages {
         match self {
-            Since::Template(template) => {
+            Baseline::Template(template) => {
                 let packages = database.packages().iter();
                 LaterPackages {
                     is_later: packages.map(|package| !Identity::of(package).is_in(template)).collect(),
                     is_stranger: !template.is_ancestor_of(database),
                 }
             }
-            Since::Time { time, local } => {
+            Baseline::Time { time, local } => {
                 let is_later = |installed: Option<InstallationTime>| match installed {
                     Some(InstallationTime::Logged(logged)) => logged >= *local,
                     Some(InstallationTime::ListWritten(written)) => written >= *time,
@@ -172,8 +172,8 @@ impl Since {
     /// Returns whether a file of no package is kept. The time of its record counts, too: archives give files old times.
     pub(super) fn has_file(&self, stat: &FileStat) -> bool {
         let since = match self {
-            Since::Template(template) => template.time,
-            Since::Time { time, .. } => *time,
+            Baseline::Template(template) => template.time,
+            Baseline::Time { time, .. } => *time,
         };
         stat.modified.max(stat.changed) >= since
     }
@@ -219,7 +219,7 @@ mod tests {
         template
     }
 
-    fn later(since: &Since, system: &MemoryFileSystem) -> (Vec<String>, bool) {
+    fn later(since: &Baseline, system: &MemoryFileSystem) -> (Vec<String>, bool) {
         let tree = Tree::new(system);
         let database = packages::open(&tree).unwrap().unwrap();
         let later = since.later_packages(database.as_ref());
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn packages_in_versions_that_the_template_has_are_left_out_whatever_the_log_says() {
         let log = "2030-01-01 00:00:00 install old:all <none> 1\n";
-        let since = Since::Template(template_of(&system(&[("old", "1"), ("upgraded", "1"), ("gone", "1")], "")));
+        let since = Baseline::Template(template_of(&system(&[("old", "1"), ("upgraded", "1"), ("gone", "1")], "")));
         let clone = system(&[("new", "1"), ("old", "1"), ("upgraded", "2")], log);
         assert_eq!(later(&since, &clone), (vec!["new".to_owned(), "upgraded".to_owned()], false));
     }
@@ -238,16 +238,16 @@ mod tests {
     /// A package that was removed from the template, and not purged, was not installed in it.
     #[test]
     fn a_package_of_which_the_template_has_only_the_configuration_is_kept() {
-        let since = Since::Template(template_of(&states(&[("gone", "config-files"), ("left", "config-files")])));
+        let since = Baseline::Template(template_of(&states(&[("gone", "config-files"), ("left", "config-files")])));
         let clone = states(&[("gone", "installed"), ("left", "config-files")]);
         assert_eq!(later(&since, &clone), (vec!["gone".to_owned()], false));
-        let since = Since::Template(template_of(&states(&[("removed", "installed")])));
+        let since = Baseline::Template(template_of(&states(&[("removed", "installed")])));
         assert_eq!(later(&since, &states(&[("removed", "config-files")])).0, Vec::<String>::new());
     }
 
     #[test]
     fn a_system_without_most_of_the_templates_packages_was_not_made_from_it() {
-        let since = Since::Template(template_of(&system(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")], "")));
+        let since = Baseline::Template(template_of(&system(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")], "")));
         assert!(!later(&since, &system(&[("a", "2"), ("b", "2"), ("z", "1")], "")).1);
         let (kept, is_stranger) = later(&since, &system(&[("a", "1"), ("y", "1"), ("z", "1")], ""));
         assert!(is_stranger && kept == ["y", "z"]);
@@ -258,7 +258,7 @@ mod tests {
         let log = "2026-01-02 12:00:00 install old:all <none> 1\n2026-01-02 12:00:01 status installed old:all 1\n\
                    2026-01-03 12:00:00 install new:all <none> 1\n2026-01-03 12:00:01 status installed new:all 1\n";
         let local = LocalTime { year: 2026, month: 1, day: 3, hour: 0, minute: 0, second: 0 };
-        let since = Since::Time { time: Timestamp { seconds: 1_767_398_400, nanoseconds: 0 }, local };
+        let since = Baseline::Time { time: Timestamp { seconds: 1_767_398_400, nanoseconds: 0 }, local };
         assert_eq!(later(&since, &system(&[("new", "1"), ("old", "1")], log)).0, ["new"]);
     }
 
@@ -266,7 +266,7 @@ mod tests {
     fn a_file_is_kept_if_its_content_or_its_record_is_as_late() {
         let local = LocalTime { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 10 };
         let at = |seconds| Timestamp { seconds, nanoseconds: 0 };
-        let since = Since::Time { time: at(10), local };
+        let since = Baseline::Time { time: at(10), local };
         let mut memory = MemoryFileSystem::default();
         let file = memory.write("/file", "content");
         let stat = memory.stat(file).unwrap();

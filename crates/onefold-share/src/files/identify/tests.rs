@@ -9,7 +9,7 @@ use super::claims::Circle;
 use super::examine::BYTES_MIN;
 use super::*;
 use crate::domain::Domain;
-use crate::files::{Reading, Tier};
+use crate::files::{ReadScope, Tier};
 use crate::format::FileNo;
 use crate::pace::Pace;
 
@@ -27,10 +27,10 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
     let mut identifying = Identification {
         candidates: Candidates::new(Path::new("/var/tmp"), 1 << 16),
         packages: PackageNames::new(1 << 16),
-        examined: Examined::default(),
+        examined: ExaminationReport::default(),
         search: Search {
             tiers: &Tier::ALL,
-            reading: Reading::Probes,
+            reading: ReadScope::Probes,
             since: None,
             cache_bytes: 1 << 16,
             read_pace: pace.reading(),

@@ -13,7 +13,7 @@ use onefold_disk::{Disk, DiskError, FilePlacement};
 use onefold_substrate::FileStat;
 
 use super::{IdentifyError, claimed_bytes_max};
-use crate::pace::{ReadPace, Stopped};
+use crate::pace::{ReadPace, StopRequest};
 use crate::state::StateError;
 
 /// Maximum bytes that readers may ask for to find a guest and its databases. Journals have a gigabyte each, and are
@@ -71,7 +71,7 @@ impl<'p> GuestReads<'p> {
         Ok(())
     }
 
-    fn heard(&self, heard: Result<(), Stopped>) -> Result<(), DiskError> {
+    fn heard(&self, heard: Result<(), StopRequest>) -> Result<(), DiskError> {
         heard.map_err(|stopped| {
             self.is_stopped.store(true, Ordering::Relaxed);
             DiskError::Other(Box::new(stopped))

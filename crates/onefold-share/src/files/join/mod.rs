@@ -20,7 +20,7 @@ use self::rows::{Instance, Part};
 use super::tier::{Label, Tier};
 use crate::format::guest::Piece;
 use crate::format::{FileBlock, FileNo};
-use crate::pass::{ContentKey, FilePlace, Run, RunSorter};
+use crate::pass::{ContentKey, FilePlace, FinderRun, RunSorter};
 
 /// Maximum number of pieces of a source that are kept in memory. Blocks behind them have no source: only a hostile
 /// guest has so many pieces.
@@ -111,7 +111,7 @@ impl SourceFile {
         key: ContentKey,
         target: &Instance,
         piece: Piece,
-        mut add: impl FnMut(&Run, u64) -> io::Result<()>,
+        mut add: impl FnMut(&FinderRun, u64) -> io::Result<()>,
     ) -> io::Result<()> {
         let image = |rank: u32| images.get(usize::try_from(rank).ok()?).copied();
         let Some(source_file) = self.instance.and_then(|source| image(source.image)) else { return Ok(()) };
@@ -125,7 +125,7 @@ impl SourceFile {
             let from = piece.content.max(other.content);
             let count = end.min(other.content + other.count) - from;
             let place = |file, of: &Piece| FilePlace { file, block: FileBlock(of.block + (from - of.content)) };
-            if let Some(run) = Run::between(place(source_file, other), place(file, &piece), count, key) {
+            if let Some(run) = FinderRun::between(place(source_file, other), place(file, &piece), count, key) {
                 add(&run, count)?;
             }
         }
@@ -206,13 +206,13 @@ mod tests {
         Label { tier: Tier::Digest, package }
     }
 
-    fn joined(add: impl FnOnce(&mut Candidates)) -> (Vec<Run>, JoinReport) {
+    fn joined(add: impl FnOnce(&mut Candidates)) -> (Vec<FinderRun>, JoinReport) {
         let (first, _, joined) = joined_twice(add);
         (first, joined)
     }
 
     /// Returns the runs with first sources, and those with second ones.
-    fn joined_twice(add: impl FnOnce(&mut Candidates)) -> (Vec<Run>, Vec<Run>, JoinReport) {
+    fn joined_twice(add: impl FnOnce(&mut Candidates)) -> (Vec<FinderRun>, Vec<FinderRun>, JoinReport) {
         let folder = Path::new("/var/tmp");
         let mut candidates = Candidates::new(folder, 1 << 16);
         add(&mut candidates);
@@ -234,7 +234,7 @@ mod tests {
         Piece { content, block, count }
     }
 
-    fn told(run: &Run) -> (u32, u64, u32, u64, u64) {
+    fn told(run: &FinderRun) -> (u32, u64, u32, u64, u64) {
         let Source::File(source) = run.source() else { panic!("{run:?}") };
         let target = run.target();
         (source.file.0, source.block.0, target.file.0, target.block.0, run.count())
@@ -277,7 +277,7 @@ mod tests {
             candidates.add(0, 8, label(1), (0, 10), &[piece(0, 600, 10)], false).unwrap();
             candidates.add(1, 8, label(1), (0, 10), &[piece(0, 700, 10)], false).unwrap();
         });
-        let told = |runs: &[Run]| runs.iter().map(told).collect::<Vec<_>>();
+        let told = |runs: &[FinderRun]| runs.iter().map(told).collect::<Vec<_>>();
         let expected = [(3, 100, 3, 200, 10), (3, 100, 5, 300, 10), (3, 600, 5, 700, 10), (3, 100, 8, 400, 10)];
         assert_eq!(told(&first), [&expected[..], &[(3, 100, 9, 500, 10)]].concat());
         assert_eq!(told(&second), [(5, 300, 8, 400, 10), (5, 300, 9, 500, 10)]);

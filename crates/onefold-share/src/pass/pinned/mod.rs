@@ -27,7 +27,7 @@ use onefold_substrate::{Access, FileHandle, Reference, Slice, Substrate, WholeEx
 use self::remainder::{Holder, Part, Remainder, runs_of};
 use super::images::{Hold, Images};
 use super::publish::{LOCK_PAUSE, LOCK_TRIES};
-use super::share::Shared;
+use super::share::ShareReport;
 use super::{PassError, PassOptions, Trouble};
 use crate::format::FileNo;
 use crate::state::State;
@@ -95,7 +95,7 @@ pub(super) fn release<S: Substrate>(
     losses: Merge,
     remnants: Remnants,
     options: &PassOptions<'_>,
-    shared: &mut Shared,
+    shared: &mut ShareReport,
     trouble: &mut Trouble,
 ) -> Result<(), PassError> {
     // Nothing is declared here: no file system that shares in two steps frees space by whole extents.
@@ -135,7 +135,7 @@ struct Releaser<'a, 'b, 'i, 'c, S: Substrate> {
     state: &'a State<'b, S>,
     images: &'a mut Images<'i, 'c, S>,
     options: &'a PassOptions<'a>,
-    shared: &'a mut Shared,
+    shared: &'a mut ShareReport,
     trouble: &'a mut Trouble,
     remnants: Remnants,
     /// The arena files by their handles, loaded at first use.

@@ -10,7 +10,7 @@ use onefold_sort::{OrderedWriter, Row, SortWriter, SpoolReader};
 use onefold_substrate::{Access, Substrate};
 
 use super::AGAIN_BYTES;
-use crate::format::entry::{Entry, Place};
+use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::format::shard::{EntryCounts, ShardWriter};
 use crate::format::{FingerprintPrefix, FormatError};
 use crate::pace::Pace;
@@ -98,10 +98,10 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
             let after = self.change(digest, before)?;
             self.has_changed |= before != after;
             let Some(place) = after else { continue };
-            if let Place::Shared(slot) = place {
+            if let ContentPlace::Shared(slot) = place {
                 self.named.insert(slot);
             }
-            let entry = Entry { digest, place };
+            let entry = ContentEntry { digest, place };
             self.counts.count(&entry);
             writer.push(&entry)?;
         }
@@ -112,10 +112,10 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         &mut self,
         shard: &mut Shard<'b, S>,
         writer: &mut ShardWriter<'b, S>,
-        entry: Entry,
+        entry: ContentEntry,
         change: Option<FingerprintPrefix>,
     ) -> io::Result<()> {
-        if let Place::Shared(slot) = entry.place {
+        if let ContentPlace::Shared(slot) = entry.place {
             self.named.insert(slot);
         }
         self.counts.count(&entry);
@@ -131,7 +131,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         self.counts += stretch.counts();
         if stretch.counts().shared > 0 {
             for entry in stretch.entries() {
-                if let Place::Shared(slot) = entry.place {
+                if let ContentPlace::Shared(slot) = entry.place {
                     self.named.insert(slot);
                 }
             }
@@ -140,7 +140,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
     }
 
     /// Returns the new place of an entry.
-    fn change(&mut self, digest: FingerprintPrefix, before: Option<Place>) -> io::Result<Option<Place>> {
+    fn change(&mut self, digest: FingerprintPrefix, before: Option<ContentPlace>) -> io::Result<Option<ContentPlace>> {
         let (mut after, mut dropped) = (before, None);
         // Whether this pass has seen, or shared with, another place than the index will have.
         let mut is_apart = false;
@@ -168,15 +168,15 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
             (None, Some(place)) => after = Some(place),
             (Some(there), Some(place)) if there == place => {}
             // Another host has seen it at another place meanwhile.
-            (Some(Place::Unique(file, block)), Some(Place::Shared(slot))) => {
+            (Some(ContentPlace::Unique(file, block)), Some(ContentPlace::Shared(slot))) => {
                 self.look_again(Candidate { file, block, digest })?;
-                after = Some(Place::Shared(slot));
+                after = Some(ContentPlace::Shared(slot));
             }
-            (Some(_), Some(Place::Unique(file, block))) => self.look_again(Candidate { file, block, digest })?,
+            (Some(_), Some(ContentPlace::Unique(file, block))) => self.look_again(Candidate { file, block, digest })?,
             // Another host has put it into the arena, too.
-            (Some(Place::Shared(_)), Some(Place::Shared(_))) => {
+            (Some(ContentPlace::Shared(_)), Some(ContentPlace::Shared(_))) => {
                 is_apart = true;
-                if let Some(Place::Unique(file, block)) = dropped {
+                if let Some(ContentPlace::Unique(file, block)) = dropped {
                     self.look_again(Candidate { file, block, digest })?;
                 }
             }
@@ -191,8 +191,8 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
     }
 
     /// Returns whether another file refers again to a slot that only the arena had when the plan was made.
-    fn is_taken_back(&mut self, place: Place) -> io::Result<bool> {
-        let Place::Shared(slot) = place else { return Ok(false) };
+    fn is_taken_back(&mut self, place: ContentPlace) -> io::Result<bool> {
+        let ContentPlace::Shared(slot) = place else { return Ok(false) };
         if self.unneeded.contains(slot) {
             return Ok(false);
         }
@@ -207,8 +207,8 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
 
     /// Returns whether a slot from which some block differed is known to hold another content than its entry says. A
     /// host that had lost its lock has filled it, or the arena file was damaged. Nothing could ever share with it.
-    fn holds_something_else(&mut self, place: Place, digest: FingerprintPrefix) -> bool {
-        let Place::Shared(slot) = place else { return false };
+    fn holds_something_else(&mut self, place: ContentPlace, digest: FingerprintPrefix) -> bool {
+        let ContentPlace::Shared(slot) = place else { return false };
         if !self.suspects.contains(slot) {
             return false;
         }
@@ -235,7 +235,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         self.again.push(place.row())
     }
 
-    fn next_entry(&mut self, shard: &mut Shard<'b, S>) -> io::Result<Option<Entry>> {
+    fn next_entry(&mut self, shard: &mut Shard<'b, S>) -> io::Result<Option<ContentEntry>> {
         let next = shard.next_entry().map_err(|why| {
             self.failure = Some(Failure::Shard(why));
             io::Error::from(io::ErrorKind::InvalidData)
@@ -247,8 +247,8 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
     }
 
     /// Keeps a place that a batch hides, unless this pass has handled it.
-    fn note_hidden(&mut self, Entry { digest, place }: Entry) -> io::Result<()> {
-        let Place::Unique(file, block) = place else { return Ok(()) };
+    fn note_hidden(&mut self, ContentEntry { digest, place }: ContentEntry) -> io::Result<()> {
+        let ContentPlace::Unique(file, block) = place else { return Ok(()) };
         let mut is_planned = false;
         while let Some(row) = self.planned.next_if(|planned| planned <= digest)? {
             is_planned |= Change::of(row) == Change { digest, step: Step::Drop(place) };

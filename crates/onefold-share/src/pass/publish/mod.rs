@@ -35,7 +35,7 @@ use crate::pace::Pace;
 use crate::state::State;
 use crate::state::batches::SharedBatches;
 use crate::state::locks::Subject;
-use crate::state::shards::{NextGeneration, Published, Shard};
+use crate::state::shards::{NextGeneration, PublishOutcome, Shard};
 
 /// Pause between two attempts to take a lock.
 pub(super) const LOCK_PAUSE: Duration = Duration::from_millis(100);
@@ -229,9 +229,9 @@ impl<'b, S: Substrate> Publisher<'_, 'b, S> {
             None => {}
         }
         let (generation, counts, bytes) = match published? {
-            Published::Late => return Ok(false),
-            Published::Done(published) => (generation, published.counts, published.bytes),
-            Published::Unneeded => (shard.generation, counts, shard.bytes),
+            PublishOutcome::Late => return Ok(false),
+            PublishOutcome::Done(published) => (generation, published.counts, published.bytes),
+            PublishOutcome::Unneeded => (shard.generation, counts, shard.bytes),
         };
         for place in again.finish()? {
             self.again.push(place?)?;

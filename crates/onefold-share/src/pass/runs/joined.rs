@@ -2,31 +2,31 @@
 
 use std::io;
 
-use super::{ContentKey, Run, RunBatch};
+use super::{ContentKey, FinderRun, RunBatch};
 
 /// Maximum number of contents of a joined run.
 const CONTENTS_MAX: usize = 1 << 16;
 
 /// Joins the runs of a batch.
 #[derive(Default)]
-pub(in crate::pass) struct Joined {
+pub(in crate::pass) struct RunJoiner {
     /// Whether each run is returned by itself.
     is_off: bool,
     /// The run that did not continue the last one.
-    ahead: Option<Run>,
+    ahead: Option<FinderRun>,
     /// Of the run that was returned last: the end of each content in its target, in blocks, and its key.
     contents: Vec<(u64, ContentKey)>,
 }
 
-impl Joined {
+impl RunJoiner {
     /// Returns an object that joins runs or, for experiments, does not.
-    pub(in crate::pass) fn new(joins: bool) -> Joined {
-        Joined { is_off: !joins, ..Joined::default() }
+    pub(in crate::pass) fn new(joins: bool) -> RunJoiner {
+        RunJoiner { is_off: !joins, ..RunJoiner::default() }
     }
 
     /// Returns the next runs of a batch that are consecutive in both of their files, as one. An error comes instead of
     /// the run that it cuts off.
-    pub(in crate::pass) fn next(&mut self, batch: &mut dyn RunBatch) -> io::Result<Option<Run>> {
+    pub(in crate::pass) fn next(&mut self, batch: &mut dyn RunBatch) -> io::Result<Option<FinderRun>> {
         let first = match self.ahead.take() {
             Some(ahead) => Some(ahead),
             None => batch.next_run()?,
@@ -46,7 +46,7 @@ impl Joined {
     }
 
     /// Notes that the run now ends with another content. Returns false if it has too many contents.
-    fn add(&mut self, next: &Run) -> bool {
+    fn add(&mut self, next: &FinderRun) -> bool {
         let is_full = self.contents.len() >= CONTENTS_MAX;
         match self.contents.last_mut() {
             Some((end, key)) if *key == next.key => *end = next.end(),
@@ -57,13 +57,13 @@ impl Joined {
     }
 
     /// Returns the parts of a part of the run that was returned last, each of one content.
-    pub(in crate::pass) fn by_content<'j>(&'j self, part: &'j Run) -> impl Iterator<Item = Run> + 'j {
+    pub(in crate::pass) fn by_content<'j>(&'j self, part: &'j FinderRun) -> impl Iterator<Item = FinderRun> + 'j {
         let first = self.contents.partition_point(|(end, _)| *end <= part.first);
         let mut at = part.first;
         self.contents[first..].iter().map_while(move |&(end, key)| {
             let (from, to) = (at, end.min(part.end()));
             at = to;
-            (to > from).then(|| Run { key, ..part.part(from - part.first, to - from) })
+            (to > from).then(|| FinderRun { key, ..part.part(from - part.first, to - from) })
         })
     }
 }
@@ -74,26 +74,26 @@ mod tests {
     use super::*;
     use crate::format::{FileBlock, FileNo};
 
-    struct ListFinder(Vec<io::Result<Run>>);
+    struct ListFinder(Vec<io::Result<FinderRun>>);
 
     impl RunBatch for ListFinder {
-        fn next_run(&mut self) -> io::Result<Option<Run>> {
+        fn next_run(&mut self) -> io::Result<Option<FinderRun>> {
             if self.0.is_empty() { Ok(None) } else { self.0.remove(0).map(Some) }
         }
     }
 
-    fn zeros(first: u64) -> io::Result<Run> {
-        Ok(Run { file: FileNo(1), first, source: Source::Zeros, count: 1, key: ContentKey::default() })
+    fn zeros(first: u64) -> io::Result<FinderRun> {
+        Ok(FinderRun { file: FileNo(1), first, source: Source::Zeros, count: 1, key: ContentKey::default() })
     }
 
     /// Returns a run into file 1 from file 2.
-    fn run(source: u64, target: u64, count: u64, key: u32) -> io::Result<Run> {
+    fn run(source: u64, target: u64, count: u64, key: u32) -> io::Result<FinderRun> {
         let place = |file, block| FilePlace { file: FileNo(file), block: FileBlock(block) };
-        Ok(Run::between(place(2, source), place(1, target), count, ContentKey::new(key).unwrap()).unwrap())
+        Ok(FinderRun::between(place(2, source), place(1, target), count, ContentKey::new(key).unwrap()).unwrap())
     }
 
-    fn all(runs: Vec<io::Result<Run>>) -> Vec<(u64, u64)> {
-        let (mut batch, mut joined, mut all) = (ListFinder(runs), Joined::default(), Vec::new());
+    fn all(runs: Vec<io::Result<FinderRun>>) -> Vec<(u64, u64)> {
+        let (mut batch, mut joined, mut all) = (ListFinder(runs), RunJoiner::default(), Vec::new());
         while let Some(run) = joined.next(&mut batch).unwrap() {
             all.push((run.first, run.count));
         }
@@ -104,7 +104,7 @@ mod tests {
     fn an_error_comes_before_the_run_that_it_cuts_off_is_shared() {
         let error = Err(io::ErrorKind::StorageFull.into());
         let mut batch = ListFinder(vec![zeros(3), zeros(4), zeros(9), zeros(10), error, zeros(11)]);
-        let mut runs = Joined::default();
+        let mut runs = RunJoiner::default();
         let whole = runs.next(&mut batch).unwrap().unwrap();
         assert_eq!((whole.first, whole.count), (3, 2));
         assert_eq!(runs.next(&mut batch).unwrap_err().kind(), io::ErrorKind::StorageFull);
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn runs_are_not_joined_where_that_is_not_wanted() {
         let mut batch = ListFinder(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(56, 9, 1, 3)]);
-        let mut joined = Joined::new(false);
+        let mut joined = RunJoiner::new(false);
         let mut counts = Vec::new();
         while let Some(run) = joined.next(&mut batch).unwrap() {
             assert_eq!(joined.by_content(&run).count(), 1);
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn what_comes_of_a_part_is_told_by_content() {
         let mut batch = ListFinder(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(56, 9, 1, 2), run(57, 10, 5, 3)]);
-        let mut joined = Joined::default();
+        let mut joined = RunJoiner::default();
         let whole = joined.next(&mut batch).unwrap().unwrap();
         let parts = |from, count| {
             let part = whole.part(from, count);

@@ -7,8 +7,8 @@ mod sorted;
 
 use std::io;
 
-pub(super) use self::joined::Joined;
-pub use self::run::{ContentKey, FilePlace, Run, Source};
+pub(super) use self::joined::RunJoiner;
+pub use self::run::{ContentKey, FilePlace, FinderRun, Source};
 pub use self::sorted::{RunSorter, SortedRuns};
 use super::PassError;
 
@@ -19,27 +19,27 @@ pub trait RunBatch {
     ///
     /// # Errors
     /// Errors of temporary files. They end the pass.
-    fn next_run(&mut self) -> io::Result<Option<Run>>;
+    fn next_run(&mut self) -> io::Result<Option<FinderRun>>;
 
     /// Takes back a part of a run whose target another host has at the moment. By default nothing is kept of it: it is
     /// found again.
     ///
     /// # Errors
     /// Errors of temporary files. They end the pass.
-    fn leave(&mut self, part: &Run) -> Result<(), PassError> {
+    fn leave(&mut self, part: &FinderRun) -> Result<(), PassError> {
         let _ = part;
         Ok(())
     }
 
     /// Returns whether a part of a run from file to file, whose sides are at different places, is to be compared. The
     /// engine asks before each call of the file system, so that a finder can give up in the middle of a run.
-    fn compares(&mut self, part: &Run) -> bool {
+    fn compares(&mut self, part: &FinderRun) -> bool {
         let _ = part;
         true
     }
 
     /// Notes the outcome of a part of a run from file to file. Parts of one run have its key, and come in any order.
-    fn note(&mut self, part: &Run, outcome: Outcome) {
+    fn note(&mut self, part: &FinderRun, outcome: Outcome) {
         let _ = (part, outcome);
     }
 }

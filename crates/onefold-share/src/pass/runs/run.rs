@@ -48,7 +48,7 @@ pub enum Source {
 /// Consecutive blocks of a file, the target, and a source that is believed to hold the same content. The file system
 /// checks whether it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct FinderRun {
     pub(in crate::pass) file: FileNo,
     /// First block of the target.
     pub(in crate::pass) first: u64,
@@ -58,15 +58,15 @@ pub struct Run {
     pub(in crate::pass) key: ContentKey,
 }
 
-impl Run {
+impl FinderRun {
     /// Returns the run of `count` blocks of two files, or of one. `None` if it would be empty, would end beyond all
     /// blocks, or both sides are the same.
     #[must_use]
-    pub fn between(source: FilePlace, target: FilePlace, count: u64, key: ContentKey) -> Option<Run> {
+    pub fn between(source: FilePlace, target: FilePlace, count: u64, key: ContentKey) -> Option<FinderRun> {
         let has_room = |place: FilePlace| place.block.0.checked_add(count).is_some_and(|end| end <= FileBlock::LIMIT);
         let is_one = count > 0 && source != target && has_room(source) && has_room(target);
         let (file, first) = (target.file, target.block.0);
-        is_one.then_some(Run { file, first, source: Source::File(source), count, key })
+        is_one.then_some(FinderRun { file, first, source: Source::File(source), count, key })
     }
 
     /// Returns the first block of the target.
@@ -114,19 +114,19 @@ impl Run {
     }
 
     /// Returns a part of the run.
-    pub(in crate::pass) fn part(&self, from: u64, count: u64) -> Run {
-        Run { first: self.first + from, source: self.source.behind(from), count, ..*self }
+    pub(in crate::pass) fn part(&self, from: u64, count: u64) -> FinderRun {
+        FinderRun { first: self.first + from, source: self.source.behind(from), count, ..*self }
     }
 
     /// Returns whether another run adds nothing new: two logs may name one block.
-    pub(super) fn tells_as_much_as(&self, next: &Run) -> bool {
+    pub(super) fn tells_as_much_as(&self, next: &FinderRun) -> bool {
         // If a target is believed to equal two files, the first may be the wrong one.
         let is_of_logs = !matches!(next.source, Source::File(_));
         is_of_logs && self.file == next.file && self.end() >= next.end()
     }
 
     /// Returns whether another run begins where this one ends, on both sides.
-    pub(super) fn goes_on_with(&self, next: &Run) -> bool {
+    pub(super) fn goes_on_with(&self, next: &FinderRun) -> bool {
         let source_goes_on = match (self.source, next.source) {
             (Source::Zeros, Source::Zeros) => true,
             (Source::Slot(first), Source::Slot(next)) => {
@@ -166,7 +166,7 @@ mod tests {
     fn runs_that_cannot_be_are_none() {
         let key = ContentKey::default();
         let last = FileBlock::LIMIT - 1;
-        assert!(Run::between(place(1, last), place(2, 0), 1, key).is_some());
+        assert!(FinderRun::between(place(1, last), place(2, 0), 1, key).is_some());
         for (source, target, count) in [
             (place(1, 0), place(2, 0), 0),
             (place(1, 5), place(1, 5), 3),
@@ -175,7 +175,7 @@ mod tests {
             (place(1, u64::MAX), place(2, 0), 1),
             (place(1, 0), place(2, 1), u64::MAX),
         ] {
-            assert_eq!(Run::between(source, target, count, key), None, "{source:?} {target:?} {count}");
+            assert_eq!(FinderRun::between(source, target, count, key), None, "{source:?} {target:?} {count}");
         }
         assert_eq!(ContentKey::new(ContentKey::LIMIT), None);
     }

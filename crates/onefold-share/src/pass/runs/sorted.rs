@@ -16,7 +16,7 @@ use std::path::Path;
 
 use onefold_sort::{Merge, Row, SortWriter};
 
-use super::{ContentKey, FilePlace, Run, RunBatch, Source};
+use super::{ContentKey, FilePlace, FinderRun, RunBatch, Source};
 use crate::format::{FileBlock, FileNo};
 
 /// Maximum length of a run in a row, in blocks: 2 GiB.
@@ -50,7 +50,7 @@ impl RunSorter {
     ///
     /// # Errors
     /// Errors of writing a file; no space. `InvalidInput` if the run is not from file to file.
-    pub fn push(&mut self, run: &Run) -> io::Result<()> {
+    pub fn push(&mut self, run: &FinderRun) -> io::Result<()> {
         let mut at = 0;
         while at < run.count {
             let count = COUNT_MAX.min(run.count - at);
@@ -70,13 +70,13 @@ impl RunSorter {
 }
 
 impl RunBatch for SortedRuns {
-    fn next_run(&mut self) -> io::Result<Option<Run>> {
+    fn next_run(&mut self) -> io::Result<Option<FinderRun>> {
         Ok(self.0.next().transpose()?.map(run_of))
     }
 }
 
 /// Returns the row of a run that is not too long.
-fn row(run: &Run) -> Option<Row> {
+fn row(run: &FinderRun) -> Option<Row> {
     let Source::File(source) = run.source else { return None };
     let key = u64::from(run.key.number());
     let (target, count) = (run.first, run.count - 1);
@@ -88,14 +88,14 @@ fn row(run: &Run) -> Option<Row> {
     Some([u64::from(run.file.0) << 32 | target >> TARGET_LOW_BITS, second, third])
 }
 
-fn run_of([first, second, third]: Row) -> Run {
+fn run_of([first, second, third]: Row) -> FinderRun {
     let block = (first & low(32)) << TARGET_LOW_BITS | second >> (u64::BITS - TARGET_LOW_BITS);
     let source = FilePlace {
         file: FileNo(number(second >> (COUNT_BITS + KEY_HIGH_BITS) & low(32))),
         block: FileBlock(third >> KEY_LOW_BITS),
     };
     let key = (second & low(KEY_HIGH_BITS)) << KEY_LOW_BITS | third & low(KEY_LOW_BITS);
-    Run {
+    FinderRun {
         file: FileNo(number(first >> 32)),
         first: block,
         source: Source::File(source),
@@ -130,7 +130,7 @@ mod tests {
         for _ in 0..10_000 {
             let count = 1 + random.below(COUNT_MAX);
             let key = ContentKey::new(number(random.below(u64::from(ContentKey::LIMIT)))).unwrap();
-            let run = Run::between(place(&random, count), place(&random, count), count, key).unwrap();
+            let run = FinderRun::between(place(&random, count), place(&random, count), count, key).unwrap();
             assert_eq!(run_of(row(&run).unwrap()), run);
         }
     }
@@ -145,7 +145,7 @@ mod tests {
             let near = |file, block| FilePlace { file: FileNo(file), block: FileBlock(block) };
             let target = near(number(random.below(3)), random.below(1000));
             sorter
-                .push(&Run::between(near(9, random.below(50)), target, count, ContentKey::default()).unwrap())
+                .push(&FinderRun::between(near(9, random.below(50)), target, count, ContentKey::default()).unwrap())
                 .unwrap();
             blocks += count;
         }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn runs_of_logs_are_refused() {
-        let run = Run { file: FileNo(1), first: 3, source: Source::Zeros, count: 1, key: ContentKey::default() };
+        let run = FinderRun { file: FileNo(1), first: 3, source: Source::Zeros, count: 1, key: ContentKey::default() };
         let refused = RunSorter::new(Path::new("/var/tmp"), 0).push(&run).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }

@@ -10,7 +10,7 @@ use super::target::{MappedFile, TargetFile};
 use crate::extents::Extents;
 use crate::pace::CallKind;
 use crate::pass::pinned::Loss;
-use crate::pass::runs::{Outcome, Run, Source};
+use crate::pass::runs::{FinderRun, Outcome, Source};
 use crate::policy::{FreedUnit, SharePolicy};
 use crate::state::maps::MovedRange;
 
@@ -24,7 +24,7 @@ enum FreedSpace {
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
     /// Shares a part of a run that fits into one call, or gathers it until it is declared.
-    pub(super) fn share_part(&mut self, file: &S::File, part: Run, of: &Run) -> Result<(), ShareError> {
+    pub(super) fn share_part(&mut self, file: &S::File, part: FinderRun, of: &FinderRun) -> Result<(), ShareError> {
         if self.trouble.is_short_of_records(&mut self.room, self.state.substrate()) {
             return Err(ShareError::Full);
         }
@@ -51,7 +51,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
 
     /// Returns whether a part between differing blocks is shorter than the wanted minimum. `whole` is the range of one
     /// call, of a run: a part at its edges may continue in the next call.
-    fn is_too_short(&self, part: &Run, whole: &Run, of: &Run) -> bool {
+    fn is_too_short(&self, part: &FinderRun, whole: &FinderRun, of: &FinderRun) -> bool {
         let goes_on_before = part.first == whole.first && whole.first > of.first;
         let goes_on_behind = part.end() == whole.end() && whole.end() < of.end();
         let is_between_files = matches!(part.source, Source::File(_));
@@ -59,7 +59,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Brings both sides into memory.
-    fn bring_in(&self, file: &S::File, part: Run) -> io::Result<()> {
+    fn bring_in(&self, file: &S::File, part: FinderRun) -> io::Result<()> {
         let (source, source_offset) = self.sources.place(part.source);
         for (file, offset) in [(source, source_offset), (file, part.offset())] {
             self.options.pace.read(part.bytes());
@@ -69,7 +69,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Reads both sides, and returns the parts, and whether each is equal.
-    pub(super) fn compare(&mut self, file: &S::File, part: Run) -> io::Result<Vec<(Run, bool)>> {
+    pub(super) fn compare(&mut self, file: &S::File, part: FinderRun) -> io::Result<Vec<(FinderRun, bool)>> {
         let [theirs, ours] = &mut self.buffers;
         let (source, source_offset) = self.sources.place(part.source);
         let bytes = usize::try_from(part.bytes()).expect("at most a call");
@@ -96,7 +96,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Asks the file system to compare and share.
-    pub(super) fn ask(&mut self, file: &S::File, part: Run) -> Result<Compared, ShareError> {
+    pub(super) fn ask(&mut self, file: &S::File, part: FinderRun) -> Result<Compared, ShareError> {
         let substrate = self.state.substrate();
         let freed = self.freed_by(part);
         let (source, source_offset) = self.sources.place(part.source);
@@ -110,7 +110,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Returns the space that sharing a range will free. To be called before it is shared.
-    fn freed_by(&mut self, part: Run) -> FreedSpace {
+    fn freed_by(&mut self, part: FinderRun) -> FreedSpace {
         let substrate = self.state.substrate();
         let Some(TargetFile { opened: Some(MappedFile { file, map }), slices, .. }) = &mut self.target else {
             return FreedSpace::Blocks { unshared: 0, untold: part.bytes() };
@@ -129,7 +129,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }))
     }
 
-    fn note_shared(&mut self, part: Run, freed: FreedSpace) -> io::Result<()> {
+    fn note_shared(&mut self, part: FinderRun, freed: FreedSpace) -> io::Result<()> {
         self.count(&part, Outcome::Shared);
         self.note_moved(part);
         self.note_done(&part);
@@ -147,7 +147,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Notes the new place of a range, so that the next scan does not take it for changed.
-    fn note_moved(&mut self, part: Run) {
+    fn note_moved(&mut self, part: FinderRun) {
         let Some(target) = &mut self.target else { return };
         let mut at = 0;
         while at < part.count {
@@ -181,7 +181,7 @@ fn unshared_bytes<S: Substrate>(
     substrate: &S,
     file: &S::File,
     map: &mut Extents,
-    part: Run,
+    part: FinderRun,
     policy: SharePolicy,
 ) -> FreedSpace {
     let (mut at, end) = (part.offset(), part.offset() + part.bytes());

@@ -25,7 +25,7 @@ use super::{Sharer, Stretch};
 use crate::extents::Extents;
 use crate::format::FileNo;
 use crate::pass::PassError;
-use crate::pass::runs::{FilePlace, Outcome, Run, Source};
+use crate::pass::runs::{FilePlace, FinderRun, Outcome, Source};
 
 /// Facts about the target that runs from other files need.
 pub(super) struct Facts {
@@ -40,7 +40,7 @@ pub(super) struct Facts {
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
     /// Shares a run from a file into the current target.
-    pub(super) fn share_between(&mut self, run: Run, source: FilePlace) -> Result<(), PassError> {
+    pub(super) fn share_between(&mut self, run: FinderRun, source: FilePlace) -> Result<(), PassError> {
         let loaded = self.load_file(source.file)?;
         if let Some(outcome) = self.bar(run.file, source.file, loaded) {
             self.count(&run, outcome);
@@ -77,7 +77,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
 
     /// Finds the blocks of a part that share with this source, too. All of them share with that of an earlier run, and
     /// were counted there.
-    fn look_again(&mut self, part: Run) -> Result<(), PassError> {
+    fn look_again(&mut self, part: FinderRun) -> Result<(), PassError> {
         let mut at = 0;
         while at < part.count {
             self.options.pace.boundary()?;
@@ -101,7 +101,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Notes a part that shared before.
-    pub(super) fn note_before(&mut self, part: &Run) {
+    pub(super) fn note_before(&mut self, part: &FinderRun) {
         if !matches!(part.source, Source::File(_)) {
             return;
         }
@@ -121,7 +121,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
 
     /// Returns the longest beginning of a part for which the finder gives one answer, and that answer: whether to
     /// compare. Sources that are not files are always compared.
-    pub(super) fn compared_beginning(&mut self, part: Run) -> (Run, bool) {
+    pub(super) fn compared_beginning(&mut self, part: FinderRun) -> (FinderRun, bool) {
         if !matches!(part.source, Source::File(_)) {
             return (part, true);
         }
@@ -147,7 +147,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Returns the distance between the sides of a run, in blocks, if they are in one file.
-    pub(super) fn distance(&self, run: &Run) -> Option<u64> {
+    pub(super) fn distance(&self, run: &FinderRun) -> Option<u64> {
         let Source::File(source) = run.source else { return None };
         let facts = self.target.as_ref()?.facts.as_ref()?;
         let is_one_file = self.sources.file(source.file)?.handle == facts.handle;
@@ -155,7 +155,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Returns whether the file system has said that the files of a run cannot share.
-    pub(super) fn is_apart(&self, run: &Run) -> bool {
+    pub(super) fn is_apart(&self, run: &FinderRun) -> bool {
         let Source::File(source) = run.source else { return false };
         let facts = self.target.as_ref().and_then(|target| target.facts.as_ref());
         facts.is_some_and(|facts| facts.apart.contains(&source.file))
@@ -163,7 +163,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
 
     /// Notes that the file system refuses a run. Returns false if the target is the reason, so that all runs into it
     /// are refused.
-    pub(super) fn note_apart(&mut self, run: &Run) -> bool {
+    pub(super) fn note_apart(&mut self, run: &FinderRun) -> bool {
         let Source::File(source) = run.source else { return false };
         let Some(file) = self.opened() else { return false };
         // Files that are overwritten in place share with each other, so such a target refuses only the usual source.
@@ -177,7 +177,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Returns the file of a run that is named in messages if the file system refuses it.
-    pub(super) fn blamed(&self, run: &Run) -> FileNo {
+    pub(super) fn blamed(&self, run: &FinderRun) -> FileNo {
         let Source::File(source) = run.source else { return run.file };
         let file = self.sources.file(source.file).map(|file| &file.file);
         let is_refused = file.is_some_and(|file| matches!(self.state.substrate().refusal(file), Ok(Some(_))));
@@ -185,7 +185,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Notes a part that shares by now.
-    pub(super) fn note_done(&mut self, part: &Run) {
+    pub(super) fn note_done(&mut self, part: &FinderRun) {
         let is_one_file = self.distance(part).is_some();
         let Source::File(source) = part.source else { return };
         let Some(target) = &mut self.target else { return };

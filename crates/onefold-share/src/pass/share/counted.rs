@@ -6,11 +6,11 @@ use onefold_substrate::Substrate;
 use super::Sharer;
 use crate::format::Slot;
 use crate::pass::again::RereadCause;
-use crate::pass::runs::{Outcome, Run, Source};
+use crate::pass::runs::{FinderRun, Outcome, Source};
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
     /// Counts the outcome of a part of the current run, and reports it to the finder.
-    pub(super) fn count(&mut self, part: &Run, outcome: Outcome) {
+    pub(super) fn count(&mut self, part: &FinderRun, outcome: Outcome) {
         let bytes = part.bytes();
         let sum = match outcome {
             Outcome::Shared => Some(&mut self.shared.now),
@@ -30,13 +30,13 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Counts a part whose blocks an earlier run has counted, and reports it to the finder.
-    pub(super) fn count_again(&mut self, part: &Run, outcome: Outcome) {
+    pub(super) fn count_again(&mut self, part: &FinderRun, outcome: Outcome) {
         self.shared.repeated = self.shared.repeated.saturating_add(part.bytes());
         self.tell(part, outcome);
     }
 
     /// Reports the outcome of a part to the finder.
-    fn tell(&mut self, part: &Run, outcome: Outcome) {
+    fn tell(&mut self, part: &FinderRun, outcome: Outcome) {
         // If shares are declared, the outcome of a run is known later; there are no runs from file to file then.
         if matches!(part.source, Source::File(_)) {
             for part in self.joined.by_content(part) {
@@ -46,7 +46,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Notes that runs of one file are not shared, for one reason.
-    pub(super) fn leave_out<'r>(&mut self, runs: impl Iterator<Item = &'r Run>, why: ShareError) {
+    pub(super) fn leave_out<'r>(&mut self, runs: impl Iterator<Item = &'r FinderRun>, why: ShareError) {
         let mut blamed = None;
         for run in runs {
             self.count(run, Outcome::Refused);
@@ -61,7 +61,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Notes blocks that differ from their source.
-    pub(super) fn note_differing(&mut self, part: &Run) {
+    pub(super) fn note_differing(&mut self, part: &FinderRun) {
         self.count(part, Outcome::Differed);
         self.read_again(part, RereadCause::Changed);
         if let Source::Slot(first) = part.source {
@@ -71,7 +71,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Makes the next scan read blocks that a log has reported. A belief of another finder is found again.
-    pub(super) fn read_again(&mut self, run: &Run, because: RereadCause) {
+    pub(super) fn read_again(&mut self, run: &FinderRun, because: RereadCause) {
         if !matches!(run.source, Source::File(_)) {
             self.trouble.again.add(run.file, run.first_block(), run.count, because);
         }

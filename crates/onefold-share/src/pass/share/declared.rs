@@ -30,7 +30,7 @@ use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo};
 use crate::mend::{FillCounts, FillError, HoledImage, check_exclusive, fill, has_hole};
 use crate::pass::PassError;
-use crate::pass::runs::{Run, Source};
+use crate::pass::runs::{FinderRun, Source};
 use crate::state::StateError;
 use crate::state::files::StampChange;
 use crate::state::intents::IntentFile;
@@ -40,7 +40,7 @@ const BYTES_MAX: u64 = 32 << 20;
 
 /// The gathered runs of a file.
 pub(super) struct DeclaredRuns<'a, S: Substrate> {
-    gathered: Vec<Run>,
+    gathered: Vec<FinderRun>,
     bytes: u64,
     /// Created at first use.
     intents: Option<IntentFile<'a, S>>,
@@ -53,7 +53,7 @@ impl<S: Substrate> Default for DeclaredRuns<'_, S> {
 }
 
 impl<S: Substrate> DeclaredRuns<'_, S> {
-    pub(super) fn gather(&mut self, run: Run) {
+    pub(super) fn gather(&mut self, run: FinderRun) {
         self.bytes += run.count * BLOCK_BYTES_U64;
         self.gathered.push(run);
     }
@@ -112,7 +112,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    fn share_exclusively(&mut self, file: &S::File, gathered: &[Run]) -> Result<(), PassError> {
+    fn share_exclusively(&mut self, file: &S::File, gathered: &[FinderRun]) -> Result<(), PassError> {
         let substrate = self.state.substrate();
         let number = gathered[0].file;
         let stat = match self.settle_time(number, file) {
@@ -178,7 +178,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Compares the gathered runs once more, now that no other process can change the file, and returns the equal ones.
-    fn equal_runs(&mut self, file: &S::File, gathered: &[Run]) -> Vec<(Run, IntentRun)> {
+    fn equal_runs(&mut self, file: &S::File, gathered: &[FinderRun]) -> Vec<(FinderRun, IntentRun)> {
         let mut runs = Vec::new();
         for (index, part) in gathered.iter().enumerate() {
             if self.state.substrate().is_exclusive_wanted(file) || runs.len() >= RUNS_MAX {
@@ -206,7 +206,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
 
     /// Returns how a part of a compared run is declared. `None` if a block of it is zero: no slot should hold a zero
     /// block, and a hole could not be told from it.
-    fn declared(&self, compared: &Run, run: Run) -> Option<IntentRun> {
+    fn declared(&self, compared: &FinderRun, run: FinderRun) -> Option<IntentRun> {
         let Source::Slot(slot) = run.source else { return None };
         let from = usize::try_from(run.first - compared.first).expect("within a call") * BLOCK_BYTES;
         let bytes = self.buffers[0].get(from..from + usize::try_from(run.count).ok()? * BLOCK_BYTES)?;
@@ -218,7 +218,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Asks the file system to share the declared runs.
-    fn ask_declared(&mut self, file: &S::File, runs: &[(Run, IntentRun)]) -> ShareAnswer {
+    fn ask_declared(&mut self, file: &S::File, runs: &[(FinderRun, IntentRun)]) -> ShareAnswer {
         let mut looked_at = BTreeMap::new();
         for (index, (run, declared)) in runs.iter().enumerate() {
             let rest = || runs[index..].iter().map(|(run, _)| run);

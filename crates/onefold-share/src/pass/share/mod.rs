@@ -30,7 +30,7 @@ use super::again::RereadCause;
 use super::images::{Hold, Images};
 use super::pinned::Remnants;
 use super::room::RecordsRoom;
-use super::runs::{Joined, Outcome, Run, RunBatch, Source};
+use super::runs::{FinderRun, Outcome, RunBatch, RunJoiner, Source};
 use super::slots::SlotSet;
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::format::FileNo;
@@ -40,7 +40,7 @@ use crate::state::{State, StateError};
 
 /// Results for the targets, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shared {
+pub struct ShareReport {
     /// Shared by this pass.
     pub now: u64,
     /// Shared before this pass. Each block counts once, however many runs lead into it.
@@ -94,7 +94,7 @@ pub(super) struct Sinks<'a> {
     pub(super) noted: &'a mut ShareNotes,
     pub(super) trouble: &'a mut Trouble,
     /// Results for all targets so far.
-    pub(super) shared: &'a mut Shared,
+    pub(super) shared: &'a mut ShareReport,
 }
 
 /// Shares the runs of a batch.
@@ -120,7 +120,7 @@ pub(super) fn share<'b, S: Substrate>(
         shared,
         call_blocks,
         sources: Sources::new(zeros),
-        joined: Joined::new(options.joins_runs),
+        joined: RunJoiner::new(options.joins_runs),
         target: None,
         unsynced: Vec::new(),
         room: RecordsRoom::new(state.substrate()),
@@ -141,12 +141,12 @@ struct Sharer<'a, 'b, 'i, S: Substrate> {
     options: &'a PassOptions<'a>,
     /// The batch that yields the runs.
     batch: &'a mut dyn RunBatch,
-    joined: Joined,
+    joined: RunJoiner,
     /// Blocks that were taken from whole extents.
     losses: &'a mut SortWriter,
     noted: &'a mut ShareNotes,
     trouble: &'a mut Trouble,
-    shared: &'a mut Shared,
+    shared: &'a mut ShareReport,
     call_blocks: u64,
     sources: Sources<S>,
     target: Option<TargetFile<S>>,
@@ -183,7 +183,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    fn share_run(&mut self, run: Run) -> Result<(), PassError> {
+    fn share_run(&mut self, run: FinderRun) -> Result<(), PassError> {
         let is_of_log = !matches!(run.source, Source::File(_));
         // Files named by logs were checked when the logs were taken in.
         if !is_of_log {
@@ -213,7 +213,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
             Source::Zeros => self.share_whole(run)?,
         }
-        let Shared { now, before, repeated, differed, too_short, refused, .. } = *self.shared;
+        let ShareReport { now, before, repeated, differed, too_short, refused, .. } = *self.shared;
         let bytes = [now, before, repeated, differed, too_short, refused].into_iter().fold(0, u64::saturating_add);
         if (self.options.progress)(PassProgress::Sharing { bytes }).is_break() {
             return Err(StateError::Interrupted.into());
@@ -222,7 +222,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Shares a run whose target is the current file and whose source is loaded.
-    fn share_whole(&mut self, run: Run) -> Result<(), PassError> {
+    fn share_whole(&mut self, run: FinderRun) -> Result<(), PassError> {
         let mut at = 0;
         while at < run.count {
             self.options.pace.boundary()?;
@@ -232,7 +232,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Shares the uniform beginning of a run; returns its number of blocks.
-    fn share_beginning(&mut self, run: Run) -> Result<u64, PassError> {
+    fn share_beginning(&mut self, run: FinderRun) -> Result<u64, PassError> {
         Ok(match self.stretch(&run) {
             Ok(Some((stretch, count))) => {
                 let part = run.part(0, count);
@@ -266,7 +266,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Returns the action for the beginning of a run, and how many blocks of it. `None` if it cannot be shared at all.
-    fn stretch(&mut self, run: &Run) -> io::Result<Option<(Stretch, u64)>> {
+    fn stretch(&mut self, run: &FinderRun) -> io::Result<Option<(Stretch, u64)>> {
         if self.is_apart(run) {
             return Ok(None);
         }
@@ -305,7 +305,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Shares a run of which nothing is shared yet, in calls of bounded size.
-    fn share_stretch(&mut self, run: Run) -> Result<(), PassError> {
+    fn share_stretch(&mut self, run: FinderRun) -> Result<(), PassError> {
         let mut at = 0;
         while at < run.count {
             self.options.pace.boundary()?;
@@ -326,7 +326,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 let is_for_good = matches!(why, ShareError::Refused(_));
                 let is_for_all = is_for_good || matches!(why, ShareError::Full);
                 let left = if is_for_all { run.end() - part.first } else { part.count };
-                self.leave_out(std::iter::once(&Run { count: left, ..part }), why);
+                self.leave_out(std::iter::once(&FinderRun { count: left, ..part }), why);
                 if is_for_good && !self.note_apart(&run) {
                     self.share_gathered()?;
                     // Each of its blocks would get the same answer.

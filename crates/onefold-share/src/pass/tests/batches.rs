@@ -7,7 +7,7 @@ use onefold_substrate::{Files, UserNo};
 
 use super::*;
 use crate::format::FileBlock;
-use crate::format::entry::Entry;
+use crate::format::entry::ContentEntry;
 
 /// Small batches.
 pub(super) const SMALL: BatchOptions = BatchOptions { slots: 8 };
@@ -24,7 +24,7 @@ pub(super) fn named(ground: &Ground) -> u64 {
 }
 
 /// Runs a pass that is told to stop once it has shared this many bytes.
-fn cut_after(ground: &Ground, batch: BatchOptions, shared: u64) -> Result<Passed, PassError> {
+fn cut_after(ground: &Ground, batch: BatchOptions, shared: u64) -> Result<PassReport, PassError> {
     let state = ground.state();
     let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
@@ -329,8 +329,11 @@ fn a_place_that_a_batch_of_another_host_hides_is_shared_after_the_batch_is_merge
         ControlFlow::Break(())
     };
     state.each_entry(each).unwrap();
-    let Entry { digest, .. } = hidden.unwrap();
-    state.publish_batch(0, &[Entry { digest, place: Place::Shared(Slot::new(7, 0).unwrap()) }]).unwrap().unwrap();
+    let ContentEntry { digest, .. } = hidden.unwrap();
+    state
+        .publish_batch(0, &[ContentEntry { digest, place: ContentPlace::Shared(Slot::new(7, 0).unwrap()) }])
+        .unwrap()
+        .unwrap();
     drop(state);
     for (path, seed) in [("three", 3), ("four", 4)] {
         ground.write(path, seed, 2);
@@ -427,10 +430,10 @@ fn a_place_that_the_own_batch_hides_is_seen() {
     };
     state.each_entry(each).unwrap();
     let place = entries[1].place;
-    assert!(matches!(place, Place::Unique(FileNo(_), _)), "{place:?}");
+    assert!(matches!(place, ContentPlace::Unique(FileNo(_), _)), "{place:?}");
     let digest = entries[1].digest;
     let slot = Slot::new(0, 0).unwrap();
-    let batch = [Entry { digest, place: Place::Shared(slot) }];
+    let batch = [ContentEntry { digest, place: ContentPlace::Shared(slot) }];
     let number = state.publish_batch(0, &batch).unwrap().unwrap();
     let mut seen = SpoolWriter::new(Path::new("/var/tmp"), 0);
     seen.push(rows::SeenContent { digest, file: FileNo(99), block: FileBlock(0) }.row()).unwrap();

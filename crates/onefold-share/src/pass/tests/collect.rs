@@ -52,7 +52,7 @@ fn slots_that_somebody_has_declared_are_not_collected() {
         let mut slots = Vec::new();
         state
             .each_entry(|entry| {
-                slots.extend(if let Place::Shared(slot) = entry.place { Some(slot) } else { None });
+                slots.extend(if let ContentPlace::Shared(slot) = entry.place { Some(slot) } else { None });
                 ControlFlow::Continue(())
             })
             .unwrap();

@@ -77,7 +77,7 @@ fn run_with_a_limit_on_processor_time(ground: &Ground) -> crate::RunReport {
 /// A host that asks whether images are whole gets no confirmation while another host is still about to fill a hole.
 #[test]
 fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_shares_in() {
-    use crate::mend::{Became, Doubtful, Patience, mend, mend_patiently};
+    use crate::mend::{DoubtfulImagePolicy, MendOutcome, Patience, mend, mend_patiently};
     use crate::state::intents::TakenIntent;
     let ground = on_two_steps(10, 10);
     let sharer = ground.state();
@@ -90,32 +90,31 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };
     intents.declare(&intent).unwrap();
     let asker = ground.state();
-    assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty(), "its host is at work on it");
+    assert!(mend(&asker, DoubtfulImagePolicy::Keep).unwrap().images.is_empty(), "its host is at work on it");
     // It dies, and another one comes to mend.
     drop(intents);
     sharer.leave();
     let mender = ground.state();
     let path = asker.intent_paths().unwrap().pop().unwrap();
     let TakenIntent::Taken(left) = mender.take_intent(&path).unwrap() else { panic!("its host is dead") };
-    let waiting =
-        |images: &[crate::mend::MendedImage]| matches!(images, [image] if matches!(image.became, Became::Elsewhere));
-    assert!(waiting(&mend(&asker, Doubtful::Keep).unwrap().images));
+    let waiting = |images: &[crate::mend::MendedImage]| matches!(images, [image] if matches!(image.became, MendOutcome::Elsewhere));
+    assert!(waiting(&mend(&asker, DoubtfulImagePolicy::Keep).unwrap().images));
     let clock = ManualClock::default();
     let patience = Patience { clock: &clock, most: Duration::from_secs(1), is_stopped: &|| false };
     let before = clock.monotonic();
-    assert!(waiting(&mend_patiently(&asker, Doubtful::Keep, &patience).unwrap().images));
+    assert!(waiting(&mend_patiently(&asker, DoubtfulImagePolicy::Keep, &patience).unwrap().images));
     assert!(clock.monotonic() - before >= Duration::from_secs(1), "he was waited for");
     let report = run_with_a_limit_on_processor_time(&ground);
     assert!(waiting(&report.mended.images), "{report:?}");
     mender.retire_intent(left).unwrap();
-    assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty());
+    assert!(mend(&asker, DoubtfulImagePolicy::Keep).unwrap().images.is_empty());
 }
 
 /// A host has declared, sees that the slots are being emptied, and dies before it retires the intent. It has shared
 /// nothing.
 #[test]
 fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
-    use crate::mend::{Became, Doubtful, mend};
+    use crate::mend::{DoubtfulImagePolicy, MendOutcome, mend};
     let ground = on_two_steps(10, 10);
     let sharer = ground.state();
     let mut intents = sharer.begin_intents().unwrap();
@@ -135,9 +134,12 @@ fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
     intents.declare(&intent).unwrap();
     drop((intents, sharer));
     let other = ground.state();
-    let images = mend(&other, Doubtful::Keep).unwrap().images;
-    assert!(matches!(&images[..], [image] if matches!(image.became, Became::Whole) && image.filled == 0), "{images:?}");
-    assert!(mend(&other, Doubtful::Keep).unwrap().images.is_empty());
+    let images = mend(&other, DoubtfulImagePolicy::Keep).unwrap().images;
+    assert!(
+        matches!(&images[..], [image] if matches!(image.became, MendOutcome::Whole) && image.filled == 0),
+        "{images:?}"
+    );
+    assert!(mend(&other, DoubtfulImagePolicy::Keep).unwrap().images.is_empty());
 }
 
 /// Intents of a newer version, or of another state folder, may mean holes: no host gets the confirmation that all
@@ -145,7 +147,7 @@ fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
 #[test]
 fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
     use crate::format::record::{RecordHeader, RecordKind};
-    use crate::mend::{Became, Doubtful, mend};
+    use crate::mend::{DoubtfulImagePolicy, MendOutcome, mend};
     let ground = on_two_steps(10, 10);
     let state = ground.state();
     let empty = state.begin_intents().unwrap();
@@ -161,14 +163,14 @@ fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
         let file = ground.host.substrate.create(&path).unwrap();
         ground.host.substrate.write_at(&file, 0, &header).unwrap();
         drop(file);
-        let images = mend(&state, Doubtful::Keep).unwrap().images;
-        assert!(matches!(&images[..], [image] if matches!(image.became, Became::Failed(_)) && image.path == path));
-        assert_eq!(mend(&state, Doubtful::Keep).unwrap().left().count(), 1, "it is still there");
+        let images = mend(&state, DoubtfulImagePolicy::Keep).unwrap().images;
+        assert!(matches!(&images[..], [image] if matches!(image.became, MendOutcome::Failed(_)) && image.path == path));
+        assert_eq!(mend(&state, DoubtfulImagePolicy::Keep).unwrap().left().count(), 1, "it is still there");
         ground.host.substrate.remove(&path).unwrap();
     };
     told(&|header| header[10] = 200, 1);
     told(&|header| header[16] ^= 1, 2);
-    assert!(mend(&state, Doubtful::Keep).unwrap().images.is_empty());
+    assert!(mend(&state, DoubtfulImagePolicy::Keep).unwrap().images.is_empty());
 }
 
 /// Declares a share of the second block of `one` with the first slot, and punches the block as a host does that dies
@@ -222,8 +224,8 @@ fn replace_identity(ground: &Ground, is_replaced: bool) {
 /// The hole of a dead host is declared under an identity that was replaced since. Only its slot has the block.
 #[test]
 fn slots_declared_under_another_identity_stay_until_a_person_decides() {
-    use crate::mend::{Became, Doubtful, Foreign, MendRules, mend};
-    for foreign in [Foreign::Mend, Foreign::GiveUp] {
+    use crate::mend::{DoubtfulImagePolicy, ForeignIntentPolicy, MendOutcome, MendRules, mend};
+    for foreign in [ForeignIntentPolicy::Mend, ForeignIntentPolicy::GiveUp] {
         let ground = on_two_steps(10, 10);
         let (bytes, path) = leave_a_hole(&ground);
         ground.remove(&["two", "three", "four"]);
@@ -234,16 +236,16 @@ fn slots_declared_under_another_identity_stay_until_a_person_decides() {
         ground.run();
         assert!(ground.slots() >= 1, "the last copy stays");
         let state = ground.state();
-        let images = mend(&state, Doubtful::Fill).unwrap().images;
-        assert!(matches!(&images[..], [image] if matches!(image.became, Became::Foreign)), "{images:?}");
+        let images = mend(&state, DoubtfulImagePolicy::Fill).unwrap().images;
+        assert!(matches!(&images[..], [image] if matches!(image.became, MendOutcome::Foreign)), "{images:?}");
         assert!(second_block(&ground) != bytes && state.intent_paths().unwrap() == [path], "nothing was done");
         assert_eq!(crate::mend::declared(&state).unwrap().len(), 1, "status shows it");
-        let images = mend(&state, MendRules { doubtful: Doubtful::Keep, foreign }).unwrap().images;
-        if foreign == Foreign::Mend {
-            assert!(matches!(&images[..], [image] if matches!(image.became, Became::Whole)), "{images:?}");
+        let images = mend(&state, MendRules { doubtful: DoubtfulImagePolicy::Keep, foreign }).unwrap().images;
+        if foreign == ForeignIntentPolicy::Mend {
+            assert!(matches!(&images[..], [image] if matches!(image.became, MendOutcome::Whole)), "{images:?}");
             assert!(second_block(&ground) == bytes);
         } else {
-            assert!(matches!(&images[..], [image] if matches!(image.became, Became::GivenUp)), "{images:?}");
+            assert!(matches!(&images[..], [image] if matches!(image.became, MendOutcome::GivenUp)), "{images:?}");
         }
         assert!(state.intent_paths().unwrap().is_empty());
     }
@@ -252,7 +254,7 @@ fn slots_declared_under_another_identity_stay_until_a_person_decides() {
 /// With a new identity, the next pass would take all slots for unnamed.
 #[test]
 fn no_identity_is_made_while_something_is_declared() {
-    use crate::mend::{Became, Doubtful, Foreign, MendRules, mend};
+    use crate::mend::{DoubtfulImagePolicy, ForeignIntentPolicy, MendOutcome, MendRules, mend};
     for is_damaged in [false, true] {
         let ground = on_two_steps(10, 10);
         let (bytes, path) = leave_a_hole(&ground);
@@ -275,11 +277,14 @@ fn no_identity_is_made_while_something_is_declared() {
         let (substrate, clock) = (&ground.host.substrate, &*ground.host.clock);
         let to_mend = || State::open_to_mend(substrate, clock, &*ground.host.random, &|_| {}).unwrap();
         let state = to_mend().unwrap();
-        let images = mend(&state, Doubtful::Fill).unwrap().images;
-        assert!(matches!(&images[..], [image] if matches!(image.became, Became::Foreign)), "{images:?}");
+        let images = mend(&state, DoubtfulImagePolicy::Fill).unwrap().images;
+        assert!(matches!(&images[..], [image] if matches!(image.became, MendOutcome::Foreign)), "{images:?}");
         assert!(open().is_err(), "nothing was decided");
-        let images = mend(&state, MendRules { doubtful: Doubtful::Keep, foreign: Foreign::Mend }).unwrap().images;
-        assert!(matches!(&images[..], [image] if matches!(image.became, Became::Whole)), "{images:?}");
+        let images =
+            mend(&state, MendRules { doubtful: DoubtfulImagePolicy::Keep, foreign: ForeignIntentPolicy::Mend })
+                .unwrap()
+                .images;
+        assert!(matches!(&images[..], [image] if matches!(image.became, MendOutcome::Whole)), "{images:?}");
         assert!(second_block(&ground) == bytes);
         if !is_damaged {
             assert!(to_mend().is_none(), "there is nothing left to be mended, and no identity");
@@ -292,7 +297,7 @@ fn no_identity_is_made_while_something_is_declared() {
 /// It is unknown what a damaged intent of another identity names.
 #[test]
 fn a_damaged_intent_of_another_identity_keeps_all_slots_until_it_is_given_up() {
-    use crate::mend::{Doubtful, Foreign, MendRules, mend};
+    use crate::mend::{DoubtfulImagePolicy, ForeignIntentPolicy, MendRules, mend};
     let ground = on_two_steps(10, 10);
     let (_, path) = leave_a_hole(&ground);
     let file = ground.host.substrate.open(&path, Access::Write).unwrap();
@@ -304,8 +309,8 @@ fn a_damaged_intent_of_another_identity_keeps_all_slots_until_it_is_given_up() {
     ground.run();
     assert_eq!(ground.slots(), 20);
     let state = ground.state();
-    assert_eq!(mend(&state, Doubtful::Fill).unwrap().left().count(), 1, "it is still there");
-    mend(&state, MendRules { doubtful: Doubtful::Keep, foreign: Foreign::GiveUp }).unwrap();
+    assert_eq!(mend(&state, DoubtfulImagePolicy::Fill).unwrap().left().count(), 1, "it is still there");
+    mend(&state, MendRules { doubtful: DoubtfulImagePolicy::Keep, foreign: ForeignIntentPolicy::GiveUp }).unwrap();
     assert!(state.intent_paths().unwrap().is_empty());
 }
 

@@ -24,9 +24,9 @@ use onefold_substrate::{Access, Files, ListedKind, Names};
 
 use super::*;
 use crate::format::FileNo;
-use crate::format::entry::Place;
+use crate::format::entry::ContentPlace;
 use crate::pace::{Limits, Wish};
-use crate::scan::{ScanOptions, Scanned, scan};
+use crate::scan::{ScanOptions, ScanReport, scan};
 use crate::state::StateError;
 use onefold_linux::ProcessCpu;
 use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
@@ -82,7 +82,7 @@ impl Ground {
     }
 
     /// Scans and passes.
-    fn run(&self) -> Passed {
+    fn run(&self) -> PassReport {
         let state = self.state();
         let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
@@ -90,11 +90,11 @@ impl Ground {
     }
 }
 
-fn scan_all(state: &State<'_, Sim>, files: &mut Marks) -> Scanned {
+fn scan_all(state: &State<'_, Sim>, files: &mut Marks) -> ScanReport {
     scan_those(state, files, &|_, _| true)
 }
 
-fn scan_those(state: &State<'_, Sim>, files: &mut Marks, wants: &dyn Fn(&Path, ListedKind) -> bool) -> Scanned {
+fn scan_those(state: &State<'_, Sim>, files: &mut Marks, wants: &dyn Fn(&Path, ListedKind) -> bool) -> ScanReport {
     let roots = [PathBuf::new()];
     let pace = Pace::unlimited();
     let options = ScanOptions { selection: Selection::new(&roots, wants), ..ScanOptions::new(&pace) };
@@ -128,7 +128,7 @@ const USUAL: PassSettings<'static> = PassSettings {
 };
 
 impl PassSettings<'_> {
-    fn pass(&self, state: &State<'_, Sim>, files: &mut Marks) -> Result<Passed, PassError> {
+    fn pass(&self, state: &State<'_, Sim>, files: &mut Marks) -> Result<PassReport, PassError> {
         let own_clock = ManualClock::default();
         let clock = self.clock.unwrap_or(&own_clock);
         let pace = Pace::new(Limits::default(), clock, &ProcessCpu, self.wish);

@@ -19,7 +19,7 @@ fn shared_bytes(ground: &Ground, path: &str) -> u64 {
 }
 
 /// Scans and passes, both over the wanted files only.
-fn run_on(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, is_dry_run: bool) -> Passed {
+fn run_on(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, is_dry_run: bool) -> PassReport {
     let state = ground.state();
     let mut files = Marks::load(&state).unwrap();
     scan_those(&state, &mut files, wants);

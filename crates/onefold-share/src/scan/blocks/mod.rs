@@ -12,7 +12,7 @@ use crate::digest::{Digester, PIECE_BYTES, Piece};
 use crate::extents::Extents;
 use crate::format::FileBlock;
 use crate::format::FingerprintPrefix;
-use crate::format::log::Written;
+use crate::format::log::WrittenBlock;
 use crate::format::mark::Stamp;
 use crate::pace::Pace;
 use crate::ranges::Ranges;
@@ -135,7 +135,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         self.wanted.front().map(|range| range.start)
     }
 
-    pub(super) fn next(&mut self) -> Option<Written> {
+    pub(super) fn next(&mut self) -> Option<WrittenBlock> {
         loop {
             if let Some((piece, next)) = &mut self.piece {
                 if let Some(digest) = piece.digests.get(*next) {
@@ -144,7 +144,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
                     if !piece.is_read(offset) {
                         continue;
                     }
-                    return Some(Written { block: FileBlock(offset / BLOCK_BYTES_U64), digest: *digest });
+                    return Some(WrittenBlock { block: FileBlock(offset / BLOCK_BYTES_U64), digest: *digest });
                 }
                 let (mut piece, _) = self.piece.take()?;
                 self.read_bytes += piece.read_bytes;

@@ -18,7 +18,7 @@ use super::logs::LogName;
 use super::{State, StateError};
 use crate::domain::{Domain, Membership};
 use crate::format::mark::{Mark, MarkFlags};
-use crate::format::reading::Reading;
+use crate::format::reading::ReadingState;
 use crate::format::{FileNo, FormatError};
 use crate::selection::Selection;
 
@@ -180,7 +180,7 @@ impl Marks {
                 scanned: None,
                 flags: MarkFlags { is_ahead: false, ..before },
                 membership: membership.clone(),
-                reading: Reading::default(),
+                reading: ReadingState::default(),
                 last_log: None,
             };
             let name = mark_path(state, number);

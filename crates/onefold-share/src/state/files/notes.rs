@@ -12,7 +12,7 @@ use super::{Marks, mark_path};
 use crate::domain::Membership;
 use crate::format::FileNo;
 use crate::format::mark::{Mark, MarkFlags, Stamp};
-use crate::format::reading::{Reading, Round};
+use crate::format::reading::{ReadingState, Round};
 use crate::state::logs::LogOrder;
 use crate::state::{State, StateError};
 
@@ -59,7 +59,7 @@ impl Marks {
             Some(mark) if is_same && mark.reading.round.is_some_and(|round| round.stamp == before) => {
                 let mark = mark.clone();
                 let round = mark.reading.round.map(|round| Round { stamp: after, ..round });
-                return self.replace(state, Mark { reading: Reading { round, ..mark.reading.clone() }, ..mark });
+                return self.replace(state, Mark { reading: ReadingState { round, ..mark.reading.clone() }, ..mark });
             }
             _ => return Ok(()),
         };
@@ -76,7 +76,7 @@ impl Marks {
         state: &State<'_, S>,
         number: FileNo,
         scanned: Option<Stamp>,
-        reading: Reading,
+        reading: ReadingState,
         flags: MarkFlags,
         last_log: LogOrder,
     ) -> Result<(), StateError> {
@@ -239,7 +239,7 @@ impl Marks {
             (mark.reading.is_known, mark.reading.round) = (true, None);
         }
         if mark.is_forgotten() {
-            mark.reading = Reading::default();
+            mark.reading = ReadingState::default();
         }
         self.replace(state, mark)
     }
@@ -281,7 +281,7 @@ impl Marks {
         // A file that is gone is not read.
         let there = self.by_number.get(&number).filter(|mark| !mark.is_forgotten());
         let Some(mark) = there.cloned() else { return Ok(()) };
-        self.replace(state, Mark { scanned: None, reading: Reading::default(), ..mark })
+        self.replace(state, Mark { scanned: None, reading: ReadingState::default(), ..mark })
     }
 
     /// Notes that all files must be read again.

@@ -139,7 +139,7 @@ impl<'a, S: Substrate> State<'a, S> {
         &self,
         next: NextGeneration,
         fill: impl FnOnce(&mut ShardWriter<'a, S>) -> io::Result<Option<T>>,
-    ) -> Result<Published<T>, StateError> {
+    ) -> Result<PublishOutcome<T>, StateError> {
         let NextGeneration { prefix, generation, is_split } = next;
         let mut written = None;
         let scratch = self.write_scratch(|file| {
@@ -153,20 +153,20 @@ impl<'a, S: Substrate> State<'a, S> {
         })?;
         let Some(written) = written else {
             self.discard(&scratch);
-            return Ok(Published::Unneeded);
+            return Ok(PublishOutcome::Unneeded);
         };
         if !self.publish(&scratch, &shard_path(self, prefix, generation))? {
-            return Ok(Published::Late);
+            return Ok(PublishOutcome::Late);
         }
         let generations = self.generations()?;
         if generations.is_over(prefix, generation) {
             // The name was free because its generation had come and gone. Or the generation was removed since, and its
             // entries are in a later one.
             self.remove(&shard_path(self, prefix, generation))?;
-            return Ok(Published::Late);
+            return Ok(PublishOutcome::Late);
         }
         self.remove_superseded(&generations)?;
-        Ok(Published::Done(written))
+        Ok(PublishOutcome::Done(written))
     }
 
     /// Returns whether there is a complete index.
@@ -213,7 +213,7 @@ impl<'a, S: Substrate> State<'a, S> {
 }
 
 /// Result of publishing a generation.
-pub enum Published<T> {
+pub enum PublishOutcome<T> {
     /// It is the newest.
     Done(Publication<T>),
     /// Nothing had changed.

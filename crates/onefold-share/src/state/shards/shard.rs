@@ -2,7 +2,7 @@
 
 use onefold_substrate::Substrate;
 
-use crate::format::entry::Entry;
+use crate::format::entry::ContentEntry;
 use crate::format::prefix::Prefix;
 use crate::format::shard::{ShardReader, Stretch};
 use crate::format::{FingerprintPrefix, FormatError};
@@ -24,9 +24,9 @@ pub struct Shard<'a, S: Substrate> {
     /// The entries of batches, for this shard and those after it.
     pub(super) batches: SharedBatches<'a, S>,
     /// An entry of the shard that comes behind one of a batch.
-    pub(super) ahead: Option<Entry>,
+    pub(super) ahead: Option<ContentEntry>,
     /// The shard's own entry for the digest of the last entry, if that came from a batch.
-    pub(super) hidden: Option<Entry>,
+    pub(super) hidden: Option<ContentEntry>,
     /// Number of entries that came from batches.
     pub(super) from_batches: u64,
 }
@@ -38,7 +38,7 @@ impl<S: Substrate> Shard<'_, S> {
     }
 
     /// Takes the shard's own entry for the digest of the last entry, if that came from a batch.
-    pub(crate) fn take_hidden(&mut self) -> Option<Entry> {
+    pub(crate) fn take_hidden(&mut self) -> Option<ContentEntry> {
         self.hidden.take()
     }
 
@@ -47,7 +47,7 @@ impl<S: Substrate> Shard<'_, S> {
     ///
     /// # Errors
     /// See [`FormatError`].
-    pub fn next_entry(&mut self) -> Result<Option<Entry>, FormatError> {
+    pub fn next_entry(&mut self) -> Result<Option<ContentEntry>, FormatError> {
         let own = match self.ahead.take() {
             Some(entry) => Some(entry),
             None => self.next_own_entry()?,
@@ -68,7 +68,7 @@ impl<S: Substrate> Shard<'_, S> {
         }
     }
 
-    fn next_own_entry(&mut self) -> Result<Option<Entry>, FormatError> {
+    fn next_own_entry(&mut self) -> Result<Option<ContentEntry>, FormatError> {
         let Some(entries) = &mut self.entries else { return Ok(None) };
         loop {
             let Some(entry) = entries.next_entry()? else { return Ok(None) };

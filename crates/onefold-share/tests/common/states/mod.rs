@@ -13,11 +13,12 @@ use onefold_block::clock::ManualClock;
 use onefold_block::random::{Random, SeededRandom};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_share::block_state::BlockState;
-use onefold_share::clone::{CloneOptions, Existing, clone};
+use onefold_share::clone::{CloneOptions, ExistingFilePolicy, clone};
 use onefold_share::format::FileBlock;
 use onefold_share::pace::Pace;
 use onefold_share::pass::{
-    ContentKey, Engine, FilePlace, Finder, PassError, PassOptions, Run, RunBatch, RunSorter, SortedRuns, share_found,
+    ContentKey, Engine, FilePlace, Finder, FinderRun, PassError, PassOptions, RunBatch, RunSorter, SortedRuns,
+    share_found,
 };
 use onefold_share::scan::list;
 use onefold_share::selection::Selection;
@@ -229,7 +230,7 @@ impl<'a, S: Substrate> Walk<'a, S> {
         self.clones.set(self.clones.get() + 1);
         let name = format!("clone-{}", self.clones.get());
         let options = CloneOptions {
-            existing: Existing::Keep,
+            existing: ExistingFilePolicy::Keep,
             temporary_folder: Path::new("/var/tmp"),
             memory_bytes: 1 << 16,
             clock: &ManualClock::starting_at(1000),
@@ -269,7 +270,7 @@ impl<'a, S: Substrate> Walk<'a, S> {
                 for (block, content) in (0..).zip(contents) {
                     let target = at(image, block);
                     let source = *sources.entry(*content).or_insert(target);
-                    if let Some(run) = Run::between(source, target, 1, ContentKey::default()) {
+                    if let Some(run) = FinderRun::between(source, target, 1, ContentKey::default()) {
                         sorter.push(&run)?;
                     }
                 }

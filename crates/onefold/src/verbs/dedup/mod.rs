@@ -22,7 +22,7 @@ use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSu
 use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{PassError, PassOptions};
 use onefold_share::run::{RunOptions, RunReport, Seams};
-use onefold_share::scan::{Rereading, ScanOptions, ScanProgress};
+use onefold_share::scan::{RereadPolicy, ScanOptions, ScanProgress};
 use onefold_share::selection::Selection;
 use onefold_share::state::{Notice, StateError};
 use onefold_substrate::ListedKind;
@@ -183,7 +183,7 @@ impl DedupRun<'_> {
                 selection: Selection::new(&roots, wanted.scanned),
                 threads,
                 // Nothing is kept for a later run.
-                rereading: Rereading { map_bytes_min: u64::MAX, ..Rereading::default() },
+                rereading: RereadPolicy { map_bytes_min: u64::MAX, ..RereadPolicy::default() },
                 progress: &|at| meter.show_scan(at),
                 ..ScanOptions::new(&pace)
             },

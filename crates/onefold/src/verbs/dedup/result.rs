@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use onefold_block::Show;
 use onefold_share::files::{FilesReport, TierCounts};
-use onefold_share::pass::{Passed, Trouble};
-use onefold_share::scan::Scanned;
+use onefold_share::pass::{PassReport, Trouble};
+use onefold_share::scan::ScanReport;
 use onefold_share::state::Notice;
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ impl DedupResult {
     }
 
     /// Adds the results for one place.
-    pub(super) fn add(&mut self, place: &DomainFolder, scanned: &Scanned, passed: &Passed) {
+    pub(super) fn add(&mut self, place: &DomainFolder, scanned: &ScanReport, passed: &PassReport) {
         self.files += scanned.files;
         self.bytes += scanned.bytes;
         self.read_bytes += scanned.read_bytes;

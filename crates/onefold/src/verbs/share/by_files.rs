@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use onefold_block::Show;
 use onefold_block::random::SystemRandom;
-use onefold_share::files::{FilesOptions, FilesReport, Reading, Tier, TierCounts};
-use onefold_share::pass::{PassOptions, Passed, Shared};
+use onefold_share::files::{FilesOptions, FilesReport, ReadScope, Tier, TierCounts};
+use onefold_share::pass::{PassOptions, PassReport, ShareReport};
 use onefold_substrate::SubstrateKind;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(in crate::verbs) fn options<'a>(
     pass: PassOptions<'a>,
     examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 ) -> FilesOptions<'a> {
-    let (tiers, reading) = (&Tier::ALL, Reading::default());
+    let (tiers, reading) = (&Tier::ALL, ReadScope::default());
     FilesOptions {
         pass,
         tiers,
@@ -39,7 +39,7 @@ pub(in crate::verbs) fn options<'a>(
 }
 
 /// Returns whether anything that was requested failed.
-pub(super) fn has_failures(passed: &Passed) -> bool {
+pub(super) fn has_failures(passed: &PassReport) -> bool {
     passed.trouble.is_full || !passed.trouble.failed.is_empty()
 }
 
@@ -47,7 +47,7 @@ fn sum(files: &FilesReport, of: impl Fn(&TierCounts) -> u64) -> u64 {
     files.tiers.iter().map(|(_, counts)| of(counts)).fold(0, u64::saturating_add)
 }
 
-fn freed(shared: &Shared) -> Option<u64> {
+fn freed(shared: &ShareReport) -> Option<u64> {
     (shared.untold == 0).then_some(shared.freed)
 }
 
@@ -121,14 +121,14 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use onefold_share::files::{Examined, GivenUpImages};
+    use onefold_share::files::{ExaminationReport, GivenUpImages};
 
     use super::*;
 
-    fn report(passed: Passed) -> FilesReport {
+    fn report(passed: PassReport) -> FilesReport {
         FilesReport {
             is_unchanged: false,
-            examined: Examined::default(),
+            examined: ExaminationReport::default(),
             tiers: Vec::new(),
             packages: Vec::new(),
             given_up: Vec::new(),
@@ -144,14 +144,14 @@ mod tests {
     /// Regression: a run exited with a failure that it did not report.
     #[test]
     fn what_made_the_run_fail_is_in_the_report() {
-        let mut files = report(Passed::default());
+        let mut files = report(PassReport::default());
         files.passed.trouble.failed.insert("a.raw".into(), io::Error::other("the disk is broken"));
         assert!(has_failures(&files.passed));
         let text = lines(&files, SubstrateKind::Xfs, false, &|path| path.to_owned()).join("\n");
         assert!(text.contains("`a.raw` is not shared: the disk is broken"), "{text}");
         assert_eq!(json(&files)["trouble"]["failed"][0]["path"], "a.raw");
 
-        let mut files = report(Passed::default());
+        let mut files = report(PassReport::default());
         files.passed.trouble.is_full = true;
         assert!(has_failures(&files.passed));
         let text = lines(&files, SubstrateKind::Xfs, false, &|path| path.to_owned()).join("\n");
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn images_that_were_given_up_are_named() {
-        let mut files = report(Passed::default());
+        let mut files = report(PassReport::default());
         let [one, other] = ["one.raw", "other.raw"].map(PathBuf::from);
         files.given_up = vec![(Tier::Digest, GivenUpImages::Pair { one, other })];
         let text = lines(&files, SubstrateKind::Xfs, false, &|path| path.to_owned()).join("\n");

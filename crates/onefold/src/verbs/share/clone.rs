@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::{BLOCK_BYTES_U64, Show};
-use onefold_share::clone::{CloneError, CloneOptions, Cloned, Existing, Known, Unknown, clone};
+use onefold_share::clone::{
+    CloneError, CloneOptions, CloneReport, ExistingFilePolicy, Registration, ScanReason, clone,
+};
 use onefold_share::policy::SharePolicy;
 use onefold_share::state::{Notice, State};
 use onefold_substrate::{ShareError, Sharing};
@@ -36,7 +38,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
         other => other.map(|_| None),
     };
     let options = CloneOptions {
-        existing: if arguments.force { Existing::Replace } else { Existing::Keep },
+        existing: if arguments.force { ExistingFilePolicy::Replace } else { ExistingFilePolicy::Keep },
         temporary_folder: &temporary_folder(),
         memory_bytes: MEMORY_BYTES,
         clock: &SystemClock,
@@ -55,7 +57,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
     let cloned = clone(&file_system.substrate, state.as_ref(), source, &target, &options);
     let mut cloned = cloned.map_err(|error| failure(&cannot, &error))?;
     if let Some(error) = unusable {
-        cloned.known = Known::LeftToScan(Unknown::Failed(error));
+        cloned.known = Registration::LeftToScan(ScanReason::Failed(error));
     }
     let mut text = text(&cloned);
     let notices = notices.take();
@@ -66,12 +68,12 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
         "target": machine_name(&target),
         "bytes": cloned.bytes,
         "known_blocks": match cloned.known {
-            Known::Blocks(blocks) => Some(blocks),
-            Known::LeftToScan(_) => None,
+            Registration::Blocks(blocks) => Some(blocks),
+            Registration::LeftToScan(_) => None,
         },
         "left_to_scan": match &cloned.known {
-            Known::Blocks(_) => Value::Null,
-            Known::LeftToScan(why) => json!(reason(why)),
+            Registration::Blocks(_) => Value::Null,
+            Registration::LeftToScan(why) => json!(reason(why)),
         },
         "template_recorded": cloned.unrecorded.is_none(),
         "notices": notices,
@@ -106,14 +108,14 @@ fn failure(cannot: &str, error: &CloneError) -> Failure {
     }
 }
 
-fn text(cloned: &Cloned) -> String {
+fn text(cloned: &CloneReport) -> String {
     let bytes = human(cloned.bytes);
     let text = match &cloned.known {
-        Known::Blocks(blocks) => {
+        Registration::Blocks(blocks) => {
             let known = human(blocks * BLOCK_BYTES_U64);
             format!("cloned {bytes}, of which {known} are known: the next run need not read it")
         }
-        Known::LeftToScan(why) => format!("cloned {bytes}; the next run reads it, for {}", reason(why)),
+        Registration::LeftToScan(why) => format!("cloned {bytes}; the next run reads it, for {}", reason(why)),
     };
     match &cloned.unrecorded {
         None => text,
@@ -121,15 +123,15 @@ fn text(cloned: &Cloned) -> String {
     }
 }
 
-fn reason(why: &Unknown) -> String {
+fn reason(why: &ScanReason) -> String {
     match why {
-        Unknown::NoState => "nothing is known of this file system yet".to_owned(),
-        Unknown::SourceUnread => "the source was not read yet".to_owned(),
-        Unknown::SourceChanged => "the source changed since it was read".to_owned(),
-        Unknown::OtherDomain => "it belongs to another sharing domain than the source".to_owned(),
-        Unknown::CloneInUse => "another process uses the clone already".to_owned(),
-        Unknown::NotWorthIt => "that takes less work than a look-up of the source's known blocks".to_owned(),
-        Unknown::Failed(error) => format!("the source's known blocks cannot be looked up: {error}"),
+        ScanReason::NoState => "nothing is known of this file system yet".to_owned(),
+        ScanReason::SourceUnread => "the source was not read yet".to_owned(),
+        ScanReason::SourceChanged => "the source changed since it was read".to_owned(),
+        ScanReason::OtherDomain => "it belongs to another sharing domain than the source".to_owned(),
+        ScanReason::CloneInUse => "another process uses the clone already".to_owned(),
+        ScanReason::NotWorthIt => "that takes less work than a look-up of the source's known blocks".to_owned(),
+        ScanReason::Failed(error) => format!("the source's known blocks cannot be looked up: {error}"),
     }
 }
 

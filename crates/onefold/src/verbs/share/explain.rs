@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use onefold_block::{BLOCK_BYTES_U64, Show};
 use onefold_share::block_state::{BlockState, CountOptions};
 use onefold_share::explain::{
-    EqualRun, ExplainError, Explained, Held, IndexSays, Verdict, explain, explain_file as whole_file,
+    BlockContent, EqualRun, ExplainError, ExplainedBlock, IndexAnswer, Verdict, explain, explain_file as whole_file,
 };
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ fn explain_block(
     })?;
     let verdict = found.verdict(has_state);
     let mut text = lines(&found, verdict, paths).join("\n");
-    let holds = !matches!(found.held, Held::Hole | Held::SetAside);
+    let holds = !matches!(found.held, BlockContent::Hole | BlockContent::SetAside);
     let owned = holds.then(|| owned_byte(&arguments.file, found.block.0.saturating_mul(BLOCK_BYTES_U64)));
     append(&mut text, &guest_lines(owned.as_ref()));
     append(&mut text, &notices);
@@ -109,7 +109,7 @@ fn guest_lines(owned: Option<&Result<OwnedByte, String>>) -> Vec<String> {
 }
 
 /// Returns the report for people: the content, its sharers, and the reason last.
-fn lines(found: &Explained, verdict: Verdict, paths: &UserPaths) -> Vec<String> {
+fn lines(found: &ExplainedBlock, verdict: Verdict, paths: &UserPaths) -> Vec<String> {
     let mut lines = vec![where_it_lies(found)];
     let sharers = &found.sharers.blocks;
     for sharer in sharers.iter().take(NAMED_MAX) {
@@ -171,17 +171,17 @@ fn named(path: &std::path::Path, paths: &UserPaths) -> String {
     }
 }
 
-fn where_it_lies(found: &Explained) -> String {
+fn where_it_lies(found: &ExplainedBlock) -> String {
     let held = match found.held {
-        Held::Hole => return "it is in a hole, and takes no room".to_owned(),
-        Held::SetAside => "it is set aside and was never written".to_owned(),
-        Held::Zeros => "it holds zeros".to_owned(),
-        Held::Data => "it holds data".to_owned(),
-        Held::Part(bytes) => format!("it holds the last {} bytes of the file", grouped(bytes)),
+        BlockContent::Hole => return "it is in a hole, and takes no room".to_owned(),
+        BlockContent::SetAside => "it is set aside and was never written".to_owned(),
+        BlockContent::Zeros => "it holds zeros".to_owned(),
+        BlockContent::Data => "it holds data".to_owned(),
+        BlockContent::Part(bytes) => format!("it holds the last {} bytes of the file", grouped(bytes)),
     };
     match found.place {
         Some(place) => format!("{held}, at byte {} of the device", grouped(place)),
-        None if found.held == Held::SetAside => held,
+        None if found.held == BlockContent::SetAside => held,
         None if found.is_unsettled => format!("{held} that is in memory only, and has no place on the device yet"),
         None => format!(
             "{held}, at no place that the file system reports: compressed, within its metadata, or not on the device yet"
@@ -189,24 +189,24 @@ fn where_it_lies(found: &Explained) -> String {
     }
 }
 
-fn index_line(says: &IndexSays, paths: &UserPaths) -> String {
+fn index_line(says: &IndexAnswer, paths: &UserPaths) -> String {
     let still = |is_equal: bool| if is_equal { "" } else { ", which holds something else by now" };
     match says {
-        IndexSays::Nothing => "the index does not know it".to_owned(),
-        IndexSays::ThisBlock => "the index knows it from this block".to_owned(),
-        IndexSays::OtherBlock { path: None, .. } => "the index knows it from a file that is gone".to_owned(),
-        IndexSays::OtherBlock { path: Some(path), block, is_equal } => {
+        IndexAnswer::Nothing => "the index does not know it".to_owned(),
+        IndexAnswer::ThisBlock => "the index knows it from this block".to_owned(),
+        IndexAnswer::OtherBlock { path: None, .. } => "the index knows it from a file that is gone".to_owned(),
+        IndexAnswer::OtherBlock { path: Some(path), block, is_equal } => {
             let byte = grouped(block.0.saturating_mul(BLOCK_BYTES_U64));
             format!("the index knows it from `{}` at byte {byte}{}", paths.of(path).shown(), still(*is_equal))
         }
-        IndexSays::Slot { slot, is_equal } => {
+        IndexAnswer::Slot { slot, is_equal } => {
             let (index, arena) = (slot.index(), slot.arena());
             format!("the index knows it as shared, in slot {index} of arena file {arena}{}", still(*is_equal))
         }
     }
 }
 
-fn verdict_line(found: &Explained, verdict: Verdict, paths: &UserPaths) -> String {
+fn verdict_line(found: &ExplainedBlock, verdict: Verdict, paths: &UserPaths) -> String {
     match verdict {
         Verdict::Shared => "it is shared".to_owned(),
         Verdict::SharedWithOthers => {
@@ -296,18 +296,18 @@ fn code(verdict: Verdict) -> &'static str {
     }
 }
 
-fn json(found: &Explained, verdict: Verdict) -> Value {
+fn json(found: &ExplainedBlock, verdict: Verdict) -> Value {
     let sharers = found.sharers.blocks.iter();
     let offset = |block: u64| block.saturating_mul(BLOCK_BYTES_U64);
     json!({
         "number": found.block.0,
         "offset": offset(found.block.0),
         "holds": match found.held {
-            Held::Hole => "hole",
-            Held::SetAside => "set_aside",
-            Held::Zeros => "zeros",
-            Held::Data => "data",
-            Held::Part(_) => "part",
+            BlockContent::Hole => "hole",
+            BlockContent::SetAside => "set_aside",
+            BlockContent::Zeros => "zeros",
+            BlockContent::Data => "data",
+            BlockContent::Part(_) => "part",
         },
         "device_offset": found.place,
         "state": found.state.map(states::name),
@@ -329,15 +329,15 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
         "domain": found.domain.as_ref().map(found_json),
         "waits_in_log": found.is_logged,
         "index": match &found.index {
-            IndexSays::Nothing => Value::Null,
-            IndexSays::ThisBlock => json!({ "place": "this_block" }),
-            IndexSays::OtherBlock { path, block, is_equal } => json!({
+            IndexAnswer::Nothing => Value::Null,
+            IndexAnswer::ThisBlock => json!({ "place": "this_block" }),
+            IndexAnswer::OtherBlock { path, block, is_equal } => json!({
                 "place": "other_block",
                 "path": path.as_ref().map(machine_name),
                 "offset": offset(block.0),
                 "is_equal": is_equal,
             }),
-            IndexSays::Slot { slot, is_equal } => {
+            IndexAnswer::Slot { slot, is_equal } => {
                 json!({ "place": "slot", "slot": slot.number(), "is_equal": is_equal })
             }
         },
@@ -354,16 +354,16 @@ mod tests {
     use onefold_share::domain::{Cause, Domain, FoundDomain, Membership};
     use onefold_share::explain::{Sharer, Sharers};
     use onefold_share::format::{FileBlock, FingerprintPrefix, Slot};
-    use onefold_share::status::Standing;
+    use onefold_share::status::FileStanding;
     use onefold_substrate::Refusal;
 
     use super::*;
 
-    fn found() -> Explained {
+    fn found() -> ExplainedBlock {
         let slot = Slot::new(1, 5).unwrap();
-        Explained {
+        ExplainedBlock {
             block: FileBlock(3),
-            held: Held::Data,
+            held: BlockContent::Data,
             is_reserved: false,
             place: Some(123_456),
             is_unsettled: false,
@@ -376,10 +376,10 @@ mod tests {
                 absent: 0,
             },
             digest: Some(FingerprintPrefix([1; 12])),
-            standing: Some(Standing::Current),
+            standing: Some(FileStanding::Current),
             domain: None,
             is_logged: false,
-            index: IndexSays::Slot { slot, is_equal: true },
+            index: IndexAnswer::Slot { slot, is_equal: true },
             opted_out: None,
             refusal: None,
             state: Some(BlockState::Shared),
@@ -408,26 +408,26 @@ mod tests {
     #[test]
     fn reasons_name_what_the_user_can_do_or_measure() {
         let run = Some(EqualRun { blocks: 3, is_cut: false });
-        let alone = Explained { sharers: Sharers::default(), is_told_shared: false, run, ..found() };
-        let text = |found: &Explained| lines(found, found.verdict(true), &paths()).join("\n");
+        let alone = ExplainedBlock { sharers: Sharers::default(), is_told_shared: false, run, ..found() };
+        let text = |found: &ExplainedBlock| lines(found, found.verdict(true), &paths()).join("\n");
         let membership = Membership { domain: Domain::Owner(1000), tenant: 1000, owner: 64055 };
         let domain = FoundDomain { membership, cause: Cause::EarlierOwner, is_joined: false };
-        let lent = Explained { domain: Some(domain), ..alone.clone() };
+        let lent = ExplainedBlock { domain: Some(domain), ..alone.clone() };
         let expected = "its file is in the domain of user 1000, that of its owner before user 64055, who runs machines";
         assert!(text(&lent).contains(expected), "{}", text(&lent));
         assert_eq!(json(&lent, lent.verdict(true))["domain"]["domain"], "1000");
         assert!(text(&alone).contains("the run of equal blocks around it is 12.00 KiB long"), "{}", text(&alone));
-        let unsettled = Explained { place: None, is_unsettled: true, ..alone.clone() };
+        let unsettled = ExplainedBlock { place: None, is_unsettled: true, ..alone.clone() };
         assert!(text(&unsettled).starts_with("it holds data that is in memory only"), "{}", text(&unsettled));
-        let refused = Explained { refusal: Some(Refusal::Immutable), ..alone.clone() };
+        let refused = ExplainedBlock { refusal: Some(Refusal::Immutable), ..alone.clone() };
         assert!(
             text(&refused).ends_with("the file system refuses the file, for it is immutable"),
             "{}",
             text(&refused)
         );
-        let out = Explained { opted_out: Some(PathBuf::from("vm")), ..alone };
+        let out = ExplainedBlock { opted_out: Some(PathBuf::from("vm")), ..alone };
         assert!(text(&out).contains("opted out by `vm`"), "{}", text(&out));
-        let both = Explained { opted_out: Some(PathBuf::new()), ..found() };
+        let both = ExplainedBlock { opted_out: Some(PathBuf::new()), ..found() };
         assert!(text(&both).ends_with("opted out by the root's attribute: nothing more of it will be shared"));
     }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use onefold_block::Show;
-use onefold_share::explain::{ExplainedFile, InCommon};
-use onefold_share::status::Standing;
+use onefold_share::explain::{ExplainedFile, FileOverlap};
+use onefold_share::status::FileStanding;
 use serde_json::{Value, json};
 
 use super::states;
@@ -30,7 +30,7 @@ pub(super) fn text(found: &ExplainedFile, path: &Path, paths: &UserPaths, has_st
     )];
     if !found.with.is_empty() {
         let mut table = TextTable::new(["shared with", "bytes"]);
-        for InCommon { path: other, bytes, is_common } in found.with.iter().take(NAMED_MAX) {
+        for FileOverlap { path: other, bytes, is_common } in found.with.iter().take(NAMED_MAX) {
             let name = match (other == path, is_common) {
                 (true, _) => "itself, at other offsets".to_owned(),
                 (_, true) => format!("common volume {}", paths.of(other).shown()),
@@ -76,14 +76,14 @@ fn why(found: &ExplainedFile, paths: &UserPaths, has_state: bool) -> String {
     match found.standing {
         None if !has_state => "no `onefold share run` has read anything on this file system".to_owned(),
         None => "no `onefold share run` has come across the file".to_owned(),
-        Some(Standing::Unread) => {
+        Some(FileStanding::Unread) => {
             "the file was not read to its end, or is to be read again; the next run does that".to_owned()
         }
-        Some(Standing::Changed) => "the file changed since it was read; the next run reads it".to_owned(),
-        Some(Standing::Current) if found.waiting > 0 => {
+        Some(FileStanding::Changed) => "the file changed since it was read; the next run reads it".to_owned(),
+        Some(FileStanding::Current) if found.waiting > 0 => {
             format!("{} of the file wait for the next run, which looks for equal blocks", human(found.waiting))
         }
-        Some(Standing::Current) => "no other file is known to hold this content, or the last run left it alone\n  \
+        Some(FileStanding::Current) => "no other file is known to hold this content, or the last run left it alone\n  \
             (`onefold share explain FILE OFFSET` says which for one block)"
             .to_owned(),
     }
@@ -117,10 +117,10 @@ pub(super) fn json(found: &ExplainedFile) -> Value {
 }
 
 /// Returns the name of a standing, for machines.
-pub(super) fn standing_name(standing: Standing) -> &'static str {
+pub(super) fn standing_name(standing: FileStanding) -> &'static str {
     match standing {
-        Standing::Current => "current",
-        Standing::Changed => "changed",
-        Standing::Unread => "unread",
+        FileStanding::Current => "current",
+        FileStanding::Changed => "changed",
+        FileStanding::Unread => "unread",
     }
 }

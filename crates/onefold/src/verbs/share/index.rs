@@ -7,10 +7,10 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
 use onefold_linux::LinuxSubstrate;
-use onefold_share::format::entry::{Entry, Place};
+use onefold_share::format::entry::{ContentEntry, ContentPlace};
 use onefold_share::format::shard::EntryCounts;
 use onefold_share::references::{self, References};
-use onefold_share::state::ask::Stored;
+use onefold_share::state::ask::StoredFiles;
 use onefold_share::state::files::Marks;
 use onefold_share::state::{State, StateError};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ const CANNOT: &str = "cannot read the index";
 /// The content of the index.
 struct Summary {
     entries: EntryCounts,
-    stored: Stored,
+    stored: StoredFiles,
     references: Option<References>,
 }
 
@@ -86,10 +86,10 @@ fn dump(state: &State<'_, LinuxSubstrate>) -> Outcome<()> {
     read.map_err(|error| state_failure(CANNOT, &error))
 }
 
-fn line(entry: &Entry) -> String {
+fn line(entry: &ContentEntry) -> String {
     match entry.place {
-        Place::Unique(file, block) => format!("{} unique {file}:{}", entry.digest, block.0),
-        Place::Shared(slot) => format!("{} shared {}:{}", entry.digest, slot.arena(), slot.index()),
+        ContentPlace::Unique(file, block) => format!("{} unique {file}:{}", entry.digest, block.0),
+        ContentPlace::Shared(slot) => format!("{} shared {}:{}", entry.digest, slot.arena(), slot.index()),
     }
 }
 
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn entries_are_lines() {
         let digest = FingerprintPrefix([0xab; 12]);
-        let unique = Entry { digest, place: Place::Unique(FileNo(3), FileBlock(70)) };
+        let unique = ContentEntry { digest, place: ContentPlace::Unique(FileNo(3), FileBlock(70)) };
         assert_eq!(line(&unique), "abababababababababababab unique 3:70");
-        let shared = Entry { digest, place: Place::Shared(Slot::new(2, 9).unwrap()) };
+        let shared = ContentEntry { digest, place: ContentPlace::Shared(Slot::new(2, 9).unwrap()) };
         assert_eq!(line(&shared), "abababababababababababab shared 2:9");
     }
 
@@ -192,7 +192,7 @@ mod tests {
     fn the_text_says_what_the_index_takes() {
         let summary = Summary {
             entries: EntryCounts { unique: 100, shared: 100 },
-            stored: Stored { files: 1, bytes: 4000, generation: 2 },
+            stored: StoredFiles { files: 1, bytes: 4000, generation: 2 },
             references: None,
         };
         let text = text(&summary);

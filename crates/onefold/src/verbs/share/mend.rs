@@ -5,7 +5,9 @@ use std::time::Duration;
 use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_share::mend::{Became, Doubtful, Foreign, MendRules, Mended, MendedImage, Patience, mend_patiently};
+use onefold_share::mend::{
+    DoubtfulImagePolicy, ForeignIntentPolicy, MendOutcome, MendReport, MendRules, MendedImage, Patience, mend_patiently,
+};
 use onefold_share::state::State;
 use serde_json::{Value, json};
 
@@ -26,11 +28,11 @@ const RANGES_MAX: usize = 4;
 pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot mend images";
     let file_system = OpenFileSystem::open(CANNOT, std::slice::from_ref(&arguments.path))?;
-    let doubtful = if arguments.force { Doubtful::Fill } else { Doubtful::Keep };
+    let doubtful = if arguments.force { DoubtfulImagePolicy::Fill } else { DoubtfulImagePolicy::Keep };
     let foreign = match arguments.foreign {
-        None => Foreign::Keep,
-        Some(ForeignAction::Mend) => Foreign::Mend,
-        Some(ForeignAction::GiveUp) => Foreign::GiveUp,
+        None => ForeignIntentPolicy::Keep,
+        Some(ForeignAction::Mend) => ForeignIntentPolicy::Mend,
+        Some(ForeignAction::GiveUp) => ForeignIntentPolicy::GiveUp,
     };
     let rules = MendRules { doubtful, foreign };
     // If no host has shared, there is nothing to mend, so no state folder is made for it.
@@ -45,7 +47,7 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     // there may be something to mend.
     let opened = State::open_to_mend(&file_system.substrate, &SystemClock, &SystemRandom, &take);
     let mended = opened.and_then(|state| {
-        state.map_or_else(|| Ok(Mended::default()), |state| mend_patiently(&state, rules, &patience))
+        state.map_or_else(|| Ok(MendReport::default()), |state| mend_patiently(&state, rules, &patience))
     });
     let mended = mended.map_err(|error| state_failure(CANNOT, &error))?;
     let mut text = lines(&mended).join("\n");
@@ -60,13 +62,13 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
 }
 
 /// Returns whether an incomplete image will not be reported again.
-fn is_settled(image: &MendedImage, doubtful: Doubtful) -> bool {
-    matches!(image.became, Became::GivenUp)
-        || doubtful == Doubtful::Fill && matches!(image.became, Became::Differing | Became::Lost)
+fn is_settled(image: &MendedImage, doubtful: DoubtfulImagePolicy) -> bool {
+    matches!(image.became, MendOutcome::GivenUp)
+        || doubtful == DoubtfulImagePolicy::Fill && matches!(image.became, MendOutcome::Differing | MendOutcome::Lost)
 }
 
 /// Returns the outcome for each image.
-pub(super) fn lines(mended: &Mended) -> Vec<String> {
+pub(super) fn lines(mended: &MendReport) -> Vec<String> {
     mended.images.iter().map(line).collect()
 }
 
@@ -74,48 +76,48 @@ fn line(image: &MendedImage) -> String {
     let path = image.path.shown();
     let filled = || if image.filled > 0 { format!("; {} were filled", human(image.filled)) } else { String::new() };
     match &image.became {
-        Became::Whole if image.filled > 0 => {
+        MendOutcome::Whole if image.filled > 0 => {
             format!("`{path}` is mended: {} that a host which died had left as holes", human(image.filled))
         }
-        Became::Whole => format!("`{path}` is whole: the host that died had left no holes in it"),
-        Became::Gone => format!("`{path}` was about to be shared by a host that died, and is gone"),
-        Became::Busy => {
+        MendOutcome::Whole => format!("`{path}` is whole: the host that died had left no holes in it"),
+        MendOutcome::Gone => format!("`{path}` was about to be shared by a host that died, and is gone"),
+        MendOutcome::Busy => {
             format!("`{path}` is in use, and may have holes that a host which died has left: {}", ranges(image))
         }
-        Became::Elsewhere => format!(
+        MendOutcome::Elsewhere => format!(
             "`{path}` may have holes that a host which died has left; it is left to the process that works on it, on \
              another host or in another run: {}",
             ranges(image)
         ),
-        Became::Changed => format!(
+        MendOutcome::Changed => format!(
             "`{path}` was written to since a host died that was about to share {}: holes there may be wanted; look at \
              them, and `onefold share mend --force` fills them",
             ranges(image)
         ),
-        Became::Differing => format!(
+        MendOutcome::Differing => format!(
             "`{path}` has other content than before a host died that was about to share {}{}; look at it, and `onefold \
              share mend --force` accepts it",
             ranges(image),
             filled()
         ),
-        Became::Lost => format!(
+        MendOutcome::Lost => format!(
             "`{path}` may have holes that cannot be filled any more: {}{}; compare it with a backup, and `onefold share \
              mend --force` accepts them",
             ranges(image),
             filled()
         ),
-        Became::Foreign => format!(
+        MendOutcome::Foreign => format!(
             "`{path}` may have holes that a host which died has left, declared under another identity than that of this \
              state folder: {}; restore `.onefold/identity` from a backup, or let `onefold share mend --foreign mend` fill \
              them, or `--foreign give-up` give them up",
             ranges(image)
         ),
-        Became::GivenUp if image.ranges.is_empty() => format!("`{path}` could not be read and is given up"),
-        Became::GivenUp => format!(
+        MendOutcome::GivenUp if image.ranges.is_empty() => format!("`{path}` could not be read and is given up"),
+        MendOutcome::GivenUp => format!(
             "`{path}` is given up: it may have holes that a host which died has left; compare it with a backup: {}",
             ranges(image)
         ),
-        Became::Failed(why) => format!("`{path}` cannot be mended: {why}; it may have holes: {}", ranges(image)),
+        MendOutcome::Failed(why) => format!("`{path}` cannot be mended: {why}; it may have holes: {}", ranges(image)),
     }
 }
 
@@ -130,19 +132,19 @@ fn ranges(image: &MendedImage) -> String {
 }
 
 /// Returns the outcome for each image, for machines.
-pub(super) fn json(mended: &Mended) -> Value {
+pub(super) fn json(mended: &MendReport) -> Value {
     let image = |image: &MendedImage| {
         let (became, why) = match &image.became {
-            Became::Whole => ("whole", None),
-            Became::Gone => ("gone", None),
-            Became::Busy => ("busy", None),
-            Became::Elsewhere => ("elsewhere", None),
-            Became::Changed => ("changed", None),
-            Became::Differing => ("differing", None),
-            Became::Lost => ("lost", None),
-            Became::Foreign => ("foreign", None),
-            Became::GivenUp => ("given_up", None),
-            Became::Failed(why) => ("failed", Some(why.to_string())),
+            MendOutcome::Whole => ("whole", None),
+            MendOutcome::Gone => ("gone", None),
+            MendOutcome::Busy => ("busy", None),
+            MendOutcome::Elsewhere => ("elsewhere", None),
+            MendOutcome::Changed => ("changed", None),
+            MendOutcome::Differing => ("differing", None),
+            MendOutcome::Lost => ("lost", None),
+            MendOutcome::Foreign => ("foreign", None),
+            MendOutcome::GivenUp => ("given_up", None),
+            MendOutcome::Failed(why) => ("failed", Some(why.to_string())),
         };
         let ranges = image.ranges.iter().map(|(offset, length)| json!({ "offset": offset, "length": length }));
         json!({
@@ -160,7 +162,7 @@ pub(super) fn json(mended: &Mended) -> Value {
 mod tests {
     use super::*;
 
-    fn image(became: Became, filled: u64, ranges: u64) -> MendedImage {
+    fn image(became: MendOutcome, filled: u64, ranges: u64) -> MendedImage {
         let ranges = (0..ranges).map(|at| (at * 8192, 4096)).collect();
         MendedImage { path: "vm/a.raw".into(), ranges, filled, became }
     }
@@ -169,28 +171,29 @@ mod tests {
     fn each_image_is_named_with_what_is_to_be_done() {
         let text = |became, filled| line(&image(became, filled, 6));
         assert_eq!(
-            text(Became::Whole, 8192),
+            text(MendOutcome::Whole, 8192),
             "`vm/a.raw` is mended: 8.00 KiB that a host which died had left as holes"
         );
-        assert!(text(Became::Whole, 0).contains("no holes"));
-        let changed = text(Became::Changed, 0);
+        assert!(text(MendOutcome::Whole, 0).contains("no holes"));
+        let changed = text(MendOutcome::Changed, 0);
         assert!(changed.contains("4096 bytes at 24576 and 2 more ranges: holes there may be wanted"), "{changed}");
         assert!(changed.contains("`onefold share mend --force` fills them") && !changed.contains("  "), "{changed}");
-        let differing = text(Became::Differing, 4096);
+        let differing = text(MendOutcome::Differing, 4096);
         assert!(differing.contains("; 4.00 KiB were filled; look") && !differing.contains("  "), "{differing}");
-        assert!(text(Became::Busy, 0).contains("in use"));
-        let foreign = text(Became::Foreign, 0);
+        assert!(text(MendOutcome::Busy, 0).contains("in use"));
+        let foreign = text(MendOutcome::Foreign, 0);
         let parts = ["another identity", ".onefold/identity", "--foreign mend", "--foreign give-up"];
         assert!(parts.iter().all(|part| foreign.contains(part)) && !foreign.contains("  "), "{foreign}");
-        let given_up = text(Became::GivenUp, 0);
+        let given_up = text(MendOutcome::GivenUp, 0);
         assert!(given_up.contains("4096 bytes at 24576 and 2 more ranges") && !given_up.contains("  "), "{given_up}");
-        let elsewhere = text(Became::Elsewhere, 0);
+        let elsewhere = text(MendOutcome::Elsewhere, 0);
         assert!(elsewhere.contains("left to the process that works on it") && !elsewhere.contains("  "), "{elsewhere}");
     }
 
     #[test]
     fn the_document_has_all_ranges() {
-        let mended = Mended { images: vec![image(Became::Failed(std::io::Error::other("the disk is gone")), 0, 6)] };
+        let mended =
+            MendReport { images: vec![image(MendOutcome::Failed(std::io::Error::other("the disk is gone")), 0, 6)] };
         let json = json(&mended);
         assert_eq!(json[0]["ranges"].as_array().unwrap().len(), 6);
         assert_eq!((json[0]["became"].as_str(), json[0]["why"].as_str()), (Some("failed"), Some("the disk is gone")));

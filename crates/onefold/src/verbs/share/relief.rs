@@ -11,7 +11,7 @@ use onefold_share::pass::PassError;
 use onefold_share::policy::SharePolicy;
 use onefold_share::run::{RunOptions, RunReport, Seams};
 use onefold_share::state::{Notice, StateError};
-use onefold_share::without_index::{WithoutIndex, WithoutIndexOptions, share_without_index};
+use onefold_share::without_index::{WithoutIndexOptions, WithoutIndexReport, share_without_index};
 use onefold_substrate::Sharing;
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ pub(super) fn open(
     root: &Path,
     notices: &dyn Fn(Notice),
     options: Option<&WithoutIndexOptions<'_>>,
-) -> Outcome<(LinuxSubstrate, Option<WithoutIndex>)> {
+) -> Outcome<(LinuxSubstrate, Option<WithoutIndexReport>)> {
     let cannot = |error: ProbeError| probe_failure(cannot, &error);
     let error = match LinuxSubstrate::open(root, Path::new("")) {
         Ok(substrate) => return Ok((substrate, None)),
@@ -72,7 +72,7 @@ pub(super) fn run(
     seams: &Seams<'_, LinuxSubstrate>,
     run: &RunOptions<'_>,
     relief: Option<&WithoutIndexOptions<'_>>,
-    relieved: &mut Option<WithoutIndex>,
+    relieved: &mut Option<WithoutIndexReport>,
 ) -> Outcome<RunReport> {
     let ran = onefold_share::run(seams, run);
     let Some(options) = relief.filter(|_| is_run_full(&ran)) else { return ran.map_err(|error| pass_failure(&error)) };
@@ -92,7 +92,7 @@ pub(super) fn run(
 }
 
 /// Returns the result of a run that had no room for its records.
-fn ended(root: &Path, ran: Result<RunReport, PassError>, done: &WithoutIndex) -> Outcome<RunReport> {
+fn ended(root: &Path, ran: Result<RunReport, PassError>, done: &WithoutIndexReport) -> Outcome<RunReport> {
     match ran {
         Err(_) if is_run_full(&ran) && !done.has_room() => Err(still_full(root, done)),
         ran => ran.map_err(|error| pass_failure(&error)),
@@ -105,7 +105,7 @@ fn limited(substrate: &LinuxSubstrate, failure: Failure) -> Failure {
 }
 
 /// Returns the failure for a file system that is still too full.
-fn still_full(root: &Path, done: &WithoutIndex) -> Failure {
+fn still_full(root: &Path, done: &WithoutIndexReport) -> Failure {
     let first =
         if done.shared > 0 { format!("; {} were shared without records", human(done.shared)) } else { String::new() };
     Failure::new("cannot share blocks")
@@ -119,12 +119,12 @@ fn still_full(root: &Path, done: &WithoutIndex) -> Failure {
 }
 
 /// Returns the line for people.
-pub(super) fn line(done: &WithoutIndex) -> String {
+pub(super) fn line(done: &WithoutIndexReport) -> String {
     format!("the file system was full: {} were shared first, without records", human(done.shared))
 }
 
 /// Returns the figures for machines.
-pub(super) fn json(done: &WithoutIndex) -> Value {
+pub(super) fn json(done: &WithoutIndexReport) -> Value {
     json!({
         "shared_bytes": done.shared,
         "read_bytes": done.read,
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_failure_says_how_much_room_is_needed() {
-        let done = WithoutIndex { free: 1 << 20, needed: 5 << 20, shared: 8192, ..WithoutIndex::default() };
+        let done = WithoutIndexReport { free: 1 << 20, needed: 5 << 20, shared: 8192, ..WithoutIndexReport::default() };
         let message = still_full(Path::new("/data"), &done).to_string();
         for part in
             ["`/data` has 1.00 MiB left", "need about 5.00 MiB", "8.00 KiB were shared", "make 4.00 MiB of room"]

@@ -9,10 +9,10 @@ use onefold_block::{BLOCK_BYTES_U64, Show};
 use onefold_share::block_state::States;
 use onefold_share::domain::Domain;
 use onefold_share::pace::CallCounts;
-use onefold_share::pass::{Passed, Shared, Trouble};
-use onefold_share::scan::{DomainCounts, Scanned};
+use onefold_share::pass::{PassReport, ShareReport, Trouble};
+use onefold_share::scan::{DomainCounts, ScanReport};
 use onefold_share::state::Notice;
-use onefold_share::without_index::WithoutIndex;
+use onefold_share::without_index::WithoutIndexReport;
 use onefold_substrate::SubstrateKind;
 use serde_json::{Value, json};
 
@@ -31,12 +31,12 @@ pub(crate) struct ShareResult {
     pub(crate) root: PathBuf,
     pub(crate) kind: SubstrateKind,
     pub(crate) is_dry_run: bool,
-    pub(crate) scanned: Scanned,
+    pub(crate) scanned: ScanReport,
     /// Whether this user can see the domains of folders.
     pub(crate) sees_labels: bool,
     /// The place of the settings of domains, whether they exist or not.
     pub(crate) settings: PathBuf,
-    pub(crate) passed: Passed,
+    pub(crate) passed: PassReport,
     /// Number of calls that cloned or shared.
     pub(crate) calls: CallCounts,
     pub(crate) space: Space,
@@ -44,7 +44,7 @@ pub(crate) struct ShareResult {
     /// Lines about patterns of `--include` that no file has matched.
     pub(crate) unmatched: Vec<String>,
     /// What was shared before the run because the file system was full.
-    pub(crate) relieved: Option<WithoutIndex>,
+    pub(crate) relieved: Option<WithoutIndexReport>,
     /// What sharing saves after the run; `None` if the maps of the files could not be read.
     pub(crate) states: Option<States>,
     /// Paths in the user's form.
@@ -80,7 +80,7 @@ impl ShareResult {
 
     /// Returns the number of bytes freed, by the maps of the files. Btrfs shows them to root only.
     fn freed(&self) -> Option<u64> {
-        let Shared { freed, untold, .. } = self.passed.shared;
+        let ShareReport { freed, untold, .. } = self.passed.shared;
         (untold == 0).then_some(freed)
     }
 

@@ -12,7 +12,7 @@ use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxSubstrate, ProcessCpu};
 use onefold_share::block_state::{self, CountOptions, States};
 use onefold_share::files::FilesReport;
-use onefold_share::mend::Mended;
+use onefold_share::mend::MendReport;
 use onefold_share::pace::{Pace, Wish};
 use onefold_share::pass::{PassError, PassOptions, SpaceOptions};
 use onefold_share::policy::SharePolicy;
@@ -142,7 +142,7 @@ fn relief_options<'a>(
 }
 
 /// Returns the final report of a run.
-fn report(result: &ShareResult, mended: &Mended, files: Option<&FilesReport>) -> Report {
+fn report(result: &ShareResult, mended: &MendReport, files: Option<&FilesReport>) -> Report {
     let files_failed = files.is_some_and(|files| by_files::has_failures(&files.passed));
     let has_failed = result.has_failures() || files_failed || mended.left().next().is_some();
     let exit = if has_failed { Exit::Failed } else { Exit::Done };

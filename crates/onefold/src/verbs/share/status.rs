@@ -6,7 +6,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
 use onefold_share::format::watch::{WatchPhase, WatchStatus};
-use onefold_share::mend::Declared;
+use onefold_share::mend::DeclaredShares;
 use onefold_share::state::watches::SeenWatch;
 use onefold_share::status::{LockHeld, LockSubject, Status, status};
 use serde_json::{Value, json};
@@ -163,7 +163,7 @@ fn lock_line(lock: &LockHeld, paths: &UserPaths) -> String {
 }
 
 /// Returns the line about declared shares. From outside, a host that shares looks like one that died while sharing.
-fn declared_line(declared: &Declared, paths: &UserPaths) -> String {
+fn declared_line(declared: &DeclaredShares, paths: &UserPaths) -> String {
     format!(
         "{} of `{}` are just being shared, or wait for `onefold share mend`",
         human(declared.bytes),
@@ -234,7 +234,7 @@ pub(super) fn noun(count: u64, one: &str) -> String {
 
 fn json(found: &Status) -> Value {
     let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared, domains } = found;
-    let declared_json = |one: &Declared| json!({ "image": machine_name(&one.path), "bytes": one.bytes });
+    let declared_json = |one: &DeclaredShares| json!({ "image": machine_name(&one.path), "bytes": one.bytes });
     let all = entries.map(|entries| entries.unique + entries.shared);
     json!({
         "files": {
@@ -290,7 +290,7 @@ mod tests {
 
     use onefold_share::domain::Domain;
     use onefold_share::scan::DomainCounts;
-    use onefold_share::state::ask::{Stored, Waiting};
+    use onefold_share::state::ask::{StoredFiles, WaitingLogs};
     use onefold_share::status::{ArenaCounts, FileCounts};
 
     use super::*;
@@ -299,9 +299,9 @@ mod tests {
         let held = |subject, process| LockHeld { subject, process };
         Status {
             files: FileCounts { known: 3, current: 1, changed: 1, gone: 1, bytes: 5 << 20, ..FileCounts::default() },
-            waiting: Waiting { logs: 2, files: 1, blocks: 1234, bytes: 9000 },
+            waiting: WaitingLogs { logs: 2, files: 1, blocks: 1234, bytes: 9000 },
             entries: Some(onefold_share::format::shard::EntryCounts { unique: 10, shared: 30 }),
-            index: Stored { files: 1, bytes: 800, generation: 7 },
+            index: StoredFiles { files: 1, bytes: 800, generation: 7 },
             arena: ArenaCounts { files: 1, slots: 31, unneeded: Some(1) },
             locks: Some(vec![
                 held(LockSubject::Image(PathBuf::from("vm/a.raw")), Some(42)),
@@ -326,7 +326,7 @@ mod tests {
                 ("staff".parse().unwrap(), DomainCounts { files: 1, bytes: 2 << 20 }),
             ]
             .into(),
-            declared: vec![Declared { path: PathBuf::from("vm/b.raw"), bytes: 8192 }],
+            declared: vec![DeclaredShares { path: PathBuf::from("vm/b.raw"), bytes: 8192 }],
         }
     }
 

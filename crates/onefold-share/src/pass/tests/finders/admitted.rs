@@ -26,8 +26,8 @@ fn runs_of_files_as_they_were_cost_nothing_but_savings() {
         numbers.run(("one", 0), ("gone", 0), 5, 5),
         numbers.run(("replaced", 0), ("one", 0), 5, 6),
         numbers.run(("one", 0), ("replaced", 0), 5, 7),
-        Run::between(unknown, numbers.place(("one", 0)), 5, key(8)).unwrap(),
-        Run::between(numbers.place(("one", 0)), unknown, 5, key(9)).unwrap(),
+        FinderRun::between(unknown, numbers.place(("one", 0)), 5, key(8)).unwrap(),
+        FinderRun::between(numbers.place(("one", 0)), unknown, 5, key(9)).unwrap(),
         numbers.run(("short", 0), ("one", 0), FileBlock::LIMIT, 10),
     ];
     let mut finder = ListFinder::of(vec![runs, Vec::new()]);
@@ -50,7 +50,7 @@ fn very_many_runs_of_any_length_are_counted() {
     let mut files = Marks::load(&state).unwrap();
     let numbers = Numbers::of(&state, &mut files);
     let longest = numbers.run(("one", 0), ("two", 0), FileBlock::LIMIT, 1);
-    let barred = Run::between(
+    let barred = FinderRun::between(
         numbers.place(("one", 0)),
         FilePlace { file: FileNo(9999), block: FileBlock(0) },
         FileBlock::LIMIT,
@@ -197,7 +197,7 @@ fn a_file_with_two_numbers_is_left_alone_where_one_of_them_has_a_name_outside() 
     for (source, target) in [(moved, one), (one, moved)] {
         let (roots, wants) = ([PathBuf::from("in")], |_: &Path, _: ListedKind| true);
         let how = PassSettings { selection: Selection::new(&roots, &wants), ..USUAL };
-        let run = Run::between(source, target, 10, ContentKey::new(1).unwrap()).unwrap();
+        let run = FinderRun::between(source, target, 10, ContentKey::new(1).unwrap()).unwrap();
         let mut finder = ListFinder::of(vec![vec![run]]);
         ground.host.substrate.bind(Some(std::rc::Rc::new(|path: &Path| path.starts_with("in"))));
         let passed = how.share_found(&state, &mut Marks::load(&state).unwrap(), &mut finder).unwrap();

@@ -17,8 +17,8 @@ use crate::state::locks::Subject;
 /// Yields the runs of a test, and keeps their outcomes: blocks by key and outcome.
 #[derive(Default)]
 struct ListFinder {
-    batches: VecDeque<Vec<Run>>,
-    current: VecDeque<Run>,
+    batches: VecDeque<Vec<FinderRun>>,
+    current: VecDeque<FinderRun>,
     came: BTreeMap<(u32, Outcome), u64>,
     left: u64,
     ended: u32,
@@ -27,7 +27,7 @@ struct ListFinder {
 }
 
 impl ListFinder {
-    fn of(batches: Vec<Vec<Run>>) -> ListFinder {
+    fn of(batches: Vec<Vec<FinderRun>>) -> ListFinder {
         ListFinder { batches: batches.into(), ..ListFinder::default() }
     }
 
@@ -42,22 +42,22 @@ impl ListFinder {
 }
 
 impl RunBatch for ListFinder {
-    fn next_run(&mut self) -> io::Result<Option<Run>> {
+    fn next_run(&mut self) -> io::Result<Option<FinderRun>> {
         Ok(self.current.pop_front())
     }
 
-    fn leave(&mut self, part: &Run) -> Result<(), PassError> {
+    fn leave(&mut self, part: &FinderRun) -> Result<(), PassError> {
         self.left += part.count();
         Ok(())
     }
 
-    fn compares(&mut self, part: &Run) -> bool {
+    fn compares(&mut self, part: &FinderRun) -> bool {
         let key = part.key().number();
         let compared = self.came(key, Outcome::Shared) + self.came(key, Outcome::Differed);
         self.compared_max.get(&key).is_none_or(|most| compared < *most)
     }
 
-    fn note(&mut self, part: &Run, outcome: Outcome) {
+    fn note(&mut self, part: &FinderRun, outcome: Outcome) {
         *self.came.entry((part.key().number(), outcome)).or_default() += part.count();
     }
 }
@@ -89,9 +89,9 @@ impl Numbers {
         FilePlace { file: self.0[Path::new(path)], block: FileBlock(block) }
     }
 
-    fn run(&self, source: (&str, u64), target: (&str, u64), count: u64, key: u32) -> Run {
+    fn run(&self, source: (&str, u64), target: (&str, u64), count: u64, key: u32) -> FinderRun {
         let key = ContentKey::new(key).unwrap();
-        Run::between(self.place(source), self.place(target), count, key).unwrap()
+        FinderRun::between(self.place(source), self.place(target), count, key).unwrap()
     }
 }
 
@@ -99,11 +99,11 @@ type GivenRun<'a> = ((&'a str, u64), (&'a str, u64), u64, u32);
 
 impl Ground {
     /// Shares runs (source, target, count, key) as one batch.
-    fn share_runs(&self, runs: &[GivenRun<'_>]) -> (Passed, ListFinder) {
+    fn share_runs(&self, runs: &[GivenRun<'_>]) -> (PassReport, ListFinder) {
         self.share_runs_as(USUAL, runs)
     }
 
-    fn share_runs_as(&self, how: PassSettings<'_>, runs: &[GivenRun<'_>]) -> (Passed, ListFinder) {
+    fn share_runs_as(&self, how: PassSettings<'_>, runs: &[GivenRun<'_>]) -> (PassReport, ListFinder) {
         self.share_bounded(how, runs, BTreeMap::new())
     }
 
@@ -113,7 +113,7 @@ impl Ground {
         how: PassSettings<'_>,
         runs: &[GivenRun<'_>],
         compared_max: BTreeMap<u32, u64>,
-    ) -> (Passed, ListFinder) {
+    ) -> (PassReport, ListFinder) {
         let state = self.state();
         let mut files = Marks::load(&state).unwrap();
         let numbers = Numbers::of(&state, &mut files);
@@ -141,7 +141,7 @@ impl PassSettings<'_> {
         state: &State<'b, Sim>,
         files: &mut Marks,
         finder: &mut dyn Finder<'b, Sim>,
-    ) -> Result<Passed, PassError> {
+    ) -> Result<PassReport, PassError> {
         let clock = ManualClock::default();
         let pace = Pace::new(Limits::default(), &clock, &ProcessCpu, self.wish);
         let options = PassOptions {

@@ -140,7 +140,7 @@ fn a_run_that_shares_may_leave_something_for_the_next_one() {
     let came: Vec<_> = (0..3).map(|_| ground.share_runs(&runs).0).collect();
     let shared = came.iter().map(|passed| passed.shared.now).collect::<Vec<_>>();
     assert_eq!(shared, [10 * K, 10 * K, 0]);
-    assert_eq!(came.iter().map(Passed::is_complete).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!(came.iter().map(PassReport::is_complete).collect::<Vec<_>>(), [false, false, true]);
 }
 
 /// A source that shares with the target is evidence for its finder, whichever run came first.

@@ -8,7 +8,7 @@ use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::{DpkgDeb, ProcessCpu};
-use onefold_share::files::common::{self, AddReport, Adding, ArchiveAdding, Changed};
+use onefold_share::files::common::{self, AddOptions, AddReport, ArchiveAddOptions, ChangeCounts};
 use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::state::{Notice, State};
 
@@ -70,7 +70,7 @@ fn from_image(
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let stop = || interrupt.is_asked();
     let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
-    let adding = Adding {
+    let adding = AddOptions {
         volume,
         image,
         wants: &|package| arguments.package.is_empty() || arguments.package.contains(&package.name),
@@ -98,7 +98,7 @@ fn from_archives(
         Ok((path.clone(), File::open(path).map_err(failed)?))
     });
     let archives = opened.collect::<Outcome<Vec<_>>>()?;
-    let adding = ArchiveAdding {
+    let adding = ArchiveAddOptions {
         volume,
         archives: &archives,
         tools: &DpkgDeb,
@@ -110,7 +110,7 @@ fn from_archives(
 
 fn text(report: &AddReport) -> String {
     let AddReport { files, misaligned, changed } = report;
-    let Changed { added, added_bytes, differed, refused, .. } = changed;
+    let ChangeCounts { added, added_bytes, differed, refused, .. } = changed;
     let bytes = human(*added_bytes);
     let mut text = format!("{files} {}: {added} new {}, {bytes}", noun(*files, "file"), noun(*added, "content"));
     for (count, why) in [

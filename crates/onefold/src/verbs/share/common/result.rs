@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use onefold_block::Show;
-use onefold_share::files::common::{Changed, Contents};
+use onefold_share::files::common::{ChangeCounts, Contents};
 use serde_json::{Value, json};
 
 use crate::output::{TextTable, machine_name};
@@ -76,8 +76,8 @@ impl PackageListing {
 }
 
 /// Returns the result of a change, for machines.
-pub(super) fn changed_json(root: &Path, volume: &Path, changed: &Changed) -> Value {
-    let Changed { added, added_bytes, linked, differed, refused, removed } = changed;
+pub(super) fn changed_json(root: &Path, volume: &Path, changed: &ChangeCounts) -> Value {
+    let ChangeCounts { added, added_bytes, linked, differed, refused, removed } = changed;
     json!({
         "root": machine_name(root),
         "path": machine_name(volume),

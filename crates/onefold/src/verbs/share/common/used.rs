@@ -6,7 +6,7 @@ use onefold_block::Show;
 use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxFile, LinuxSubstrate};
 use onefold_share::files::CommonSource;
-use onefold_share::files::common::{self, CommonError, GrowReport, Growing, Volume};
+use onefold_share::files::common::{self, CommonError, GrowOptions, GrowReport, Volume};
 use onefold_share::pace::Pace;
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
@@ -65,7 +65,7 @@ impl UsedVolume {
         }
         let folder = used.paths.first().cloned().unwrap_or_default();
         let path = path.ok_or(CommonError::Missing { folder }).map_err(failed)?;
-        let growing = Growing {
+        let growing = GrowOptions {
             volume: &path,
             selection: used.selection,
             memory_bytes: used.memory_bytes,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::ProcessCpu;
-use onefold_share::files::{FilesOptions, Reading, share_files};
+use onefold_share::files::{FilesOptions, ReadScope, share_files};
 use onefold_share::pace::{Pace, Wish};
 use onefold_share::pass::{PassOptions, PassProgress};
 use onefold_share::run::{RunStep, Seams};
@@ -126,10 +126,10 @@ fn show_pass(meter: &RunMeter, at: PassProgress) -> ControlFlow<()> {
     meter.show_pass(at)
 }
 
-fn reading(arguments: ExperimentArgs) -> Reading {
+fn reading(arguments: ExperimentArgs) -> ReadScope {
     match (arguments.whole_files, arguments.compare) {
-        (true, _) => Reading::WholeFiles,
-        (false, Comparison::Read) => Reading::Files,
-        (false, Comparison::Kernel) => Reading::Probes,
+        (true, _) => ReadScope::WholeFiles,
+        (false, Comparison::Read) => ReadScope::Files,
+        (false, Comparison::Kernel) => ReadScope::Probes,
     }
 }

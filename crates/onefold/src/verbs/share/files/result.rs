@@ -6,7 +6,7 @@ use std::time::Duration;
 use onefold_block::Show;
 use onefold_share::files::{FilesReport, PackageBytes, TierCounts};
 use onefold_share::pace::CallCounts;
-use onefold_share::pass::Shared;
+use onefold_share::pass::ShareReport;
 use onefold_share::state::Notice;
 use onefold_substrate::SubstrateKind;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ impl FilesFindings {
 
     /// Returns the number of bytes freed, by the maps of the files. Btrfs shows them to root only.
     fn freed(&self) -> Option<u64> {
-        let Shared { freed, untold, .. } = self.report.passed.shared;
+        let ShareReport { freed, untold, .. } = self.report.passed.shared;
         (untold == 0).then_some(freed)
     }
 

@@ -6,7 +6,7 @@ use onefold_block::Show;
 use onefold_disk::{CachedDisk, Disk};
 use onefold_guest::filesystem::Timestamp;
 use onefold_guest::packages::LocalTime;
-use onefold_share::files::{Since, Template, TemplateError};
+use onefold_share::files::{Baseline, Template, TemplateError};
 
 use crate::calendar;
 use crate::failure::{Failure, Outcome};
@@ -18,15 +18,15 @@ use crate::verbs::images::{self, FoundImage};
 const CACHE_BYTES: usize = 32 << 20;
 
 /// Returns the meaning of `--since`. An existing file is a template, whatever its name looks like.
-pub(super) fn read(named: &Path) -> Outcome<Since> {
+pub(super) fn read(named: &Path) -> Outcome<Baseline> {
     let date = named.to_str().map(calendar::parse);
     match date {
         Some(Ok(seconds)) if !named.exists() => Ok(of_date(seconds)),
-        _ => read_template(named).map(Since::Template),
+        _ => read_template(named).map(Baseline::Template),
     }
 }
 
-fn of_date(seconds: i64) -> Since {
+fn of_date(seconds: i64) -> Baseline {
     let time = Timestamp { seconds, nanoseconds: 0 };
     let [year, month, day, hour, minute, second] = calendar::parts(seconds);
     let small = |number: i64| u8::try_from(number).unwrap_or_default();
@@ -38,7 +38,7 @@ fn of_date(seconds: i64) -> Since {
         minute: small(minute),
         second: small(second),
     };
-    Since::Time { time, local }
+    Baseline::Time { time, local }
 }
 
 fn read_template(path: &Path) -> Outcome<Template> {

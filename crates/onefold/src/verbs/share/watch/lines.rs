@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use onefold_block::Show;
 use onefold_share::files::FilesReport;
-use onefold_share::pass::{Passed, Trouble};
-use onefold_share::scan::Scanned;
+use onefold_share::pass::{PassReport, Trouble};
+use onefold_share::scan::ScanReport;
 use onefold_share::state::Notice;
 use onefold_share::watch::WatchEvent;
 use onefold_substrate::SubstrateKind;
@@ -115,7 +115,7 @@ fn images(count: u64) -> String {
     if count == 1 { "1 image".to_owned() } else { format!("{count} images") }
 }
 
-fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> WatchLine {
+fn passed_line(scanned: &ScanReport, passed: &PassReport, elapsed: Duration) -> WatchLine {
     let shared = &passed.shared;
     // Btrfs shows maps to root only.
     let freed = (shared.untold == 0).then_some(shared.freed);
@@ -178,17 +178,18 @@ fn trouble_text(trouble: &Trouble) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onefold_share::files::Examined;
+    use onefold_share::files::ExaminationReport;
     use onefold_substrate::Refusal;
 
-    fn line(passed: &Passed) -> WatchLine {
-        let scanned = Scanned { files: 12, unsettled: 1, passed_over: 2, read_bytes: 3 << 20, ..Scanned::default() };
+    fn line(passed: &PassReport) -> WatchLine {
+        let scanned =
+            ScanReport { files: 12, unsettled: 1, passed_over: 2, read_bytes: 3 << 20, ..ScanReport::default() };
         passed_line(&scanned, passed, Duration::from_secs(61))
     }
 
     #[test]
     fn a_pass_is_one_line() {
-        let mut passed = Passed::default();
+        let mut passed = PassReport::default();
         (passed.shared.now, passed.shared.freed) = (2 << 20, 1 << 20);
         let told = line(&passed);
         assert_eq!(
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_share_of_files_counts_images_that_are_new() {
-        let examined = Examined { images: 12, unchanged_images: 9, ..Examined::default() };
+        let examined = ExaminationReport { images: 12, unchanged_images: 9, ..ExaminationReport::default() };
         let report = FilesReport {
             is_unchanged: false,
             examined,
@@ -214,7 +215,7 @@ mod tests {
             failed: vec![("a.raw".into(), "it is no disk".to_owned())],
             strangers: Vec::new(),
             unstable: Vec::new(),
-            passed: Passed::default(),
+            passed: PassReport::default(),
             find_time: Duration::ZERO,
             share_time: Duration::ZERO,
         };
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn trouble_names_one_file_and_counts_the_others() {
-        let mut passed = Passed::default();
+        let mut passed = PassReport::default();
         passed.trouble.refused.insert("a.raw".into(), Refusal::Immutable);
         passed.trouble.refused.insert("b.raw".into(), Refusal::Swap);
         passed.trouble.failed.insert("c.raw".into(), std::io::Error::other("the disk is gone"));
