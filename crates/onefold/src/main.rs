@@ -4,6 +4,7 @@
 //! `onefold-export` mounts them.
 
 mod allocator;
+mod byte_rate;
 mod calendar;
 mod cli;
 mod daemon;

@@ -7,7 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::place::ArchiveArg;
 use super::values::{InputFormat, parse_duration};
-use crate::size::{ByteRate, ByteSize};
+use crate::byte_rate::ByteRate;
+use crate::size::ByteSize;
 
 /// The verbs of `onefold archive`.
 #[derive(Debug, Subcommand)]

@@ -11,7 +11,8 @@ use onefold_image::ImageName;
 use super::key::{Acceptance, SigningKey};
 use super::place::ArchiveArg;
 use super::values::{InputFormat, OutputFormat};
-use crate::size::{ByteRate, ByteSize};
+use crate::byte_rate::ByteRate;
+use crate::size::ByteSize;
 
 /// The verbs of `onefold image`.
 #[derive(Debug, Subcommand)]

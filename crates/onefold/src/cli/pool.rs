@@ -10,7 +10,8 @@ use super::values::{
     DiscardWhen, InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy,
     parse_duration,
 };
-use crate::size::{ByteRate, ByteSize};
+use crate::byte_rate::ByteRate;
+use crate::size::ByteSize;
 
 /// The verbs of `onefold pool`.
 #[derive(Debug, Subcommand)]

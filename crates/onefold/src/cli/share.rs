@@ -11,7 +11,8 @@ use onefold_share::watch::Window;
 
 use super::share_common::ShareCommonCommand;
 use super::values::parse_duration;
-use crate::size::{ByteRate, ByteSize};
+use crate::byte_rate::ByteRate;
+use crate::size::ByteSize;
 
 /// What to do with plain image files.
 #[derive(Debug, Subcommand)]
