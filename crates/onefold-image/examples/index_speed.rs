@@ -13,7 +13,7 @@ use onefold_block::Timestamp;
 use onefold_block::random::SeededRandom;
 use onefold_image::archive::{Archive, IndexRoom};
 use onefold_image::format::descriptor::UnitKind;
-use onefold_image::format::ledger::{Change, Entry};
+use onefold_image::format::ledger::{Change, LedgerEntry};
 use onefold_image::format::pack::{Codec, PackBuilder, TableEntry, UnitHeader};
 use onefold_image::format::segment::{IndexEntry, Segment};
 use onefold_image::store::{ByteRange, Created, FolderStore, Listed, ObjectName, Store, StoreError};
@@ -73,19 +73,19 @@ fn main() -> Done<()> {
     Ok(())
 }
 
-struct Opened {
+struct OpenedArchive {
     archive: Archive,
     seconds: f64,
     index_bytes: usize,
 }
 
-fn open(store: &Arc<dyn Store>, folder: &Path, memory_bytes: usize) -> Done<Opened> {
+fn open(store: &Arc<dyn Store>, folder: &Path, memory_bytes: usize) -> Done<OpenedArchive> {
     let begun = Instant::now();
     let archive = Archive::open(Arc::clone(store))?;
     let room = IndexRoom::new(memory_bytes, folder);
     archive.set_index_room(IndexRoom { cache: Some(folder.join("cache")), ..room });
     let index_bytes = archive.index_bytes()?;
-    Ok(Opened { archive, seconds: begun.elapsed().as_secs_f64(), index_bytes })
+    Ok(OpenedArchive { archive, seconds: begun.elapsed().as_secs_f64(), index_bytes })
 }
 
 /// Returns the highest resident memory of the process so far.
@@ -147,7 +147,7 @@ fn make(folder: &Path, units: u64) -> Done<Arc<dyn Store>> {
         inner.put(&name, &[&segment.encode(archive, id)?])?;
         ledger.add(Change::PacksReplaced { old: Vec::new(), new: segment.packs, segment: id })?;
     }
-    Ok(Arc::new(Synthetic { inner, archive }))
+    Ok(Arc::new(SyntheticFolder { inner, archive }))
 }
 
 struct Ledger<'l> {
@@ -161,9 +161,9 @@ impl Ledger<'_> {
     fn add(&mut self, change: Change) -> Done<()> {
         let (archive, position, previous) = (self.archive, self.position, self.previous);
         let made = Timestamp { seconds: 1, nanoseconds: 0 };
-        let entry = Entry { archive, position, previous, writer: WRITER, token: [1; 16], made, change };
+        let entry = LedgerEntry { archive, position, previous, writer: WRITER, token: [1; 16], made, change };
         let object = entry.encode()?;
-        self.store.create(&Entry::object_name(position), &object)?;
+        self.store.create(&LedgerEntry::object_name(position), &object)?;
         self.previous = *blake3::hash(&object).as_bytes();
         self.position += 1;
         Ok(())
@@ -182,12 +182,12 @@ fn make_pack(archive: ArchiveId, number: u64) -> (Vec<u8>, Vec<TableEntry>) {
 
 /// A folder whose packs are made when they are read.
 #[derive(Debug)]
-struct Synthetic {
+struct SyntheticFolder {
     inner: FolderStore,
     archive: ArchiveId,
 }
 
-impl Store for Synthetic {
+impl Store for SyntheticFolder {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         let number = name.as_str().strip_prefix("packs/").and_then(|name| name.get(33..));
         let Some(number) = number.and_then(|number| u64::from_str_radix(number, 16).ok()) else {

@@ -13,7 +13,7 @@ use crate::format::chunk_header::ChunkHeader;
 use crate::format::manifest::Manifest;
 use crate::gaps::Gaps;
 use crate::placed::{HeaderError, check, pieces};
-use crate::recent::Recent;
+use crate::recent::LeastRecentCache;
 use crate::{SECTOR_BYTES, UnitName};
 
 /// Divisor for the share of the memory that maps of regions get. The rest is for units.
@@ -30,8 +30,8 @@ pub struct ArchivedDisk {
     manifest: Manifest,
     /// Never 0, even if the manifest says so.
     region_bytes: u64,
-    maps: Mutex<Recent<u64, Arc<RegionMap>>>,
-    units: Mutex<Recent<UnitName, Arc<[u8]>>>,
+    maps: Mutex<LeastRecentCache<u64, Arc<RegionMap>>>,
+    units: Mutex<LeastRecentCache<UnitName, Arc<[u8]>>>,
     /// If given, damage reads as zeros, and these are its places.
     gaps: Option<Gaps>,
     /// For each chunk whose header was read, the first and the last region in which it counts. A crowded region does
@@ -43,13 +43,13 @@ pub struct ArchivedDisk {
 #[derive(Debug, Default)]
 struct RegionMap {
     /// Places with data, in order and without overlap.
-    places: Vec<Place>,
+    places: Vec<UnitPlace>,
     units: Vec<WantedUnit>,
 }
 
 /// Consecutive bytes of a unit on the disk.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct UnitPlace {
     start: u64,
     end: u64,
     /// Index of the unit in the map.
@@ -80,8 +80,8 @@ impl ArchivedDisk {
 
     fn with(archive: Arc<Archive>, manifest: Manifest, memory_bytes: usize, gaps: Option<Gaps>) -> ArchivedDisk {
         let maps_bytes = memory_bytes / MAPS_SHARE;
-        let maps = Mutex::new(Recent::new(maps_bytes));
-        let units = Mutex::new(Recent::new(memory_bytes - maps_bytes));
+        let maps = Mutex::new(LeastRecentCache::new(maps_bytes));
+        let units = Mutex::new(LeastRecentCache::new(memory_bytes - maps_bytes));
         let region_bytes = manifest.region_bytes.max(SECTOR_BYTES);
         ArchivedDisk { archive, manifest, region_bytes, maps, units, gaps, reaches: Mutex::default() }
     }
@@ -101,7 +101,7 @@ impl ArchivedDisk {
         let found = Gaps::default();
         for region in 0..self.manifest.size_bytes.div_ceil(self.region_bytes) {
             let map = self.map(region)?;
-            let is_lost = |place: &&Place| lost.contains(&map.units[place.unit].name);
+            let is_lost = |place: &&UnitPlace| lost.contains(&map.units[place.unit].name);
             found.add(map.places.iter().filter(is_lost).map(|place| place.start..place.end));
         }
         found.add(self.gaps().into_iter());
@@ -151,7 +151,7 @@ impl ArchivedDisk {
             return Ok(map);
         }
         let map = Arc::new(self.read_map(region)?);
-        let bytes = map.places.len() * size_of::<Place>() + map.units.len() * size_of::<WantedUnit>();
+        let bytes = map.places.len() * size_of::<UnitPlace>() + map.units.len() * size_of::<WantedUnit>();
         self.maps.lock().insert(region, Arc::clone(&map), bytes.max(1));
         Ok(map)
     }
@@ -233,7 +233,8 @@ impl ArchivedDisk {
     fn read_in(&self, map: &RegionMap, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let end = offset + into.len() as u64;
         let first = map.places.partition_point(|place| place.end <= offset);
-        let places: Vec<Place> = map.places[first..].iter().copied().take_while(|place| place.start < end).collect();
+        let places: Vec<UnitPlace> =
+            map.places[first..].iter().copied().take_while(|place| place.start < end).collect();
         let mut missing: Vec<usize> = Vec::new();
         for place in &places {
             let wanted = map.units[place.unit];
@@ -294,7 +295,7 @@ impl RegionMap {
                 if within < until {
                     // A piece has at most 1 MiB.
                     let in_unit = piece.in_unit + usize::try_from(within - start).unwrap_or(0);
-                    self.places.push(Place { start: within, end: until, unit: index, in_unit });
+                    self.places.push(UnitPlace { start: within, end: until, unit: index, in_unit });
                 }
             }
             if self.places.last().is_some_and(|place| place.unit == index) {
@@ -304,7 +305,7 @@ impl RegionMap {
     }
 }
 
-impl Place {
+impl UnitPlace {
     /// Copies the bytes of this place into `into`, which begins at `offset` of the disk.
     fn copy(&self, plain: &[u8], offset: u64, into: &mut [u8]) {
         let (start, end) = (self.start.max(offset), self.end.min(offset + into.len() as u64));

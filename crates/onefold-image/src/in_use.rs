@@ -25,7 +25,7 @@ const DEVICES_MAX: usize = 4096;
 
 /// The user of a file or a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InUse {
+pub enum FileUser {
     /// A file system on it is mounted at this place.
     Mounted(PathBuf),
     /// It is swap space.
@@ -40,15 +40,15 @@ pub enum InUse {
     Unclear(PathBuf),
 }
 
-impl fmt::Display for InUse {
+impl fmt::Display for FileUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InUse::Mounted(place) => write!(f, "it is mounted at `{}`", place.shown()),
-            InUse::Swap => f.write_str("it is in use as swap space"),
-            InUse::Held(device) => write!(f, "the device `{}` lies on it", device.shown()),
-            InUse::Locked => f.write_str("a virtual machine has it open, or another program has locked it"),
-            InUse::Unknown => f.write_str("another program or the kernel uses it exclusively"),
-            InUse::Unclear(path) => {
+            FileUser::Mounted(place) => write!(f, "it is mounted at `{}`", place.shown()),
+            FileUser::Swap => f.write_str("it is in use as swap space"),
+            FileUser::Held(device) => write!(f, "the device `{}` lies on it", device.shown()),
+            FileUser::Locked => f.write_str("a virtual machine has it open, or another program has locked it"),
+            FileUser::Unknown => f.write_str("another program or the kernel uses it exclusively"),
+            FileUser::Unclear(path) => {
                 write!(f, "it may be in use: `{}` does not tell this user whether it is", path.shown())
             }
         }
@@ -57,15 +57,15 @@ impl fmt::Display for InUse {
 
 /// Returns who is known to use an open file or device, or a partition of the device. A loop device counts, whatever the
 /// path is by which it knows its file: it neither claims what lies below it nor shows among its holders.
-pub(crate) fn holder(metadata: &Metadata) -> Option<InUse> {
+pub(crate) fn holder(metadata: &Metadata) -> Option<FileUser> {
     find_holder(metadata).unwrap_or_else(Some)
 }
 
-fn find_holder(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
+fn find_holder(metadata: &Metadata) -> Result<Option<FileUser>, FileUser> {
     let (swaps, loops) = (swaps()?, loops()?);
     if !metadata.file_type().is_block_device() {
         if is_swap_file(&swaps, metadata) {
-            return Ok(Some(InUse::Swap));
+            return Ok(Some(FileUser::Swap));
         }
         return Ok(loops_over(&loops, &[Backing::of(metadata)])?.first().map(held_by));
     }
@@ -85,11 +85,11 @@ fn find_holder(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
 /// Returns who on this host may write to an open file or device now: a file system that is mounted for writing, or swap
 /// space, on it, on one of its partitions, or on a device that lies on one of them.
 #[must_use]
-pub fn writer_of(metadata: &Metadata) -> Option<InUse> {
+pub fn writer_of(metadata: &Metadata) -> Option<FileUser> {
     find_writer(metadata).unwrap_or_else(Some)
 }
 
-fn find_writer(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
+fn find_writer(metadata: &Metadata) -> Result<Option<FileUser>, FileUser> {
     let (swaps, loops, mounts) = (swaps()?, loops()?, read(Path::new(MOUNTS))?);
     let parts_of = |name: &OsString| parts(&Path::new(BLOCK_DEVICES).join(name));
     let mut waiting = Vec::new();
@@ -111,17 +111,17 @@ fn find_writer(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
             waiting.extend(parts_of(&name)?);
         }
     }
-    Ok(Some(InUse::Unknown))
+    Ok(Some(FileUser::Unknown))
 }
 
 /// Returns a device that lies on an open block device or on one of its partitions, mounted or not: another machine may
 /// write through it.
 #[must_use]
-pub fn device_above(metadata: &Metadata) -> Option<InUse> {
+pub fn device_above(metadata: &Metadata) -> Option<FileUser> {
     find_above(metadata).unwrap_or_else(Some)
 }
 
-fn find_above(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
+fn find_above(metadata: &Metadata) -> Result<Option<FileUser>, FileUser> {
     let loops = loops()?;
     for part in parts(&folder_of(metadata)?)? {
         let holders = names_in(&part.join("holders"))?;
@@ -132,33 +132,33 @@ fn find_above(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
     Ok(None)
 }
 
-fn held_by(name: &OsString) -> InUse {
-    InUse::Held(Path::new("/dev").join(name))
+fn held_by(name: &OsString) -> FileUser {
+    FileUser::Held(Path::new("/dev").join(name))
 }
 
-fn unclear(path: impl Into<PathBuf>) -> InUse {
-    InUse::Unclear(path.into())
+fn unclear(path: impl Into<PathBuf>) -> FileUser {
+    FileUser::Unclear(path.into())
 }
 
-fn read(path: &Path) -> Result<String, InUse> {
+fn read(path: &Path) -> Result<String, FileUser> {
     fs::read_to_string(path).map_err(|_| unclear(path))
 }
 
 /// Returns what the kernel says about swap space; nothing if it has no such thing.
-fn swaps() -> Result<String, InUse> {
+fn swaps() -> Result<String, FileUser> {
     match fs::read_to_string(SWAPS) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(unclear(SWAPS)),
         text => Ok(text.unwrap_or_default()),
     }
 }
 
-fn loops() -> Result<Vec<LoopDevice>, InUse> {
+fn loops() -> Result<Vec<LoopDevice>, FileUser> {
     onefold_linux::loop_devices().map_err(|_| unclear(BLOCK_DEVICES))
 }
 
 /// Returns the loop devices that lie on one of these. One that does not tell counts as nobody's only if another is
 /// found.
-fn loops_over(loops: &[LoopDevice], backings: &[Backing]) -> Result<Vec<OsString>, InUse> {
+fn loops_over(loops: &[LoopDevice], backings: &[Backing]) -> Result<Vec<OsString>, FileUser> {
     let over = loops.iter().filter(|device| backings.contains(&device.backing));
     let names: Vec<OsString> = over.map(|device| device.name.clone()).collect();
     match loops.iter().find(|device| device.backing == Backing::Unknown) {
@@ -168,23 +168,23 @@ fn loops_over(loops: &[LoopDevice], backings: &[Backing]) -> Result<Vec<OsString
 }
 
 /// Returns the folder of a device in `/sys`.
-fn folder_of(metadata: &Metadata) -> Result<PathBuf, InUse> {
+fn folder_of(metadata: &Metadata) -> Result<PathBuf, FileUser> {
     let link = PathBuf::from(format!("/sys/dev/block/{}:{}", major(metadata.rdev()), minor(metadata.rdev())));
     fs::canonicalize(&link).map_err(|_| unclear(link))
 }
 
 /// Returns what a loop device may lie on that reaches into a device: itself, and the disk that it is a partition of.
-fn backings_of(part: &Path) -> Result<Vec<Backing>, InUse> {
+fn backings_of(part: &Path) -> Result<Vec<Backing>, FileUser> {
     let disk = part.parent().filter(|_| part.join("partition").exists());
     let numbers = [Some(part), disk].into_iter().flatten().map(number_of);
     numbers.map(|number| number.map(|(major, minor)| Backing::Device(makedev(major, minor)))).collect()
 }
 
 /// Returns the mount or the swap space on a device. `counts` decides which mounts count.
-fn user_of(number: &(u32, u32), mounts: &str, swaps: &str, counts: &dyn Fn(&str) -> bool) -> Option<InUse> {
+fn user_of(number: &(u32, u32), mounts: &str, swaps: &str, counts: &dyn Fn(&str) -> bool) -> Option<FileUser> {
     let mounted = mounts.lines().filter(|line| counts(line)).find_map(|line| mounted_at(line, *number));
     let is_swap = || swaps.lines().skip(1).filter_map(number_of_swap).any(|swap| swap == *number);
-    mounted.map(InUse::Mounted).or_else(|| is_swap().then_some(InUse::Swap))
+    mounted.map(FileUser::Mounted).or_else(|| is_swap().then_some(FileUser::Swap))
 }
 
 /// Returns whether the file system in a line of `mountinfo` is mounted for writing. A dash precedes the type, the
@@ -195,19 +195,19 @@ fn is_writable(line: &str) -> bool {
 }
 
 /// Returns the folder of a device in `/sys`, and those of its partitions.
-fn parts(device: &Path) -> Result<Vec<PathBuf>, InUse> {
+fn parts(device: &Path) -> Result<Vec<PathBuf>, FileUser> {
     let partitions = names_in(device)?.into_iter().map(|name| device.join(name));
     let partitions = partitions.filter(|path| path.join("partition").exists());
     Ok(std::iter::once(device.to_owned()).chain(partitions).collect())
 }
 
-fn names_in(folder: &Path) -> Result<Vec<OsString>, InUse> {
+fn names_in(folder: &Path) -> Result<Vec<OsString>, FileUser> {
     let entries = fs::read_dir(folder).map_err(|_| unclear(folder))?;
     entries.map(|entry| entry.map(|entry| entry.file_name()).map_err(|_| unclear(folder))).collect()
 }
 
 /// Returns the number of the device that has this folder in `/sys`.
-fn number_of(device: &Path) -> Result<(u32, u32), InUse> {
+fn number_of(device: &Path) -> Result<(u32, u32), FileUser> {
     let path = device.join("dev");
     parse_number(&read(&path)?).ok_or(unclear(path))
 }
@@ -299,10 +299,10 @@ mod tests {
             37 22 98:9 / /mnt/b ro - ext4 /dev/y ro,acl\n";
         let swaps = "";
         let user = |number, counts: &dyn Fn(&str) -> bool| user_of(&number, mounts, swaps, counts);
-        assert_eq!(user((98, 7), &|_| true), Some(InUse::Mounted(PathBuf::from("/mnt/a"))));
-        assert_eq!(user((98, 7), &is_writable), Some(InUse::Mounted(PathBuf::from("/mnt/a"))));
+        assert_eq!(user((98, 7), &|_| true), Some(FileUser::Mounted(PathBuf::from("/mnt/a"))));
+        assert_eq!(user((98, 7), &is_writable), Some(FileUser::Mounted(PathBuf::from("/mnt/a"))));
         assert_eq!(user((98, 8), &|_| true), None);
-        assert_eq!(user((98, 9), &|_| true), Some(InUse::Mounted(PathBuf::from("/mnt/b"))));
+        assert_eq!(user((98, 9), &|_| true), Some(FileUser::Mounted(PathBuf::from("/mnt/b"))));
         assert_eq!(user((98, 9), &is_writable), None, "mounted read-only");
     }
 
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(loops_over(&loops(&[Backing::Unknown, disk]), &[disk]), Ok(vec!["loop1".into()]));
         assert_eq!(loops_over(&loops(&[disk]), &[file]), Ok(vec![]));
         let unknown = loops_over(&loops(&[disk, Backing::Unknown]), &[file]);
-        assert_eq!(unknown, Err(InUse::Unclear("/dev/loop1".into())));
+        assert_eq!(unknown, Err(FileUser::Unclear("/dev/loop1".into())));
     }
 
     #[test]
@@ -343,7 +343,7 @@ mod tests {
             let number = line.split(' ').nth(2).and_then(parse_number);
             // A file system on several disks has a device number of its own.
             if number == Some((major(metadata.rdev()), minor(metadata.rdev()))) {
-                assert!(matches!(holder(&metadata), Some(InUse::Mounted(_))), "{disk}");
+                assert!(matches!(holder(&metadata), Some(FileUser::Mounted(_))), "{disk}");
             }
         }
     }
@@ -351,12 +351,12 @@ mod tests {
     #[test]
     fn each_use_is_told_in_words() {
         for (holder, words) in [
-            (InUse::Mounted(PathBuf::from("/mnt")), "mounted at `/mnt`"),
-            (InUse::Swap, "swap"),
-            (InUse::Held(PathBuf::from("/dev/dm-0")), "`/dev/dm-0`"),
-            (InUse::Locked, "virtual machine"),
-            (InUse::Unknown, "exclusively"),
-            (InUse::Unclear(PathBuf::from("/dev/loop1")), "`/dev/loop1`"),
+            (FileUser::Mounted(PathBuf::from("/mnt")), "mounted at `/mnt`"),
+            (FileUser::Swap, "swap"),
+            (FileUser::Held(PathBuf::from("/dev/dm-0")), "`/dev/dm-0`"),
+            (FileUser::Locked, "virtual machine"),
+            (FileUser::Unknown, "exclusively"),
+            (FileUser::Unclear(PathBuf::from("/dev/loop1")), "`/dev/loop1`"),
         ] {
             assert!(holder.to_string().contains(words), "{holder}");
         }

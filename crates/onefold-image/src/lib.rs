@@ -33,7 +33,7 @@ mod testing;
 pub mod trust;
 
 pub use disk::ArchivedDisk;
-pub use in_use::{InUse, device_above, writer_of};
+pub use in_use::{FileUser, device_above, writer_of};
 pub use name::{ArchiveId, ImageName, ImageNameError, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
 pub use placed::HeaderError;
 pub use rate::{Rate, RatedDisk, RatedTarget};

@@ -5,8 +5,8 @@ use std::hash::Hash;
 
 /// Values by key. When the cache exceeds its bound, the least recently used values are evicted.
 #[derive(Debug)]
-pub(crate) struct Recent<K, V> {
-    values: HashMap<K, Kept<V>>,
+pub(crate) struct LeastRecentCache<K, V> {
+    values: HashMap<K, CacheEntry<V>>,
     /// Keys in the order of their last use.
     order: BTreeMap<u64, K>,
     next_use: u64,
@@ -15,16 +15,16 @@ pub(crate) struct Recent<K, V> {
 }
 
 #[derive(Debug)]
-struct Kept<V> {
+struct CacheEntry<V> {
     value: V,
     bytes: usize,
     used: u64,
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> LeastRecentCache<K, V> {
     /// Returns an empty cache for `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: usize) -> Recent<K, V> {
-        Recent { values: HashMap::new(), order: BTreeMap::new(), next_use: 0, bytes: 0, bytes_max }
+    pub(crate) fn new(bytes_max: usize) -> LeastRecentCache<K, V> {
+        LeastRecentCache { values: HashMap::new(), order: BTreeMap::new(), next_use: 0, bytes: 0, bytes_max }
     }
 
     /// Returns a value and marks it as most recently used.
@@ -49,7 +49,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
             self.remove(&oldest);
         }
         self.order.insert(self.next_use, key.clone());
-        self.values.insert(key, Kept { value, bytes, used: self.next_use });
+        self.values.insert(key, CacheEntry { value, bytes, used: self.next_use });
         self.next_use += 1;
         self.bytes += bytes;
     }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_bound_holds_and_what_was_used_last_stays() {
-        let mut recent = Recent::new(10);
+        let mut recent = LeastRecentCache::new(10);
         for key in 0..3 {
             recent.insert(key, key * 10, 4);
         }

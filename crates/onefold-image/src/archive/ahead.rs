@@ -4,7 +4,7 @@
 //! in the order of the disk plans the reads of the next chunks at once. Only what is planned is read, and the small
 //! gaps within it, and each byte once. A plan is a hint: a unit that it does not return is read by itself.
 
-use super::index::Place;
+use super::index::ClaimedPlace;
 use super::objects::Folder;
 use super::{Archive, ArchiveError, WantedUnit};
 use crate::format::chunk_header::ChunkHeader;
@@ -22,14 +22,14 @@ const UNITS_MAX: usize = 64 << 10;
 
 /// Planned reads. Each is made when the first of its units is asked for, and its bytes are dropped after the last.
 #[derive(Debug, Default)]
-pub struct Ahead {
+pub struct PlannedReads {
     /// In the order of packs and offsets.
-    reads: Vec<Planned>,
+    reads: Vec<PlannedRead>,
 }
 
 /// One read.
 #[derive(Debug)]
-struct Planned {
+struct PlannedRead {
     pack: ObjectId,
     start: u64,
     end: u64,
@@ -83,20 +83,24 @@ impl Archive {
     ///
     /// # Errors
     /// When the index cannot be read.
-    pub fn read_ahead(&self, units: impl Iterator<Item = UnitName>, bytes_max: u64) -> Result<Ahead, ArchiveError> {
+    pub fn read_ahead(
+        &self,
+        units: impl Iterator<Item = UnitName>,
+        bytes_max: u64,
+    ) -> Result<PlannedReads, ArchiveError> {
         let mut places = Vec::new();
         for unit in units.take(UNITS_MAX) {
             places.extend(self.places(unit)?.first().copied());
         }
-        Ok(Ahead::of(places, bytes_max))
+        Ok(PlannedReads::of(places, bytes_max))
     }
 }
 
-impl Ahead {
+impl PlannedReads {
     /// Plans the reads of what lies at these places.
-    fn of(mut places: Vec<Place>, bytes_max: u64) -> Ahead {
+    fn of(mut places: Vec<ClaimedPlace>, bytes_max: u64) -> PlannedReads {
         places.sort_unstable_by_key(|place| (place.pack, place.offset));
-        let mut reads: Vec<Planned> = Vec::new();
+        let mut reads: Vec<PlannedRead> = Vec::new();
         let mut bytes = 0_u64;
         for place in places {
             let (start, end) = (u64::from(place.offset), end(place));
@@ -111,10 +115,10 @@ impl Ahead {
             bytes += added;
             match joined {
                 Some(last) => (last.end, last.left) = (last.end.max(end), last.left + 1),
-                None => reads.push(Planned { pack: place.pack, start, end, left: 1, bytes: None }),
+                None => reads.push(PlannedRead { pack: place.pack, start, end, left: 1, bytes: None }),
             }
         }
-        Ahead { reads }
+        PlannedReads { reads }
     }
 
     /// Passes the unit at a place to `accept`, and returns its answer; false if the plan does not have the unit, or its
@@ -125,7 +129,7 @@ impl Ahead {
     pub(super) fn pass<E>(
         &mut self,
         store: &dyn Store,
-        place: Place,
+        place: ClaimedPlace,
         accept: &mut impl FnMut(UnitHeader, &[u8]) -> Result<bool, E>,
     ) -> Result<Result<bool, E>, StoreError> {
         let start = u64::from(place.offset);
@@ -163,12 +167,12 @@ fn fetch(store: &dyn Store, pack: ObjectId, start: u64, end: u64) -> Result<Vec<
 }
 
 /// Returns the offset behind a unit.
-pub(super) fn end(place: Place) -> u64 {
+pub(super) fn end(place: ClaimedPlace) -> u64 {
     u64::from(place.offset) + u64::from(UNIT_HEADER_BYTES) + u64::from(place.stored_bytes)
 }
 
 /// Returns the header and the stored bytes of a unit from `bytes`, which were read from offset `start` on.
-pub(super) fn unit_in(bytes: &[u8], start: u64, place: Place) -> Option<(UnitHeader, &[u8])> {
+pub(super) fn unit_in(bytes: &[u8], start: u64, place: ClaimedPlace) -> Option<(UnitHeader, &[u8])> {
     let at = usize::try_from(u64::from(place.offset).checked_sub(start)?).ok()?;
     let body = at + UNIT_HEADER_BYTES as usize;
     let header = UnitHeader::decode(bytes.get(at..body)?).ok()?;
@@ -181,12 +185,12 @@ mod tests {
     use super::*;
     use crate::WriterId;
 
-    fn place(pack: u8, offset: u32, stored_bytes: u32) -> Place {
-        Place { pack: ObjectId { writer: WriterId([1; 16]), random: [pack; 8] }, offset, stored_bytes }
+    fn place(pack: u8, offset: u32, stored_bytes: u32) -> ClaimedPlace {
+        ClaimedPlace { pack: ObjectId { writer: WriterId([1; 16]), random: [pack; 8] }, offset, stored_bytes }
     }
 
-    fn planned(places: &[Place], bytes_max: u64) -> Vec<(u64, u64, usize)> {
-        let ahead = Ahead::of(places.to_vec(), bytes_max);
+    fn planned(places: &[ClaimedPlace], bytes_max: u64) -> Vec<(u64, u64, usize)> {
+        let ahead = PlannedReads::of(places.to_vec(), bytes_max);
         ahead.reads.iter().map(|read| (read.start, read.end - read.start, read.left)).collect()
     }
 
@@ -198,7 +202,7 @@ mod tests {
         let expected = [(100, 799_900 + one, 2), (3_600_000, one, 1), (900_100, one, 1)];
         assert_eq!(planned(&near, 1 << 30), expected);
         assert_eq!(planned(&near, 799_900 + one), expected[..1], "the rest is beyond the memory");
-        let mib: Vec<Place> = (0..20).map(|at| place(1, at << 20, (1 << 20) - 100)).collect();
+        let mib: Vec<ClaimedPlace> = (0..20).map(|at| place(1, at << 20, (1 << 20) - 100)).collect();
         let counts: Vec<usize> = planned(&mib, 1 << 30).iter().map(|(_, _, units)| *units).collect();
         assert_eq!(counts, [16, 4]);
         assert_eq!(planned(&[place(1, 0, u32::MAX), place(1, 5, 10)], u64::MAX), [(5, 10 + header, 1)]);

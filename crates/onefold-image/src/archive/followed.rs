@@ -20,12 +20,12 @@ const UNITS_MAX: usize = 256 << 10;
 
 /// The tables that had the last units.
 #[derive(Debug, Default)]
-pub(super) struct Followed {
-    inner: Mutex<Inner>,
+pub(super) struct RecentTables {
+    inner: Mutex<RecentState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RecentState {
     tables: VecDeque<FollowedTable>,
     /// Packs that had a unit according to the index. A table is worth following from the second unit on.
     asked: VecDeque<ObjectId>,
@@ -39,7 +39,7 @@ struct FollowedTable {
     offsets: HashMap<u64, u32>,
 }
 
-impl Followed {
+impl RecentTables {
     /// Returns where a unit is stored, if one of the tables has it in a pack that `holds` lets in.
     pub(super) fn find(&self, name: &UnitName, holds: impl Fn(ObjectId) -> bool) -> Option<StoredUnit> {
         let inner = self.inner.lock();
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_second_unit_of_a_pack_makes_its_others_known_while_the_pack_counts() {
-        let followed = Followed::default();
+        let followed = RecentTables::default();
         let units = table(1, 100);
         followed.note(pack(1), &units);
         assert_eq!(followed.find(&units[5].name, |_| true), None);
@@ -114,11 +114,11 @@ mod tests {
 
     #[test]
     fn tables_stay_within_their_bounds_the_oldest_goes_first() {
-        let followed = Followed::default();
+        let followed = RecentTables::default();
         let follow = |number: u8, units: u32| {
             let table = table(number, units);
             (0..2).for_each(|_| followed.note(pack(number), &table));
-            move |followed: &Followed| followed.find(&table[1].name, |_| true).is_some()
+            move |followed: &RecentTables| followed.find(&table[1].name, |_| true).is_some()
         };
         let known: Vec<_> = (0..10).map(|number| follow(number, 10)).collect();
         let still: Vec<bool> = known.iter().map(|known| known(&followed)).collect();

@@ -9,7 +9,7 @@ use super::objects::{damaged, is_missing, read_whole};
 use super::rules::{Rule, follows};
 use super::state::State;
 use crate::ArchiveId;
-use crate::format::ledger::{ENTRY_BYTES_MAX, Entry};
+use crate::format::ledger::{ENTRY_BYTES_MAX, LedgerEntry};
 use crate::store::{Created, ObjectName, Store, StoreError};
 
 /// The beginning of the names of entries.
@@ -34,7 +34,7 @@ pub(super) fn read_until(
     while state.position < count
         && let Some((name, object)) = next(store, state.position)?
     {
-        let entry = Entry::decode(archive, state.position, &object).map_err(damaged(&name))?;
+        let entry = LedgerEntry::decode(archive, state.position, &object).map_err(damaged(&name))?;
         let digest = *blake3::hash(&object).as_bytes();
         let refused = |what: &str| ArchiveError::Ledger { position: entry.position, what: what.to_owned() };
         state.apply(&entry, digest).map_err(refused)?;
@@ -43,15 +43,15 @@ pub(super) fn read_until(
 }
 
 /// Returns an entry that was read before.
-pub(super) fn entry(store: &dyn Store, archive: ArchiveId, position: u64) -> Result<Entry, ArchiveError> {
-    let name = Entry::object_name(position);
+pub(super) fn entry(store: &dyn Store, archive: ArchiveId, position: u64) -> Result<LedgerEntry, ArchiveError> {
+    let name = LedgerEntry::object_name(position);
     let object = read_whole(store, &name, ENTRY_BYTES_MAX)?;
-    Entry::decode(archive, position, &object).map_err(damaged(&name))
+    LedgerEntry::decode(archive, position, &object).map_err(damaged(&name))
 }
 
 /// Returns the object of an entry, if it exists.
 fn next(store: &dyn Store, position: u64) -> Result<Option<(ObjectName, Vec<u8>)>, ArchiveError> {
-    let name = Entry::object_name(position);
+    let name = LedgerEntry::object_name(position);
     match read_whole(store, &name, ENTRY_BYTES_MAX) {
         Ok(object) => Ok(Some((name, object))),
         Err(error) if is_missing(&error) => Ok(None),
@@ -78,7 +78,7 @@ impl LedgerHole {
     /// Returns the name of the entry's object.
     #[must_use]
     pub fn object(&self) -> String {
-        Entry::object_name(self.position).to_string()
+        LedgerEntry::object_name(self.position).to_string()
     }
 }
 
@@ -91,7 +91,7 @@ impl From<LedgerHole> for ArchiveError {
 /// Returns the missing entry, if the entries that `state` knows end before it and other entries follow. A writer that
 /// added to such a ledger would make a second entry with that number.
 pub(super) fn hole(store: &dyn Store, state: &State) -> Result<Option<LedgerHole>, ArchiveError> {
-    let mut after = state.position.checked_sub(1).map(Entry::object_name);
+    let mut after = state.position.checked_sub(1).map(LedgerEntry::object_name);
     loop {
         let listed = store.list(ENTRIES, after.as_ref())?;
         let Some(last) = listed.last() else {
@@ -99,7 +99,7 @@ pub(super) fn hole(store: &dyn Store, state: &State) -> Result<Option<LedgerHole
         };
         if let Some(entry) = listed.iter().find(|listed| is_entry(&listed.name)) {
             // The next one came while the ledger was read.
-            let follows = entry.name == Entry::object_name(state.position);
+            let follows = entry.name == LedgerEntry::object_name(state.position);
             return Ok((!follows).then(|| LedgerHole::missing(state.position)));
         }
         after = Some(last.name.clone());

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use onefold_block::{Clock, Random};
 use parking_lot::RwLock;
 
-pub use ahead::{Ahead, Headers};
+pub use ahead::{Headers, PlannedReads};
 pub use check::{CheckOptions, CheckReport, Damage, Sample};
 pub use collect::{Amount, COLLECT_BYTES_MIN, CollectOptions, CollectReport};
 pub use error::ArchiveError;
@@ -38,9 +38,9 @@ pub use state::ImageRecord;
 pub use units::{StoredUnit, WantedUnit};
 pub use writer::{ManifestDraft, Writer};
 
-use self::followed::Followed;
+use self::followed::RecentTables;
 pub use self::index::IndexRoom;
-use self::index::{Found, Index, Place, Reading, UNITS_MAX};
+use self::index::{ClaimedPlace, ClaimedPlaces, Index, Reading, UNITS_MAX};
 use self::objects::{Folder, damaged, is_missing, random_bytes, read_whole};
 use self::probe::PROBES;
 use self::state::State;
@@ -48,7 +48,7 @@ use self::tables::{Table, Tables, is_broken, is_unread};
 use crate::format::FormatError;
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::{Descriptor, REGION_BYTES, UnitKind};
-use crate::format::ledger::{Change, ENTRY_BYTES_MAX, Entry};
+use crate::format::ledger::{Change, ENTRY_BYTES_MAX, LedgerEntry};
 use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::format::pack::PACK_BYTES;
 use crate::store::{ObjectName, Store};
@@ -87,7 +87,7 @@ pub struct Archive {
     state: RwLock<State>,
     index: RwLock<Index>,
     tables: Tables,
-    followed: Followed,
+    followed: RecentTables,
     /// The entry up to which the archive is read, if that is not its end. Nothing is added then.
     hole: Option<LedgerHole>,
     /// Whether the copy of the descriptor is missing, as after a creation that was killed.
@@ -166,7 +166,7 @@ impl Archive {
             state,
             index,
             tables: Tables::default(),
-            followed: Followed::default(),
+            followed: RecentTables::default(),
             hole: None,
             lacks_copy: false,
             limits: LIMITS,
@@ -420,12 +420,12 @@ impl Archive {
         snapshot::write_if_due(&*self.store, self.descriptor.archive, &state, self.limits.snapshot_entries);
         let previous = state.last;
         let (archive, token) = (self.descriptor.archive, random_bytes(random)?);
-        let entry = Entry { archive, position, previous, writer, token, made: clock.now(), change };
+        let entry = LedgerEntry { archive, position, previous, writer, token, made: clock.now(), change };
         let object = entry.encode()?;
         // Every reader would stop at an invalid entry, and the entry could never be removed.
         let digest = *blake3::hash(&object).as_bytes();
         state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position, what: what.to_owned() })?;
-        let is_ours = ledger::create_exactly(&*self.store, Some(clock), &Entry::object_name(position), &object)?;
+        let is_ours = ledger::create_exactly(&*self.store, Some(clock), &LedgerEntry::object_name(position), &object)?;
         if is_ours {
             // Nothing may fail from here on: the change is made.
             let mut current = self.state.write();
@@ -438,12 +438,12 @@ impl Archive {
 
     /// Returns possible places of a unit according to the index and the ledger as last read, the shortest stored form
     /// first.
-    fn places(&self, name: UnitName) -> Result<Vec<Place>, ArchiveError> {
+    fn places(&self, name: UnitName) -> Result<Vec<ClaimedPlace>, ArchiveError> {
         Ok(self.found(name)?.places)
     }
 
     /// As [`Archive::places`], and whether places may be missing.
-    fn found(&self, name: UnitName) -> Result<Found, ArchiveError> {
+    fn found(&self, name: UnitName) -> Result<ClaimedPlaces, ArchiveError> {
         let state = self.state.read();
         for _ in 0..LOOKS_MAX {
             self.read_index(&state)?;
@@ -502,9 +502,9 @@ fn descriptor_name(name: &str) -> ObjectName {
 
 /// Returns the archive to which the first entry of the ledger belongs.
 fn archive_of_ledger(store: &dyn Store) -> Result<ArchiveId, ArchiveError> {
-    let name = Entry::object_name(0);
+    let name = LedgerEntry::object_name(0);
     let entry = read_whole(store, &name, ENTRY_BYTES_MAX)?;
-    Entry::archive_of(0, &entry).map_err(damaged(&name))
+    LedgerEntry::archive_of(0, &entry).map_err(damaged(&name))
 }
 
 /// Returns the one of two different descriptors to whose archive the ledger belongs. With that of another archive no

@@ -275,7 +275,7 @@ mod tests {
 
     /// A store that breaks its contract in one way.
     #[derive(Debug)]
-    struct Broken {
+    struct BrokenStore {
         inner: MemoryStore,
         fault: Fault,
     }
@@ -295,7 +295,7 @@ mod tests {
         NoRemoval,
     }
 
-    impl Store for Broken {
+    impl Store for BrokenStore {
         fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
             let mut bytes = self.inner.get(name, range)?;
             if self.fault == Fault::ShortParts && range != ByteRange::Whole {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     fn report(fault: Fault) -> (Result<ProbeReport, ArchiveError>, usize) {
-        let store = Broken { inner: MemoryStore::default(), fault };
+        let store = BrokenStore { inner: MemoryStore::default(), fault };
         let report = probe(&store, &ManualClock::starting_at(0), &SeededRandom::new(1), 1000);
         (report, store.inner.objects().len())
     }

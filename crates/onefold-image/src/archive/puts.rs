@@ -11,7 +11,7 @@ use crate::store::{ObjectName, Store, StoreError};
 /// Packs that are not known to be durable, oldest first.
 pub(super) struct Puts {
     store: Arc<dyn Store>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingObject>,
     /// Buffer of the last pack that became durable.
     spare: Option<Vec<u8>>,
     /// Thread that puts the first of them.
@@ -20,7 +20,7 @@ pub(super) struct Puts {
     has_threads: bool,
 }
 
-struct Waiting {
+struct WaitingObject {
     name: ObjectName,
     bytes: Arc<Vec<u8>>,
 }
@@ -38,7 +38,7 @@ impl Puts {
 
     /// Queues a pack. [`Puts::begin`] or [`Puts::settle`] puts it.
     pub(super) fn push(&mut self, name: ObjectName, bytes: Vec<u8>) {
-        self.waiting.push_back(Waiting { name, bytes: Arc::new(bytes) });
+        self.waiting.push_back(WaitingObject { name, bytes: Arc::new(bytes) });
     }
 
     /// Returns a buffer for a pack of about `bytes`: that of a durable pack, if there is one.
@@ -53,7 +53,8 @@ impl Puts {
     /// is in memory.
     pub(super) fn begin(&mut self) -> Result<(), StoreError> {
         self.settle_until(1)?;
-        let (None, true, Some(Waiting { name, bytes })) = (&self.under_way, self.has_threads, self.waiting.front())
+        let (None, true, Some(WaitingObject { name, bytes })) =
+            (&self.under_way, self.has_threads, self.waiting.front())
         else {
             return Ok(());
         };
@@ -75,7 +76,7 @@ impl Puts {
 
     fn settle_until(&mut self, left: usize) -> Result<(), StoreError> {
         while self.waiting.len() > left
-            && let Some(Waiting { name, bytes }) = self.waiting.front()
+            && let Some(WaitingObject { name, bytes }) = self.waiting.front()
         {
             match self.under_way.take() {
                 Some(put) => put.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked))?,

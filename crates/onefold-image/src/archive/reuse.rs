@@ -20,7 +20,7 @@ use crate::{ObjectId, WriterId};
 const WRITERS_MAX: usize = 32;
 
 /// A pack that an interrupted writer left.
-struct Found {
+struct LeftPack {
     pack: ObjectId,
     table: Vec<TableEntry>,
 }
@@ -51,7 +51,7 @@ impl Writer<'_> {
                 if state.is_given_up(self.id()) {
                     return Err(ArchiveError::GivenUp { writer: self.id() });
                 }
-                found.retain(|Found { pack, .. }| !state.is_named(*pack) && !state.is_given_up(pack.writer));
+                found.retain(|LeftPack { pack, .. }| !state.is_named(*pack) && !state.is_given_up(pack.writer));
                 state.position
             };
             if found.is_empty() || !archive.has_room_for(found.iter().map(|found| found.table.len()).sum())? {
@@ -71,9 +71,9 @@ impl Writer<'_> {
     }
 
     /// Makes the segment of these packs durable.
-    fn put_segment_of(&self, found: &[Found]) -> Result<ObjectId, ArchiveError> {
+    fn put_segment_of(&self, found: &[LeftPack]) -> Result<ObjectId, ArchiveError> {
         let mut segment = Segment { packs: found.iter().map(|found| found.pack).collect(), entries: Vec::new() };
-        for (pack, Found { table, .. }) in (0u32..).zip(found) {
+        for (pack, LeftPack { table, .. }) in (0u32..).zip(found) {
             segment.entries.extend(table.iter().map(|entry| IndexEntry {
                 prefix: entry.name.prefix(),
                 pack,
@@ -90,7 +90,7 @@ impl Writer<'_> {
 }
 
 /// Returns the packs of a writer that no entry names, and that are whole.
-fn packs_of(archive: &Archive, owner: WriterId) -> Result<Vec<Found>, ArchiveError> {
+fn packs_of(archive: &Archive, owner: WriterId) -> Result<Vec<LeftPack>, ArchiveError> {
     let prefix = format!("{}{owner}/", Folder::Packs.prefix());
     let mut after = None;
     let mut found = Vec::new();
@@ -131,7 +131,7 @@ impl Archive {
 
 /// Returns a pack if its table is valid and its length is right, and makes it durable: its owner may have died before
 /// it did that.
-fn whole(archive: &Archive, pack: ObjectId, listed: &Listed) -> Result<Option<Found>, ArchiveError> {
+fn whole(archive: &Archive, pack: ObjectId, listed: &Listed) -> Result<Option<LeftPack>, ArchiveError> {
     let table = read_table(archive.store(), archive.descriptor().archive, pack)?;
     if length_of(&table) != listed.length_bytes {
         return Err(damaged(&listed.name)(FormatError::Length { structure: "pack" }));
@@ -139,7 +139,7 @@ fn whole(archive: &Archive, pack: ObjectId, listed: &Listed) -> Result<Option<Fo
     // By the contract of stores, an object is durable once a creation has found it. If there is none any more, the
     // empty object belongs to a writer that was given up, and goes with its others.
     match archive.store().create(&listed.name, &[]) {
-        Ok(Created::Exists) => Ok(Some(Found { pack, table })),
+        Ok(Created::Exists) => Ok(Some(LeftPack { pack, table })),
         Ok(Created::New) => Ok(None),
         // As one that cannot be read: its folder may belong to another user.
         Err(error) if !error.is_final() => Ok(None),

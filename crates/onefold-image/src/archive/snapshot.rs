@@ -8,12 +8,12 @@
 use std::collections::HashMap;
 
 use super::objects::{Folder, is_missing, read_whole};
-use super::state::{Held, ImageRecord, Part, State, WriterRecord};
+use super::state::{HeldPack, ImageRecord, Part, State, WriterRecord};
 use super::{Archive, ArchiveError};
 use crate::ArchiveId;
-use crate::format::ledger::{ENTRY_BYTES_MAX, Entry};
+use crate::format::ledger::{ENTRY_BYTES_MAX, LedgerEntry};
 use crate::format::snapshot::{
-    SNAPSHOT_BYTES_MAX, SNAPSHOTS, Snapshot, SnapshotDropped, SnapshotImage, SnapshotPack, SnapshotPart, SnapshotWriter,
+    DroppedObject, SNAPSHOT_BYTES_MAX, SNAPSHOTS, Snapshot, SnapshotImage, SnapshotPack, SnapshotPart, SnapshotWriter,
 };
 use crate::store::{ObjectName, Store};
 
@@ -95,7 +95,7 @@ fn read(
     let Some(last) = position.checked_sub(1) else {
         return Ok(None);
     };
-    let entry = match read_whole(store, &Entry::object_name(last), ENTRY_BYTES_MAX) {
+    let entry = match read_whole(store, &LedgerEntry::object_name(last), ENTRY_BYTES_MAX) {
         Ok(entry) => entry,
         Err(error) if is_missing(&error) => return Ok(None),
         Err(error) => return Err(error),
@@ -157,11 +157,11 @@ fn to_snapshot(state: &State) -> Snapshot {
             .collect(),
         live: live
             .iter()
-            .map(|(pack, Held { brought, part })| SnapshotPack { pack: *pack, brought: *brought, part: *part })
+            .map(|(pack, HeldPack { brought, part })| SnapshotPack { pack: *pack, brought: *brought, part: *part })
             .collect(),
         dropped: dropped
             .iter()
-            .map(|((folder, object), since)| SnapshotDropped { kind: kind(*folder), object: *object, since: *since })
+            .map(|((folder, object), since)| DroppedObject { kind: kind(*folder), object: *object, since: *since })
             .collect(),
         parts: parts
             .iter()
@@ -213,7 +213,7 @@ fn from_snapshot(snapshot: &Snapshot) -> Option<State> {
         if !before(*brought) || !before(*part) || state.dropped.contains_key(&(Folder::Packs, *pack)) {
             return None;
         }
-        state.live.insert(*pack, Held { brought: *brought, part: *part });
+        state.live.insert(*pack, HeldPack { brought: *brought, part: *part });
     }
     let mut in_parts = 0;
     for SnapshotPart { position, segment, packs } in parts {

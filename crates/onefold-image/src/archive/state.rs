@@ -6,7 +6,7 @@ use onefold_block::Timestamp;
 
 use super::objects::Folder;
 use super::rules::{Rule, follows};
-use crate::format::ledger::{Change, Entry};
+use crate::format::ledger::{Change, LedgerEntry};
 use crate::{ImageName, ImageVersion, ObjectId, UnitName, WriterId};
 
 /// An image of an archive.
@@ -43,7 +43,7 @@ impl Part {
 
 /// A pack that holds units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldPack {
     /// Position of the entry that added the pack.
     pub(super) brought: u64,
     /// Position of the part of the index that has its units.
@@ -71,7 +71,7 @@ pub(super) struct State {
     /// The highest version that each name has ever had.
     pub(super) newest: HashMap<ImageName, u32>,
     /// Packs that hold units.
-    pub(super) live: HashMap<ObjectId, Held>,
+    pub(super) live: HashMap<ObjectId, HeldPack>,
     /// Objects that an entry named and that no image needs any more, with the time of the entry that says so. They may
     /// be deleted.
     pub(super) dropped: HashMap<(Folder, ObjectId), Timestamp>,
@@ -202,7 +202,7 @@ impl State {
 
     /// Takes the next entry in, whose object has the digest `digest`. An entry that its maker could not have made,
     /// having read all before it, is an error, and the state stays as it was.
-    pub(super) fn apply(&mut self, entry: &Entry, digest: [u8; 32]) -> Result<(), Wrong> {
+    pub(super) fn apply(&mut self, entry: &LedgerEntry, digest: [u8; 32]) -> Result<(), Wrong> {
         if entry.position != self.position || entry.previous != self.last {
             return Err("it does not follow the entry before it");
         }
@@ -216,7 +216,7 @@ impl State {
     }
 
     /// Every check comes before the first change.
-    fn change(&mut self, entry: &Entry) -> Result<(), Wrong> {
+    fn change(&mut self, entry: &LedgerEntry) -> Result<(), Wrong> {
         match &entry.change {
             Change::WriterBegins { host } => {
                 if self.writers.contains_key(&entry.writer) {
@@ -259,7 +259,7 @@ impl State {
         Ok(())
     }
 
-    fn add_image(&mut self, entry: &Entry) -> Result<(), Wrong> {
+    fn add_image(&mut self, entry: &LedgerEntry) -> Result<(), Wrong> {
         let Change::ImageAdded { image, manifest, digest, packs, segment } = &entry.change else {
             return Ok(());
         };
@@ -312,11 +312,11 @@ impl State {
     }
 
     /// Adds packs and the segment with their units.
-    fn bring(&mut self, entry: &Entry, packs: &[ObjectId], segment: Option<ObjectId>) {
+    fn bring(&mut self, entry: &LedgerEntry, packs: &[ObjectId], segment: Option<ObjectId>) {
         self.close(entry.writer);
         packs.iter().for_each(|pack| self.close(pack.writer));
         let position = entry.position;
-        self.live.extend(packs.iter().map(|pack| (*pack, Held { brought: position, part: position })));
+        self.live.extend(packs.iter().map(|pack| (*pack, HeldPack { brought: position, part: position })));
         let Some(segment) = segment else { return };
         if packs.is_empty() {
             self.dropped.insert((Folder::Segments, segment), entry.made);
@@ -338,7 +338,7 @@ impl State {
     fn retire(&mut self, packs: &[ObjectId], made: Timestamp) {
         for pack in packs {
             self.dropped.insert((Folder::Packs, *pack), made);
-            let Some(Held { part: position, .. }) = self.live.remove(pack) else { continue };
+            let Some(HeldPack { part: position, .. }) = self.live.remove(pack) else { continue };
             let Some(part) = self.parts.get_mut(&position) else { continue };
             part.live -= 1;
             if part.live == 0 {
@@ -349,7 +349,7 @@ impl State {
     }
 
     /// Replaces the segments of some parts of the index by one for all their live packs.
-    fn merge(&mut self, entry: &Entry, old: &[ObjectId], new: ObjectId) -> Result<(), Wrong> {
+    fn merge(&mut self, entry: &LedgerEntry, old: &[ObjectId], new: ObjectId) -> Result<(), Wrong> {
         let old: HashSet<&ObjectId> = old.iter().collect();
         let is_old = |part: &Part| old.contains(&part.segment);
         let count = self.parts.values().filter(|part| is_old(part)).count();

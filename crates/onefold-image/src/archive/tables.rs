@@ -21,13 +21,13 @@ pub(super) type Table = Arc<Vec<TableEntry>>;
 /// Tables in memory. The least recently used one is evicted first.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    kept: Mutex<Kept>,
+    kept: Mutex<TableCache>,
     /// Some thread has read a table, or failed to.
     has_read: Condvar,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct TableCache {
     tables: HashMap<ObjectId, (Table, u64)>,
     /// The packs whose tables a thread reads at this moment.
     reading: HashSet<ObjectId>,
@@ -37,9 +37,9 @@ struct Kept {
     clock: u64,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept { tables: HashMap::new(), reading: HashSet::new(), bytes: 0, bytes_max: MEMORY_BYTES, clock: 0 }
+impl Default for TableCache {
+    fn default() -> TableCache {
+        TableCache { tables: HashMap::new(), reading: HashSet::new(), bytes: 0, bytes_max: MEMORY_BYTES, clock: 0 }
     }
 }
 
@@ -59,7 +59,7 @@ impl Tables {
             return Ok(table);
         }
         let reading = if kept.reading.insert(pack) {
-            Some(Reading { tables: self, pack })
+            Some(TableRead { tables: self, pack })
         } else {
             self.has_read.wait_while(&mut kept, |kept| kept.reading.contains(&pack));
             if let Some(table) = kept.get(pack) {
@@ -76,19 +76,19 @@ impl Tables {
 }
 
 /// A thread reads a table, and others may wait for it. They stop waiting when this is dropped.
-struct Reading<'a> {
+struct TableRead<'a> {
     tables: &'a Tables,
     pack: ObjectId,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for TableRead<'_> {
     fn drop(&mut self) {
         self.tables.kept.lock().reading.remove(&self.pack);
         self.tables.has_read.notify_all();
     }
 }
 
-impl Kept {
+impl TableCache {
     fn get(&mut self, pack: ObjectId) -> Option<Table> {
         self.clock += 1;
         let (table, used) = self.tables.get_mut(&pack)?;

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::ahead::{Ahead, end, unit_in};
-use super::index::Place;
+use super::ahead::{PlannedReads, end, unit_in};
+use super::index::ClaimedPlace;
 use super::objects::Folder;
 use super::rules::{Rule, follows};
 use super::tables::{entry_at, is_broken, is_unread};
@@ -49,7 +49,7 @@ type Unread = HashMap<ObjectId, StoreError>;
 struct Job {
     index: usize,
     /// The next place to try comes last.
-    places: Vec<Place>,
+    places: Vec<ClaimedPlace>,
 }
 
 impl Archive {
@@ -109,7 +109,7 @@ impl Archive {
     }
 
     /// Returns the header of the unit at a place, if there is one of the expected length.
-    fn header_at(&self, place: Place) -> Option<UnitHeader> {
+    fn header_at(&self, place: ClaimedPlace) -> Option<UnitHeader> {
         let length_bytes = u64::from(UNIT_HEADER_BYTES);
         let range = ByteRange::From { offset: u64::from(place.offset), length_bytes };
         let bytes = self.store().get(&Folder::Packs.object(place.pack), range).ok()?;
@@ -117,7 +117,7 @@ impl Archive {
     }
 
     /// Returns the table's entry for a unit at an expected place, if the table confirms it.
-    fn confirmed(&self, name: UnitName, place: Place) -> Result<Option<StoredUnit>, ArchiveError> {
+    fn confirmed(&self, name: UnitName, place: ClaimedPlace) -> Result<Option<StoredUnit>, ArchiveError> {
         let table = match self.table(place.pack) {
             Ok(table) => table,
             Err(error) if is_broken(&error) => return Ok(None),
@@ -142,7 +142,7 @@ impl Archive {
         wanted: &[WantedUnit],
         each: &mut impl FnMut(usize, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.read_planned_units(wanted, &mut Ahead::default(), each)
+        self.read_planned_units(wanted, &mut PlannedReads::default(), each)
     }
 
     /// As [`Archive::read_units`], with the reads that [`Archive::read_ahead`] has planned.
@@ -152,7 +152,7 @@ impl Archive {
     pub fn read_planned_units<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
-        ahead: &mut Ahead,
+        ahead: &mut PlannedReads,
         each: &mut impl FnMut(usize, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut decompressor = decompressor()?;
@@ -173,7 +173,7 @@ impl Archive {
     fn read<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
-        ahead: &mut Ahead,
+        ahead: &mut PlannedReads,
         accept: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut looked = self.state.read().position;
@@ -216,7 +216,7 @@ impl Archive {
 
     /// Returns the places of a unit according to the tables of all packs, if the index has so many places for it that
     /// these may hide the right one: the segment of another writer may name places that are none.
-    fn crowded_out(&self, name: UnitName) -> Result<Vec<Place>, ArchiveError> {
+    fn crowded_out(&self, name: UnitName) -> Result<Vec<ClaimedPlace>, ArchiveError> {
         let mut places = Vec::new();
         if !self.found(name)?.is_crowded {
             return Ok(places);
@@ -224,7 +224,7 @@ impl Archive {
         let packs = self.state.read().packs();
         for pack in packs.into_iter().filter(|pack| self.state.read().holds(*pack, name)) {
             match self.table(pack) {
-                Ok(table) => places.extend(table.iter().filter(|entry| entry.name == name).map(|entry| Place {
+                Ok(table) => places.extend(table.iter().filter(|entry| entry.name == name).map(|entry| ClaimedPlace {
                     pack,
                     offset: entry.offset,
                     stored_bytes: entry.stored_bytes,
@@ -254,7 +254,7 @@ impl Archive {
         &self,
         wanted: &[WantedUnit],
         jobs: Vec<Job>,
-        ahead: &mut Ahead,
+        ahead: &mut PlannedReads,
         unread: &mut Unread,
         accept: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<bool, E>,
     ) -> Result<(Vec<Job>, Vec<usize>), E> {
@@ -317,7 +317,7 @@ impl Archive {
     }
 
     /// Reads all units of a group, which are in one pack.
-    fn read_group(&self, group: &[(Place, Job)]) -> Result<Vec<u8>, StoreError> {
+    fn read_group(&self, group: &[(ClaimedPlace, Job)]) -> Result<Vec<u8>, StoreError> {
         // The unit that begins last need not be the one that ends last: a false place may lie inside a true unit.
         let (Some((first, _)), Some(end)) = (group.first(), group.iter().map(|(place, _)| end(*place)).max()) else {
             return Ok(Vec::new());
@@ -371,9 +371,9 @@ impl Archive {
 }
 
 /// Returns the place of a unit.
-fn place_of(stored: StoredUnit) -> Place {
+fn place_of(stored: StoredUnit) -> ClaimedPlace {
     let StoredUnit { pack, offset, stored_bytes, .. } = stored;
-    Place { pack, offset, stored_bytes }
+    ClaimedPlace { pack, offset, stored_bytes }
 }
 
 /// Returns a decompressor.
@@ -387,12 +387,12 @@ fn may_spare_others(error: &StoreError) -> bool {
 }
 
 /// Returns how many of the first units one call reads.
-fn joined(placed: &[(Place, Job)]) -> usize {
+fn joined(placed: &[(ClaimedPlace, Job)]) -> usize {
     let Some((first, _)) = placed.first() else {
         return 0;
     };
     let mut reached = end(*first);
-    let follows = |(place, _): &&(Place, Job)| {
+    let follows = |(place, _): &&(ClaimedPlace, Job)| {
         let near = place.pack == first.pack && u64::from(place.offset) <= reached + GAP_BYTES;
         reached = reached.max(end(*place));
         near && reached - u64::from(first.offset) <= READ_BYTES

@@ -6,7 +6,7 @@ use std::ops::Range;
 use onefold_block::zero::is_zero;
 use onefold_disk::{Disk, DiskError};
 
-use super::plan::{Planned, PlannedUnit};
+use super::plan::{PlanItem, PlannedUnit};
 use super::policy::bytes_of;
 use crate::archive::StoredUnit;
 use crate::format::chunk_header::PlacedUnit;
@@ -37,7 +37,7 @@ pub(super) enum Item {
         /// The unit.
         unit: PlacedUnit,
         /// Where the thread has found it.
-        seen: Seen,
+        seen: KnownUnit,
     },
     /// A unit that the archive did not have, as far as this thread knew.
     New {
@@ -52,7 +52,7 @@ pub(super) enum Item {
 
 /// Where a thread has found a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum KnownUnit {
     /// This capture has added it.
     Own,
     /// The table of a pack confirms it.
@@ -65,7 +65,7 @@ pub(super) trait Units {
     type Error: From<DiskError>;
 
     /// Returns where the archive has a unit; `None` if it has not.
-    fn find(&mut self, name: &UnitName) -> Result<Option<Seen>, Self::Error>;
+    fn find(&mut self, name: &UnitName) -> Result<Option<KnownUnit>, Self::Error>;
 
     /// Compresses plain bytes, and appends the stored form to `into`.
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, Self::Error>;
@@ -96,17 +96,17 @@ impl Reader {
         disk: &dyn Disk,
         key: &UnitKey,
         units: &mut U,
-        batch: Vec<Planned>,
+        batch: Vec<PlanItem>,
     ) -> Result<Outcome, U::Error> {
         self.read(disk, &batch)?;
         let mut outcome = Outcome::default();
         let mut naming =
-            Naming { size_bytes: disk.size_bytes(), key, units, met: HashMap::new(), outcome: &mut outcome };
+            UnitNamer { size_bytes: disk.size_bytes(), key, units, met: HashMap::new(), outcome: &mut outcome };
         let mut at = 0;
         for planned in batch {
             match planned {
-                Planned::Hole(hole) => naming.outcome.items.push(Item::Zeros(vec![hole])),
-                Planned::Unit(unit) => {
+                PlanItem::Hole(hole) => naming.outcome.items.push(Item::Zeros(vec![hole])),
+                PlanItem::Unit(unit) => {
                     let end = at + length(&unit.runs);
                     naming.unit(unit, &self.plain[at..end])?;
                     at = end;
@@ -117,11 +117,11 @@ impl Reader {
     }
 
     /// Reads the plain bytes of all units of a batch.
-    fn read(&mut self, disk: &dyn Disk, batch: &[Planned]) -> Result<(), DiskError> {
+    fn read(&mut self, disk: &dyn Disk, batch: &[PlanItem]) -> Result<(), DiskError> {
         self.parts.clear();
         let mut to = 0;
         for planned in batch {
-            let Planned::Unit(unit) = planned else { continue };
+            let PlanItem::Unit(unit) = planned else { continue };
             for run in &unit.runs {
                 self.parts.push(Part { sectors: *run, to });
                 to += length(&[*run]);
@@ -184,7 +184,7 @@ fn length(runs: &[SectorRun]) -> usize {
 }
 
 /// Names the units of one batch.
-struct Naming<'n, U> {
+struct UnitNamer<'n, U> {
     size_bytes: u64,
     key: &'n UnitKey,
     units: &'n mut U,
@@ -193,7 +193,7 @@ struct Naming<'n, U> {
     outcome: &'n mut Outcome,
 }
 
-impl<U: Units> Naming<'_, U> {
+impl<U: Units> UnitNamer<'_, U> {
     /// Adds a unit, whose bytes are those of its runs. If the sectors behind the end of its file are not all zero, the
     /// unit becomes two.
     fn unit(&mut self, unit: PlannedUnit, read: &[u8]) -> Result<(), U::Error> {
@@ -272,8 +272,8 @@ mod tests {
     impl Units for Known {
         type Error = DiskError;
 
-        fn find(&mut self, name: &UnitName) -> Result<Option<Seen>, DiskError> {
-            Ok(self.0.contains(name).then_some(Seen::Own))
+        fn find(&mut self, name: &UnitName) -> Result<Option<KnownUnit>, DiskError> {
+            Ok(self.0.contains(name).then_some(KnownUnit::Own))
         }
 
         fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, DiskError> {
@@ -287,8 +287,8 @@ mod tests {
         runs.iter().map(|&(start, count)| SectorRun { start, count }).collect()
     }
 
-    fn planned(of: &[(u64, u64)], slack: u64) -> Planned {
-        Planned::Unit(PlannedUnit { runs: runs(of), slack })
+    fn planned(of: &[(u64, u64)], slack: u64) -> PlanItem {
+        PlanItem::Unit(PlannedUnit { runs: runs(of), slack })
     }
 
     fn noise(bytes: usize) -> MemoryDisk {
@@ -309,7 +309,7 @@ mod tests {
         PlacedUnit { name: KEY.name(&plain), plain_bytes: u32::try_from(plain.len()).unwrap(), runs: runs(of) }
     }
 
-    fn run(disk: &MemoryDisk, units: &mut Known, batch: &[Planned]) -> Outcome {
+    fn run(disk: &MemoryDisk, units: &mut Known, batch: &[PlanItem]) -> Outcome {
         Reader::default().run(disk, &KEY, units, batch.to_vec()).unwrap()
     }
 
@@ -325,7 +325,7 @@ mod tests {
             &[(500, 2000)],
             &[(21, 3), (2999 + 1, 1)],
         ];
-        let batch: Vec<Planned> = units.iter().map(|runs| planned(runs, 0)).collect();
+        let batch: Vec<PlanItem> = units.iter().map(|runs| planned(runs, 0)).collect();
         let outcome = run(&disk, &mut Known::default(), &batch);
         assert_eq!(outcome.items.len(), 6);
         for (item, of) in outcome.items.iter().zip(units) {
@@ -384,7 +384,7 @@ mod tests {
         known.0.insert(placed(&disk, &[(24, 8)]).name);
         let hole = SectorRun { start: 90, count: 5 };
         let batch = [&[(0, 8)], &[(8, 8)], &[(16, 8)], &[(24, 8)]].map(|runs| planned(runs, 0));
-        let batch: Vec<Planned> = batch.into_iter().chain([Planned::Hole(hole)]).collect();
+        let batch: Vec<PlanItem> = batch.into_iter().chain([PlanItem::Hole(hole)]).collect();
         let outcome = run(&disk, &mut known, &batch);
         assert_eq!(outcome.stored, content(&disk, &[(0, 8)]));
         let header = UnitHeader { codec: Codec::Plain, stored_bytes: 4096, plain_bytes: 4096 };
@@ -393,7 +393,7 @@ mod tests {
             Item::New { unit: placed(&disk, &[(0, 8)]), header, stored: stored.clone() },
             Item::New { unit: placed(&disk, &[(8, 8)]), header, stored },
             Item::Zeros(runs(&[(16, 8)])),
-            Item::Known { unit: placed(&disk, &[(24, 8)]), seen: Seen::Own },
+            Item::Known { unit: placed(&disk, &[(24, 8)]), seen: KnownUnit::Own },
             Item::Zeros(vec![hole]),
         ];
         assert_eq!(outcome.items, expected);

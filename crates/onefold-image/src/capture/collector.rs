@@ -1,9 +1,9 @@
 //! The last stage of a capture. In the order of the disk, it passes new units to the writer, builds the headers of
 //! chunks, and counts every byte.
 
-use super::batch::{Item, Outcome, Seen, Units};
+use super::batch::{Item, KnownUnit, Outcome, Units};
 use super::chunks::{ChunkCutter, RegionTable};
-use super::policy::{Found, bytes_of};
+use super::policy::{MapSurvey, bytes_of};
 use crate::format::FormatError;
 use crate::format::chunk_header::{ChunkHeader, PlacedUnit};
 use crate::format::manifest::{RegionChunks, Totals};
@@ -24,7 +24,7 @@ pub(super) trait Keep: Units<Error: From<FormatError>> {
     fn rely(&mut self, name: &UnitName) -> Result<u32, Self::Error>;
 
     /// As [`Keep::rely`], for a unit that a thread has found. Asks no table again, which may be unreadable by now.
-    fn rely_on(&mut self, name: &UnitName, seen: Seen) -> Result<u32, Self::Error>;
+    fn rely_on(&mut self, name: &UnitName, seen: KnownUnit) -> Result<u32, Self::Error>;
 
     /// Adds a unit that the archive does not have.
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), Self::Error>;
@@ -32,7 +32,7 @@ pub(super) trait Keep: Units<Error: From<FormatError>> {
 
 /// Result of a capture, without the findings about the volumes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Collected {
+pub(super) struct CollectorResult {
     /// Where the bytes went.
     pub(super) totals: Totals,
     /// Names of the headers of all chunks.
@@ -45,7 +45,7 @@ pub(super) struct Collected {
 
 /// What a capture has added to the archive in all its passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Added {
+pub(super) struct AddedUnits {
     /// Number of units, without headers of chunks.
     units: u64,
     /// Their plain bytes.
@@ -57,9 +57,9 @@ pub(super) struct Added {
 /// Takes outcomes in the order of the disk.
 pub(super) struct Collector<'c, K> {
     keep: &'c mut K,
-    added: &'c mut Added,
+    added: &'c mut AddedUnits,
     key: &'c UnitKey,
-    found: &'c Found,
+    found: &'c MapSurvey,
     size_bytes: u64,
     cutter: ChunkCutter,
     regions: RegionTable,
@@ -83,9 +83,9 @@ impl<'c, K: Keep> Collector<'c, K> {
     /// Returns the collector of a disk.
     pub(super) fn new(
         keep: &'c mut K,
-        added: &'c mut Added,
+        added: &'c mut AddedUnits,
         key: &'c UnitKey,
-        found: &'c Found,
+        found: &'c MapSurvey,
         size_bytes: u64,
         region_bytes: u64,
     ) -> Self {
@@ -202,13 +202,13 @@ impl<'c, K: Keep> Collector<'c, K> {
     }
 
     /// Returns the result.
-    pub(super) fn finish(mut self) -> Result<Collected, K::Error> {
+    pub(super) fn finish(mut self) -> Result<CollectorResult, K::Error> {
         let last = self.cutter.finish();
         self.end_chunk(last)?;
         self.add_headers()?;
         let Collector { totals, added, chunks, volume_bytes, regions, .. } = self;
-        let Added { units: new_units, bytes: new_bytes, stored_bytes } = *added;
+        let AddedUnits { units: new_units, bytes: new_bytes, stored_bytes } = *added;
         let totals = Totals { new_units, new_bytes, stored_bytes, ..totals };
-        Ok(Collected { totals, chunks, regions: regions.finish(), volume_bytes })
+        Ok(CollectorResult { totals, chunks, regions: regions.finish(), volume_bytes })
     }
 }

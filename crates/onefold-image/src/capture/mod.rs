@@ -34,14 +34,14 @@ pub use restore::restore;
 pub use source::{FileState, Source};
 
 use self::batch::Reader;
-use self::collector::{Added, Collected, Collector};
+use self::collector::{AddedUnits, Collector, CollectorResult};
 use self::pipeline::Width;
 use self::plan::{Plan, Planner};
-use self::policy::{Found, each_taken};
-use self::recent::Recent;
+use self::policy::{MapSurvey, each_taken};
+use self::recent::RecentUnits;
 use self::source::PolledDisk;
-use self::units::{Kept, SharedUnits, ThreadUnits};
-use self::unread::{ReadDisk, Unread};
+use self::units::{SharedUnits, ThreadUnits, WriterUnits};
+use self::unread::{ReadDisk, UnreadSectors};
 use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
 use crate::compress;
 use crate::format::descriptor::UnitKind;
@@ -73,7 +73,7 @@ pub struct CaptureOptions<'o> {
 
 /// A captured image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Captured {
+pub struct CaptureReport {
     /// Name and version.
     pub image: ImageVersion,
     /// Its manifest.
@@ -119,7 +119,7 @@ pub fn capture(
     source: Source<'_>,
     options: &CaptureOptions<'_>,
     progress: OnProgress<'_>,
-) -> Result<Captured, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let polled = PolledDisk::new(source.disk, progress);
     match capture_polled(archive, writer, source, &polled, options, progress) {
         Err(_) if polled.is_stopped() => Err(CaptureError::Stopped),
@@ -135,7 +135,7 @@ fn capture_polled(
     polled: &PolledDisk<'_>,
     options: &CaptureOptions<'_>,
     progress: OnProgress<'_>,
-) -> Result<Captured, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let size_bytes = source.disk.size_bytes();
     let region_bytes = archive.descriptor().region_bytes;
     let size_max = region_bytes.saturating_mul(REGIONS_MAX);
@@ -147,15 +147,15 @@ fn capture_polled(
     let cached = CachedDisk::new(polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
     let mut unread = options.unread(&guest)?;
-    let recent = Recent::new(memory.recent_bytes);
+    let recent = RecentUnits::new(memory.recent_bytes);
     writer.limit_packs(memory.pack_bytes as u64);
-    let mut added = Added::default();
+    let mut added = AddedUnits::default();
     let mut id = writer.id();
     for _ in 0..ATTEMPTS {
         if writer.id() != id {
             // The writer was given up, and what it stored under its old name is lost.
             id = writer.id();
-            added = Added::default();
+            added = AddedUnits::default();
             recent.clear();
         }
         let (found, plan) = loop {
@@ -174,7 +174,7 @@ fn capture_polled(
             Err(CaptureError::Archive(ArchiveError::Retired(_))) => continue,
             collected => collected?,
         };
-        let Collected { totals, chunks, regions, volume_bytes } = collected;
+        let CollectorResult { totals, chunks, regions, volume_bytes } = collected;
         if (source.has_changed)().map_err(CaptureError::State)? {
             return Err(CaptureError::Changed);
         }
@@ -190,7 +190,7 @@ fn capture_polled(
             regions,
         };
         match writer.commit(draft) {
-            Ok((image, manifest)) => return Ok(Captured { image, manifest }),
+            Ok((image, manifest)) => return Ok(CaptureReport { image, manifest }),
             // These units were removed meanwhile. The next pass notices that and stores them again.
             Err(ArchiveError::Retired(_)) => {}
             Err(error) => return Err(error.into()),
@@ -201,10 +201,10 @@ fn capture_polled(
 
 impl CaptureOptions<'_> {
     /// Returns the places of a guest that become zeros although they are allocated.
-    fn unread(&self, guest: &Guest<'_>) -> Result<Unread, GuestError> {
+    fn unread(&self, guest: &Guest<'_>) -> Result<UnreadSectors, GuestError> {
         match (self.scope, self.exact) {
-            (Scope::Allocated, false) => Unread::of(guest),
-            (Scope::All, _) | (_, true) => Ok(Unread::default()),
+            (Scope::Allocated, false) => UnreadSectors::of(guest),
+            (Scope::All, _) | (_, true) => Ok(UnreadSectors::default()),
         }
     }
 }
@@ -217,7 +217,7 @@ fn plan(
     read: &ReadDisk<'_>,
     options: &CaptureOptions<'_>,
     memory: &Memory,
-) -> Result<(Found, Plan), CaptureError> {
+) -> Result<(MapSurvey, Plan), CaptureError> {
     let units = archive.descriptor().units;
     let files = match units {
         UnitKind::Files { .. } => {
@@ -256,14 +256,19 @@ struct Pass<'p> {
     source: Source<'p>,
     options: &'p CaptureOptions<'p>,
     memory: &'p Memory,
-    recent: &'p Recent,
+    recent: &'p RecentUnits,
     only: Option<&'p HashSet<UnitName>>,
-    found: &'p Found,
+    found: &'p MapSurvey,
     progress: OnProgress<'p>,
 }
 
 impl Pass<'_> {
-    fn run(&self, writer: &mut Writer<'_>, plan: Plan, added: &mut Added) -> Result<Collected, CaptureError> {
+    fn run(
+        &self,
+        writer: &mut Writer<'_>,
+        plan: Plan,
+        added: &mut AddedUnits,
+    ) -> Result<CollectorResult, CaptureError> {
         let Pass { archive, source, options, memory, recent, only, found, progress } = *self;
         let descriptor = archive.descriptor();
         let disk = source.disk;
@@ -274,7 +279,7 @@ impl Pass<'_> {
             Ok(move |batch| reader.run(disk, &descriptor.key, &mut units, batch))
         };
         let works = (0..memory.width.threads).map(|_| work()).collect::<Result<Vec<_>, CaptureError>>()?;
-        let mut keep = Kept::new(writer, ThreadUnits::new(shared, options.level)?);
+        let mut keep = WriterUnits::new(writer, ThreadUnits::new(shared, options.level)?);
         let size_bytes = disk.size_bytes();
         let mut collector =
             Collector::new(&mut keep, added, &descriptor.key, found, size_bytes, descriptor.region_bytes);

@@ -9,7 +9,7 @@ use std::thread;
 use parking_lot::Mutex;
 
 use super::batch::Outcome;
-use super::plan::{PlanError, Planned};
+use super::plan::{PlanError, PlanItem};
 use crate::SECTOR_BYTES;
 
 /// Limits on the work in progress.
@@ -27,7 +27,7 @@ pub(super) struct Width {
 const BATCH_RUNS_MAX: usize = 4096;
 
 /// What a thread sends.
-enum Sent<E> {
+enum ThreadMessage<E> {
     /// The number of a batch, and what became of it.
     Outcome(u64, Result<Outcome, E>),
     /// There was no further batch for its permit.
@@ -37,12 +37,12 @@ enum Sent<E> {
 }
 
 /// Tells the caller's thread that this one panics, should it do so.
-struct Alarm<'s, E>(&'s Sender<Sent<E>>);
+struct Alarm<'s, E>(&'s Sender<ThreadMessage<E>>);
 
 impl<E> Drop for Alarm<'_, E> {
     fn drop(&mut self) {
         if thread::panicking() {
-            let _ = self.0.send(Sent::Panic);
+            let _ = self.0.send(ThreadMessage::Panic);
         }
     }
 }
@@ -67,8 +67,8 @@ pub(super) fn run<P, W, E>(
     collect: &mut dyn FnMut(Outcome) -> Result<(), E>,
 ) -> Result<(), E>
 where
-    P: Iterator<Item = Result<Planned, PlanError>> + Send,
-    W: FnMut(Vec<Planned>) -> Result<Outcome, E> + Send,
+    P: Iterator<Item = Result<PlanItem, PlanError>> + Send,
+    W: FnMut(Vec<PlanItem>) -> Result<Outcome, E> + Send,
     E: From<PlanError> + Send,
 {
     let source = Mutex::new(Source { plan, number: 0, has_ended: false });
@@ -88,15 +88,15 @@ where
         }
         drop(send);
         // Threads end when there are no more permits. Those that are left after an error or a panic are of no use.
-        let _over = Over(is_over);
+        let _over = StopGuard(is_over);
         collect_in_order(outcomes, permit, collect)
     })
 }
 
 /// Ends the threads when the collector returns or panics.
-struct Over<'o>(&'o AtomicBool);
+struct StopGuard<'o>(&'o AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -109,10 +109,10 @@ fn each_batch<P, W, E>(
     is_over: &AtomicBool,
     width: Width,
     mut work: W,
-    send: &Sender<Sent<E>>,
+    send: &Sender<ThreadMessage<E>>,
 ) where
-    P: Iterator<Item = Result<Planned, PlanError>>,
-    W: FnMut(Vec<Planned>) -> Result<Outcome, E>,
+    P: Iterator<Item = Result<PlanItem, PlanError>>,
+    W: FnMut(Vec<PlanItem>) -> Result<Outcome, E>,
     E: From<PlanError>,
 {
     let _alarm = Alarm(send);
@@ -125,22 +125,22 @@ fn each_batch<P, W, E>(
         };
         let outcome = match batch {
             Ok(batch) if batch.is_empty() => {
-                let _ = send.send(Sent::End);
+                let _ = send.send(ThreadMessage::End);
                 return;
             }
             Ok(batch) => work(batch),
             Err(error) => Err(error.into()),
         };
         let has_failed = outcome.is_err();
-        if send.send(Sent::Outcome(number, outcome)).is_err() || has_failed {
+        if send.send(ThreadMessage::Outcome(number, outcome)).is_err() || has_failed {
             return;
         }
     }
 }
 
-impl<P: Iterator<Item = Result<Planned, PlanError>>> Source<P> {
+impl<P: Iterator<Item = Result<PlanItem, PlanError>>> Source<P> {
     /// Returns the next batch; an empty one at the end.
-    fn batch(&mut self, batch_bytes: u64) -> Result<Vec<Planned>, PlanError> {
+    fn batch(&mut self, batch_bytes: u64) -> Result<Vec<PlanItem>, PlanError> {
         let (mut batch, mut bytes, mut runs) = (Vec::new(), 0, 0);
         while !self.has_ended && bytes < batch_bytes && runs < BATCH_RUNS_MAX {
             match self.plan.next() {
@@ -150,7 +150,7 @@ impl<P: Iterator<Item = Result<Planned, PlanError>>> Source<P> {
                     return Err(error);
                 }
                 Some(Ok(planned)) => {
-                    if let Planned::Unit(unit) = &planned {
+                    if let PlanItem::Unit(unit) = &planned {
                         bytes += unit.runs.iter().map(|run| run.count * SECTOR_BYTES).sum::<u64>();
                         runs += unit.runs.len();
                     } else {
@@ -166,7 +166,7 @@ impl<P: Iterator<Item = Result<Planned, PlanError>>> Source<P> {
 
 /// Collects results in order until all threads have ended or one fails.
 fn collect_in_order<E>(
-    outcomes: Receiver<Sent<E>>,
+    outcomes: Receiver<ThreadMessage<E>>,
     permit: Sender<()>,
     collect: &mut dyn FnMut(Outcome) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -176,14 +176,14 @@ fn collect_in_order<E>(
     let (outcomes, permit) = (outcomes, permit);
     while let Ok(sent) = outcomes.recv() {
         match sent {
-            Sent::Outcome(number, outcome) => early.insert(number, outcome?),
+            ThreadMessage::Outcome(number, outcome) => early.insert(number, outcome?),
             // Another thread may wait for its permit, to find the end as well.
-            Sent::End => {
+            ThreadMessage::End => {
                 let _ = permit.send(());
                 continue;
             }
             // The scope of the threads passes the panic on.
-            Sent::Panic => return Ok(()),
+            ThreadMessage::Panic => return Ok(()),
         };
         while let Some(outcome) = early.remove(&next) {
             collect(outcome)?;
@@ -208,19 +208,19 @@ mod tests {
     const WIDTH: Width = Width { threads: 3, batches: 5, batch_bytes: 4096 };
 
     /// Returns units of eight sectors. Each fills a batch.
-    fn plan(count: u64) -> impl Iterator<Item = Result<Planned, PlanError>> + Send {
+    fn plan(count: u64) -> impl Iterator<Item = Result<PlanItem, PlanError>> + Send {
         (0..count)
-            .map(|at| Ok(Planned::Unit(PlannedUnit { runs: vec![SectorRun { start: 8 * at, count: 8 }], slack: 0 })))
+            .map(|at| Ok(PlanItem::Unit(PlannedUnit { runs: vec![SectorRun { start: 8 * at, count: 8 }], slack: 0 })))
     }
 
-    fn first_sector(batch: &[Planned]) -> u64 {
+    fn first_sector(batch: &[PlanItem]) -> u64 {
         match &batch[0] {
-            Planned::Unit(unit) => unit.runs[0].start,
-            Planned::Hole(hole) => hole.start,
+            PlanItem::Unit(unit) => unit.runs[0].start,
+            PlanItem::Hole(hole) => hole.start,
         }
     }
 
-    fn as_zeros(batch: &[Planned]) -> Outcome {
+    fn as_zeros(batch: &[PlanItem]) -> Outcome {
         let runs = vec![SectorRun { start: first_sector(batch), count: 1 }];
         Outcome { items: vec![Item::Zeros(runs)], stored: Vec::new() }
     }
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn outcomes_come_in_order_and_only_so_many_are_under_way() {
         let (under_way, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let work = |batch: Vec<Planned>| {
+        let work = |batch: Vec<PlanItem>| {
             most.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             // The first of each ten is slow.
             thread::sleep(Duration::from_millis(if first_sector(&batch).is_multiple_of(80) { 10 } else { 0 }));
@@ -251,8 +251,8 @@ mod tests {
     #[test]
     fn the_first_error_ends_all_whoever_has_it() {
         let failed = || PlanError::Temporary(io::Error::other("it fails"));
-        let work = |batch: Vec<Planned>| Ok::<_, PlanError>(as_zeros(&batch));
-        let failing = |batch: Vec<Planned>| if first_sector(&batch) == 800 { Err(failed()) } else { work(batch) };
+        let work = |batch: Vec<PlanItem>| Ok::<_, PlanError>(as_zeros(&batch));
+        let failing = |batch: Vec<PlanItem>| if first_sector(&batch) == 800 { Err(failed()) } else { work(batch) };
         let mut count = 0;
         let mut counted = |_: Outcome| {
             count += 1;
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn threads_begin_no_batch_after_an_error() {
         let (has_failed, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let work = |batch: Vec<Planned>| {
+        let work = |batch: Vec<PlanItem>| {
             begun.fetch_add(1, Ordering::SeqCst);
             while first_sector(&batch) > 0 && !has_failed.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(1));
@@ -297,7 +297,7 @@ mod tests {
     /// Runs a pipeline whose threads may wait for ever. Returns whether it panicked.
     fn ends(
         width: Width,
-        work: impl FnMut(Vec<Planned>) -> Result<Outcome, PlanError> + Clone + Send + 'static,
+        work: impl FnMut(Vec<PlanItem>) -> Result<Outcome, PlanError> + Clone + Send + 'static,
     ) -> bool {
         let (send, ended) = mpsc::channel();
         thread::spawn(move || {
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_ends_all() {
-        let work = |batch: Vec<Planned>| {
+        let work = |batch: Vec<PlanItem>| {
             assert!(first_sector(&batch) != 80, "it panics in this test");
             Ok(as_zeros(&batch))
         };
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_batch_ends_after_so_many_bytes_or_runs() {
-        let scattered = Planned::Unit(PlannedUnit {
+        let scattered = PlanItem::Unit(PlannedUnit {
             runs: (0..256).map(|at| SectorRun { start: 2 * at, count: 1 }).collect(),
             slack: 0,
         });

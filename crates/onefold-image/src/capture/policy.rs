@@ -32,7 +32,7 @@ pub(crate) struct TakenRun {
 
 /// Result of a pass over the maps of a disk.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct MapSurvey {
     /// Bytes that are certainly free and are not captured.
     pub(crate) free_bytes: u64,
     /// The volume of each sector, in order. Sectors between volumes are left out.
@@ -72,9 +72,9 @@ pub(crate) fn each_taken(
     guest: &Guest<'_>,
     scope: Scope,
     visit: &mut dyn FnMut(TakenRun) -> Result<(), GuestError>,
-) -> Result<Found, GuestError> {
+) -> Result<MapSurvey, GuestError> {
     let volumes = guest.volumes().iter().map(|volume| pieces(&volume.volume.ranges)).collect();
-    let found = Found::new(0, guest.volumes().len());
+    let found = MapSurvey::new(0, guest.volumes().len());
     let size_bytes = guest.disk().size_bytes();
     let mut sweep = Sweep { scope, size_bytes, reached_bytes: 0, next: 0, volumes, found, visit };
     guest.each_run(&mut |run| sweep.add(run))?;
@@ -106,7 +106,7 @@ struct Sweep<'v> {
     /// The first sector that is neither free nor visited.
     next: u64,
     volumes: Vec<Pieces>,
-    found: Found,
+    found: MapSurvey,
     visit: &'v mut dyn FnMut(TakenRun) -> Result<(), GuestError>,
 }
 
@@ -181,10 +181,10 @@ pub(crate) fn bytes_of(sectors: SectorRun, size_bytes: u64) -> u64 {
     end_bytes.saturating_sub(sectors.start_bytes())
 }
 
-impl Found {
+impl MapSurvey {
     /// Returns the initial result for a disk with `volumes` volumes.
-    pub(crate) fn new(free_bytes: u64, volumes: usize) -> Found {
-        Found { free_bytes, spans: Vec::new(), doubtful_bytes: vec![0; volumes] }
+    pub(crate) fn new(free_bytes: u64, volumes: usize) -> MapSurvey {
+        MapSurvey { free_bytes, spans: Vec::new(), doubtful_bytes: vec![0; volumes] }
     }
 
     /// Returns the number of volumes of the guest.
@@ -292,11 +292,11 @@ mod tests {
     const FREE: AllocationClass = AllocationClass::Free;
 
     /// Returns the result of a sweep over runs that end at these bytes and have these uses.
-    fn sweep(scope: Scope, volumes: &[&[(u64, u64)]], runs: &[(u64, DiskUse)]) -> (Vec<TakenRun>, Found) {
+    fn sweep(scope: Scope, volumes: &[&[(u64, u64)]], runs: &[(u64, DiskUse)]) -> (Vec<TakenRun>, MapSurvey) {
         let range = |&(start_bytes, length_bytes): &(u64, u64)| DiskRange { start_bytes, length_bytes };
         let volumes: Vec<Pieces> =
             volumes.iter().map(|ranges| pieces(&ranges.iter().map(range).collect::<Vec<_>>())).collect();
-        let found = Found::new(0, volumes.len());
+        let found = MapSurvey::new(0, volumes.len());
         let size_bytes = runs.last().map_or(0, |run| run.0);
         let mut taken = Vec::new();
         let mut visit = |run| {
@@ -347,7 +347,7 @@ mod tests {
             taken.push(run);
             Ok(())
         };
-        let (volumes, found) = (vec![Vec::new()], Found::new(0, 1));
+        let (volumes, found) = (vec![Vec::new()], MapSurvey::new(0, 1));
         let size_bytes = 20 * SECTOR_BYTES;
         let scope = Scope::Allocated;
         let mut sweep = Sweep { scope, size_bytes, reached_bytes: 0, next: 0, volumes, found, visit: &mut visit };

@@ -11,15 +11,15 @@ const ENTRY_BYTES: usize = 2 * (size_of::<UnitName>() + 1);
 
 /// Recently stored units. A unit that is missing here is compressed again, but not stored again.
 #[derive(Debug)]
-pub(super) struct Recent {
+pub(super) struct RecentUnits {
     units: RwLock<HashSet<UnitName>>,
     units_max: usize,
 }
 
-impl Recent {
+impl RecentUnits {
     /// Returns an empty set that takes at most about `memory_bytes`.
-    pub(super) fn new(memory_bytes: usize) -> Recent {
-        Recent { units: RwLock::default(), units_max: (memory_bytes / ENTRY_BYTES).max(1) }
+    pub(super) fn new(memory_bytes: usize) -> RecentUnits {
+        RecentUnits { units: RwLock::default(), units_max: (memory_bytes / ENTRY_BYTES).max(1) }
     }
 
     /// Adds a unit. Clears the set first if it is full.
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_full_set_begins_anew() {
-        let recent = Recent::new(10 * ENTRY_BYTES);
+        let recent = RecentUnits::new(10 * ENTRY_BYTES);
         let name = |byte: u8| UnitName([byte; 32]);
         (0..15).for_each(|byte| recent.add(name(byte)));
         let found: Vec<u8> = (0..20).filter(|byte| recent.has(&name(*byte))).collect();

@@ -6,8 +6,8 @@ use onefold_disk::{CachedDisk, OnProgress};
 use onefold_guest::budget::Budget;
 use onefold_guest::guest::Guest;
 
-use super::collector::Added;
-use super::recent::Recent;
+use super::collector::AddedUnits;
+use super::recent::RecentUnits;
 use super::source::{PolledDisk, Source};
 use super::unread::ReadDisk;
 use super::{CaptureError, CaptureOptions, Memory, Pass, plan};
@@ -36,12 +36,12 @@ pub fn restore(
     let unread = options.unread(&guest)?;
     let read = ReadDisk::new(source.disk, &unread);
     let source = Source { disk: &read, ..source };
-    let recent = Recent::new(memory.recent_bytes);
+    let recent = RecentUnits::new(memory.recent_bytes);
     writer.limit_packs(memory.pack_bytes as u64);
     let restored = plan(archive, &guest, &polled, &read, options, &memory).and_then(|(found, plan)| {
         let only = Some(wanted);
         let pass = Pass { archive, source, options, memory: &memory, recent: &recent, only, found: &found, progress };
-        pass.run(writer, plan, &mut Added::default())
+        pass.run(writer, plan, &mut AddedUnits::default())
     });
     match restored {
         Err(_) if polled.is_stopped() => Err(CaptureError::Stopped),

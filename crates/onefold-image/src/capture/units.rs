@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::batch::{Seen, Units};
+use super::batch::{KnownUnit, Units};
 use super::collector::Keep;
 use super::error::CaptureError;
-use super::recent::Recent;
+use super::recent::RecentUnits;
 use crate::UnitName;
 use crate::archive::{Archive, ArchiveError, Writer};
 use crate::compress::Compressor;
@@ -15,7 +15,7 @@ use crate::format::pack::UnitHeader;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedUnits<'u> {
     pub(super) archive: &'u Archive,
-    pub(super) recent: &'u Recent,
+    pub(super) recent: &'u RecentUnits,
     /// If given, no other units are stored: the archive seems to take them all the same.
     pub(super) only: Option<&'u HashSet<UnitName>>,
 }
@@ -40,11 +40,11 @@ impl<'u> ThreadUnits<'u> {
 impl Units for ThreadUnits<'_> {
     type Error = CaptureError;
 
-    fn find(&mut self, name: &UnitName) -> Result<Option<Seen>, CaptureError> {
+    fn find(&mut self, name: &UnitName) -> Result<Option<KnownUnit>, CaptureError> {
         if self.shared.recent.has(name) {
-            return Ok(Some(Seen::Own));
+            return Ok(Some(KnownUnit::Own));
         }
-        Ok(self.shared.archive.stored(name)?.map(Seen::Stored))
+        Ok(self.shared.archive.stored(name)?.map(KnownUnit::Stored))
     }
 
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, CaptureError> {
@@ -56,23 +56,23 @@ impl Units for ThreadUnits<'_> {
 
 /// The archive as seen by the thread that writes to it.
 #[derive(Debug)]
-pub(super) struct Kept<'k, 'w, 'u> {
+pub(super) struct WriterUnits<'k, 'w, 'u> {
     writer: &'k mut Writer<'w>,
     own: ThreadUnits<'u>,
 }
 
-impl<'k, 'w, 'u> Kept<'k, 'w, 'u> {
+impl<'k, 'w, 'u> WriterUnits<'k, 'w, 'u> {
     /// Returns the view of the thread with the writer.
-    pub(super) fn new(writer: &'k mut Writer<'w>, own: ThreadUnits<'u>) -> Kept<'k, 'w, 'u> {
-        Kept { writer, own }
+    pub(super) fn new(writer: &'k mut Writer<'w>, own: ThreadUnits<'u>) -> WriterUnits<'k, 'w, 'u> {
+        WriterUnits { writer, own }
     }
 }
 
-impl Units for Kept<'_, '_, '_> {
+impl Units for WriterUnits<'_, '_, '_> {
     type Error = CaptureError;
 
-    fn find(&mut self, name: &UnitName) -> Result<Option<Seen>, CaptureError> {
-        Ok(self.writer.rely(name)?.map(Seen::Stored))
+    fn find(&mut self, name: &UnitName) -> Result<Option<KnownUnit>, CaptureError> {
+        Ok(self.writer.rely(name)?.map(KnownUnit::Stored))
     }
 
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, CaptureError> {
@@ -80,16 +80,16 @@ impl Units for Kept<'_, '_, '_> {
     }
 }
 
-impl Keep for Kept<'_, '_, '_> {
+impl Keep for WriterUnits<'_, '_, '_> {
     fn rely(&mut self, name: &UnitName) -> Result<u32, CaptureError> {
         let stored = self.writer.rely(name)?.ok_or_else(|| ArchiveError::Retired(vec![*name]))?;
         Ok(stored.stored_bytes)
     }
 
-    fn rely_on(&mut self, name: &UnitName, seen: Seen) -> Result<u32, CaptureError> {
+    fn rely_on(&mut self, name: &UnitName, seen: KnownUnit) -> Result<u32, CaptureError> {
         match seen {
-            Seen::Own => self.rely(name),
-            Seen::Stored(stored) => {
+            KnownUnit::Own => self.rely(name),
+            KnownUnit::Stored(stored) => {
                 self.writer.rely_on(name, stored);
                 Ok(stored.stored_bytes)
             }

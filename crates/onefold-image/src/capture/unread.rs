@@ -10,7 +10,7 @@ use crate::SECTOR_BYTES;
 
 /// Sectors of a disk that nothing reads, though maps call them allocated, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unread {
+pub(super) struct UnreadSectors {
     /// Bytes of whole sectors: in order, without overlap, and none empty.
     ranges: Vec<Range<u64>>,
     /// The volume of each range, by its index in the guest.
@@ -19,13 +19,13 @@ pub(super) struct Unread {
     volume_bytes: Vec<u64>,
 }
 
-impl Unread {
+impl UnreadSectors {
     /// Returns those of a guest.
     ///
     /// # Errors
     /// Those of the disk.
-    pub(super) fn of(guest: &Guest<'_>) -> Result<Unread, GuestError> {
-        let mut unread = Unread { volume_bytes: vec![0; guest.volumes().len()], ..Unread::default() };
+    pub(super) fn of(guest: &Guest<'_>) -> Result<UnreadSectors, GuestError> {
+        let mut unread = UnreadSectors { volume_bytes: vec![0; guest.volumes().len()], ..UnreadSectors::default() };
         for (range, volume) in guest.unread()? {
             unread.add(range.start_bytes..range.end_bytes().min(guest.disk().size_bytes()), volume);
         }
@@ -48,7 +48,7 @@ impl Unread {
 
     /// Removes the places of some volumes. Returns whether there were any.
     pub(super) fn forget(&mut self, is_forgotten: &dyn Fn(usize) -> bool) -> bool {
-        let (count, mut unread) = (self.ranges.len(), Unread::default());
+        let (count, mut unread) = (self.ranges.len(), UnreadSectors::default());
         unread.volume_bytes = vec![0; self.volume_bytes.len()];
         for (range, volume) in self.ranges.drain(..).zip(self.volumes.drain(..)) {
             if !is_forgotten(volume) {
@@ -73,11 +73,11 @@ impl Unread {
 /// A disk whose unread sectors are holes.
 pub(super) struct ReadDisk<'d> {
     disk: &'d dyn Disk,
-    unread: &'d Unread,
+    unread: &'d UnreadSectors,
 }
 
 impl<'d> ReadDisk<'d> {
-    pub(super) fn new(disk: &'d dyn Disk, unread: &'d Unread) -> ReadDisk<'d> {
+    pub(super) fn new(disk: &'d dyn Disk, unread: &'d UnreadSectors) -> ReadDisk<'d> {
         ReadDisk { disk, unread }
     }
 }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_places_of_a_volume_can_be_read_again() {
-        let mut unread = Unread { volume_bytes: vec![0; 3], ..Unread::default() };
+        let mut unread = UnreadSectors { volume_bytes: vec![0; 3], ..UnreadSectors::default() };
         for (volume, start) in [(0, 0), (1, 1024), (0, 4096), (2, 8192)] {
             unread.add(start..start + 512, volume);
         }
@@ -206,7 +206,7 @@ mod tests {
             let random = SeededRandom::new(seed);
             let size_bytes = 60 * SECTOR_BYTES + random.below(2) * 100;
             let disk = Ones { size_bytes, data: ranges(&random, size_bytes, 256) };
-            let mut unread = Unread { volume_bytes: vec![0], ..Unread::default() };
+            let mut unread = UnreadSectors { volume_bytes: vec![0], ..UnreadSectors::default() };
             ranges(&random, size_bytes, 300).into_iter().for_each(|range| unread.add(range, 0));
             let read = ReadDisk::new(&disk, &unread);
             let mut plain = vec![0; usize::try_from(size_bytes).unwrap()];

@@ -34,7 +34,7 @@ use crate::{ArchiveId, ImageVersion, ObjectId, UnitName, WriterId};
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// The archive.
     pub archive: ArchiveId,
     /// Its number; the first entry has 0.
@@ -115,7 +115,7 @@ pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
 /// Maximum length of the name of a host in bytes.
 pub const HOST_BYTES_MAX: usize = 64;
 
-impl Entry {
+impl LedgerEntry {
     /// Encodes the entry as an object.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Entry {
     ///
     /// # Errors
     /// When the object is not a valid entry, or is another one.
-    pub fn decode(archive: ArchiveId, position: u64, object: &[u8]) -> Result<Entry, FormatError> {
+    pub fn decode(archive: ArchiveId, position: u64, object: &[u8]) -> Result<LedgerEntry, FormatError> {
         let body = disclose_of(Kind::Entry, archive, numbered(position), object)?;
         let mut decoder = Decoder::new(Kind::Entry.structure(), body);
         let previous = decoder.array()?;
@@ -143,7 +143,7 @@ impl Entry {
         let made = decode_time(&mut decoder)?;
         let change = Change::decode(&mut decoder)?;
         decoder.end()?;
-        Ok(Entry { archive, position, previous, writer, token, made, change })
+        Ok(LedgerEntry { archive, position, previous, writer, token, made, change })
     }
 
     /// Returns the archive of a whole entry.

@@ -66,7 +66,7 @@ pub struct SnapshotPack {
 
 /// An object that no image needs any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SnapshotDropped {
+pub struct DroppedObject {
     /// Its kind: 0 a pack, 1 a manifest, 2 a segment.
     pub kind: u8,
     /// Its name.
@@ -115,7 +115,7 @@ pub struct Snapshot {
     /// Packs that hold units.
     pub live: Vec<SnapshotPack>,
     /// Objects that no image needs any more.
-    pub dropped: Vec<SnapshotDropped>,
+    pub dropped: Vec<DroppedObject>,
     /// Parts of the index.
     pub parts: Vec<SnapshotPart>,
     /// Writers.
@@ -190,9 +190,7 @@ impl Snapshot {
             })?,
             newest: listed(d, decode_image)?,
             live: listed(d, |d| Ok(SnapshotPack { pack: decode_id(d)?, brought: d.u64()?, part: d.u64()? }))?,
-            dropped: listed(d, |d| {
-                Ok(SnapshotDropped { kind: d.u8()?, object: decode_id(d)?, since: decode_time(d)? })
-            })?,
+            dropped: listed(d, |d| Ok(DroppedObject { kind: d.u8()?, object: decode_id(d)?, since: decode_time(d)? }))?,
             parts: listed(d, |d| {
                 let (position, segment, count) = (d.u64()?, decode_id(d)?, d.count(ID_BYTES)?);
                 let packs = (0..count).map(|_| decode_id(d)).collect::<Result<Vec<_>, _>>()?;

@@ -2,7 +2,7 @@
 //! the bytes add up to the totals of the manifest, and a pack is known for each unit. Only the units are not read.
 
 use super::headers::ImageHeaders;
-use super::work::{Done, group_chunks, on_threads, threads_of};
+use super::work::{StepProgress, group_chunks, on_threads, threads_of};
 use super::{InstallError, InstallOptions, check_interrupt};
 use crate::UnitName;
 use crate::archive::{Archive, ArchiveError, WantedUnit};
@@ -125,7 +125,7 @@ impl Examination<'_> {
 }
 
 /// Fails if the chunks of an image have other bytes than its manifest says.
-fn check_totals(manifest: &Manifest, found: Done) -> Result<(), InstallError> {
+fn check_totals(manifest: &Manifest, found: StepProgress) -> Result<(), InstallError> {
     let totals = &manifest.totals;
     if (found.data_bytes, found.zero_bytes) == (totals.data_bytes, totals.zero_bytes) {
         return Ok(());

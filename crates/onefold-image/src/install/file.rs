@@ -16,7 +16,7 @@ use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom, fadvise, falloc
 use rustix::io::Errno;
 
 use super::target::Target;
-use crate::in_use::{self, InUse};
+use crate::in_use::{self, FileUser};
 
 /// Maximum length of zeros that are written. For longer ones, a hole or a call to the device is cheaper.
 const ZEROS_WRITTEN_MAX: u64 = 32 << 10;
@@ -40,11 +40,11 @@ pub struct FileTarget {
     /// A descriptor that bypasses the page cache, if the file system supports that.
     direct: Option<File>,
     /// Whether the target has refused to make holes, or to zero a range without a write.
-    refuses: Refused,
+    refuses: Refusals,
 }
 
 #[derive(Debug, Default)]
-struct Refused {
+struct Refusals {
     holes: AtomicBool,
     zeros: AtomicBool,
 }
@@ -63,7 +63,7 @@ pub enum TargetError {
     Kind,
     /// It is in use.
     #[error("{0}")]
-    InUse(InUse),
+    InUse(FileUser),
     /// Its first or last bytes cannot be read.
     #[error("it cannot be read")]
     Read(#[source] io::Error),
@@ -128,7 +128,7 @@ impl FileTarget {
     fn new(file: File, length_bytes: u64, is_blank: bool) -> FileTarget {
         let again = format!("/proc/self/fd/{}", file.as_raw_fd());
         let direct = open(again.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT, Mode::empty());
-        FileTarget { file, length_bytes, is_blank, direct: direct.ok().map(File::from), refuses: Refused::default() }
+        FileTarget { file, length_bytes, is_blank, direct: direct.ok().map(File::from), refuses: Refusals::default() }
     }
 
     /// Returns whether the places are zero in which partition tables and file systems have their signatures, for a disk
@@ -231,10 +231,10 @@ fn open_exclusively(handle: &File, metadata: &Metadata) -> Result<File, TargetEr
         // `O_EXCL` keeps neither QEMU out, which opens devices without it, nor another host's container.
         Ok(file) => match lock(&file, metadata.file_type().is_block_device()) {
             Ok(true) => Ok(file.into()),
-            Ok(false) => Err(TargetError::InUse(InUse::Locked)),
+            Ok(false) => Err(TargetError::InUse(FileUser::Locked)),
             Err(error) => Err(TargetError::Lock(error)),
         },
-        Err(Errno::BUSY) => Err(TargetError::InUse(InUse::Unknown)),
+        Err(Errno::BUSY) => Err(TargetError::InUse(FileUser::Unknown)),
         Err(errno) => Err(TargetError::Open(errno.into())),
     }
 }
@@ -361,7 +361,7 @@ mod tests {
         let file = file_of(&[1; 4096]);
         let first = FileTarget::open(file.path(), Content::Overwrite).unwrap();
         let second = FileTarget::open(file.path(), Content::Overwrite);
-        assert!(matches!(second, Err(TargetError::InUse(InUse::Locked))), "{second:?}");
+        assert!(matches!(second, Err(TargetError::InUse(FileUser::Locked))), "{second:?}");
         drop(first);
         FileTarget::open(file.path(), Content::Overwrite).unwrap();
     }

@@ -53,7 +53,7 @@ const ZEROED_AT_ONCE: u64 = 256 << 20;
 
 /// Treatment of the sectors of a target that no chunk names, and of the rest of a longer target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Free {
+pub enum FreeSectorPolicy {
     /// They stay unchanged, including data of a former user.
     #[default]
     Leave,
@@ -67,7 +67,7 @@ pub enum Free {
 #[derive(Clone, Copy, Debug)]
 pub struct InstallOptions {
     /// How to treat free sectors.
-    pub free: Free,
+    pub free: FreeSectorPolicy,
     /// Whether the target is read and compared afterwards.
     pub verify: bool,
     /// Number of threads, at least 1.
@@ -83,7 +83,7 @@ pub struct InstallOptions {
 
 /// Result of an installation, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Installed {
+pub struct InstallReport {
     /// Bytes of units that were written.
     pub written_bytes: u64,
     /// Bytes that read as zeros as the image demands.
@@ -161,7 +161,7 @@ pub fn install(
     target: &dyn Target,
     options: &InstallOptions,
     progress: OnProgress<'_>,
-) -> Result<Installed, InstallError> {
+) -> Result<InstallReport, InstallError> {
     let (needed_bytes, target_bytes) = (manifest.size_bytes, target.length_bytes());
     if target_bytes < needed_bytes {
         return Err(InstallError::TooSmall { needed_bytes, target_bytes });
@@ -182,14 +182,14 @@ pub fn install(
     );
 
     ends.wipe(target).map_err(failed("write"))?;
-    let Prepared { is_blank, discarded_bytes } = prepare(&job, options.free)?;
+    let TargetState { is_blank, discarded_bytes } = prepare(&job, options.free)?;
     let written = job.run(Step::Write { is_blank })?;
     target.sync().map_err(failed("flush"))?;
-    let mut installed = Installed {
+    let mut installed = InstallReport {
         written_bytes: written.data_bytes,
         zero_bytes: written.zero_bytes,
         discarded_bytes,
-        ..Installed::default()
+        ..InstallReport::default()
     };
     if options.verify {
         let read = job.run(Step::ReadBack)?;
@@ -222,17 +222,17 @@ fn check_interrupt(progress: OnProgress<'_>, manifest: &Manifest) -> Result<(), 
 }
 
 /// What the target is before the image is written.
-struct Prepared {
+struct TargetState {
     /// Whether all of it reads as zeros.
     is_blank: bool,
     discarded_bytes: u64,
 }
 
 /// Does with the target what is to be done with its free sectors, save for the ends, which are zeros.
-fn prepare(job: &Job<'_>, free: Free) -> Result<Prepared, InstallError> {
+fn prepare(job: &Job<'_>, free: FreeSectorPolicy) -> Result<TargetState, InstallError> {
     let target = job.target;
-    if target.is_blank() || free == Free::Leave {
-        return Ok(Prepared { is_blank: target.is_blank(), discarded_bytes: 0 });
+    if target.is_blank() || free == FreeSectorPolicy::Leave {
+        return Ok(TargetState { is_blank: target.is_blank(), discarded_bytes: 0 });
     }
     let mut discarded_bytes = 0;
     for range in [job.ends.middle(), job.manifest.size_bytes..target.length_bytes()] {
@@ -242,11 +242,11 @@ fn prepare(job: &Job<'_>, free: Free) -> Result<Prepared, InstallError> {
             // Each piece but the first begins where a block of the target does, if the target begins where one does.
             let length_bytes = (ZEROED_AT_ONCE - offset % BLOCK_BYTES as u64).min(range.end - offset);
             match free {
-                Free::Leave => {}
-                Free::Zero => {
+                FreeSectorPolicy::Leave => {}
+                FreeSectorPolicy::Zero => {
                     target.zero(offset, length_bytes).map_err(failed("write"))?;
                 }
-                Free::Discard => {
+                FreeSectorPolicy::Discard => {
                     discarded_bytes += target.discard(offset, length_bytes).map_err(failed("discard sectors of"))?;
                 }
             }
@@ -255,7 +255,7 @@ fn prepare(job: &Job<'_>, free: Free) -> Result<Prepared, InstallError> {
     }
     // Discarded sectors may read as anything, including old bytes.
     Ends::wipe_backup_tables(target).map_err(failed("write"))?;
-    Ok(Prepared { is_blank: free == Free::Zero, discarded_bytes })
+    Ok(TargetState { is_blank: free == FreeSectorPolicy::Zero, discarded_bytes })
 }
 
 /// Returns a function that wraps an error of a call on the target.

@@ -117,8 +117,14 @@ fn install_and_compare(archive: &Archive, manifest: &Manifest, disk: &MemoryDisk
     let file = tempfile::tempfile().unwrap();
     let target = FileTarget::blank(file, manifest.size_bytes).unwrap();
     let memory_bytes = 256 << 20;
-    let options =
-        InstallOptions { free: Free::Leave, verify: false, threads: 2, memory_bytes, fit: false, start_bytes: 0 };
+    let options = InstallOptions {
+        free: FreeSectorPolicy::Leave,
+        verify: false,
+        threads: 2,
+        memory_bytes,
+        fit: false,
+        start_bytes: 0,
+    };
     install(archive, manifest, &target, &options, &|_| ControlFlow::Continue(())).unwrap();
     let mut installed = vec![0; disk.bytes.len()];
     Target::read(&target, 0, &mut installed).unwrap();

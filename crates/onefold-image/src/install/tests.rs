@@ -86,7 +86,7 @@ impl Target for MemoryTarget {
     }
 }
 
-fn options(free: Free, verify: bool) -> InstallOptions {
+fn options(free: FreeSectorPolicy, verify: bool) -> InstallOptions {
     InstallOptions { free, verify, threads: 3, memory_bytes: 24 << 20, fit: false, start_bytes: 0 }
 }
 
@@ -125,7 +125,7 @@ fn assert_untouched(target: &MemoryTarget, seed: u64) {
 /// Returns why an image is refused before the target is touched.
 fn refusal(archive: &Archive, manifest: &Manifest) -> InstallError {
     let target = MemoryTarget::noise(1, manifest.size_bytes);
-    let installed = install(archive, manifest, &target, &options(Free::Zero, true), &go_on);
+    let installed = install(archive, manifest, &target, &options(FreeSectorPolicy::Zero, true), &go_on);
     assert_untouched(&target, 1);
     match installed {
         Err(InstallError::Untouched(cause)) => *cause,
@@ -189,7 +189,7 @@ fn a_table_that_is_damaged_costs_no_image() {
     }
     let archive = Archive::open(image.store.clone()).unwrap();
     let target = MemoryTarget::noise(14, 2 << 20);
-    install(&archive, &image.manifest, &target, &options(Free::Leave, false), &go_on).unwrap();
+    install(&archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on).unwrap();
     assert_holds(&image, &target.bytes.lock(), &|_| None);
 }
 
@@ -197,7 +197,7 @@ fn a_table_that_is_damaged_costs_no_image() {
 fn every_captured_byte_gets_to_its_place_and_free_sectors_are_treated_as_asked() {
     for (seed, size_bytes) in (0..).zip(SIZES.repeat(4)) {
         let image = image(seed, size_bytes);
-        for free in [Free::Leave, Free::Zero, Free::Discard] {
+        for free in [FreeSectorPolicy::Leave, FreeSectorPolicy::Zero, FreeSectorPolicy::Discard] {
             let behind = (seed % 2) * 10_000;
             let target = MemoryTarget::noise(seed, size_bytes + behind);
             let noise = target.bytes.lock().clone();
@@ -206,12 +206,13 @@ fn every_captured_byte_gets_to_its_place_and_free_sectors_are_treated_as_asked()
             assert_eq!((done.written_bytes, done.zero_bytes), (totals.data_bytes, totals.zero_bytes));
             assert_eq!(done.verified_bytes, totals.data_bytes + totals.zero_bytes);
             let middle = Ends::of(size_bytes).middle();
-            let discarded_bytes = if free == Free::Discard { middle.end - middle.start + behind } else { 0 };
+            let discarded_bytes =
+                if free == FreeSectorPolicy::Discard { middle.end - middle.start + behind } else { 0 };
             assert_eq!(done.discarded_bytes, discarded_bytes);
             let left = |at: usize| match free {
-                Free::Leave => noise.get(at).copied(),
-                Free::Zero => Some(0),
-                Free::Discard => Some(0xdd),
+                FreeSectorPolicy::Leave => noise.get(at).copied(),
+                FreeSectorPolicy::Zero => Some(0),
+                FreeSectorPolicy::Discard => Some(0xdd),
             };
             assert_holds(&image, &target.bytes.lock(), &left);
         }
@@ -223,7 +224,7 @@ fn the_ends_are_wiped_durably_first_and_written_last() {
     let size_bytes = 3 << 20;
     let image = image(3, size_bytes);
     let target = MemoryTarget::noise(3, size_bytes);
-    install(&image.archive, &image.manifest, &target, &options(Free::Leave, false), &go_on).unwrap();
+    install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on).unwrap();
     let calls = target.calls.lock().clone();
     let is_end = |offset: u64, length: usize| offset < 1 << 20 || offset + length as u64 > size_bytes - 33 * 512;
     let parts: Vec<&[Call]> = calls.split(|call| *call == Call::Sync).collect();
@@ -254,7 +255,7 @@ fn the_backup_of_an_old_table_on_a_longer_target_is_wiped() {
         let (header, table) = (end - header, end - table);
         target.bytes.lock()[header..header + 8].copy_from_slice(b"EFI PART");
         let noise = target.bytes.lock().clone();
-        install(&image.archive, &image.manifest, &target, &options(Free::Leave, false), &go_on).unwrap();
+        install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on).unwrap();
         let bytes = target.bytes.lock();
         assert!(bytes[table..].iter().all(|byte| *byte == 0));
         assert!(bytes[2 << 20..table] == noise[2 << 20..table]);
@@ -265,7 +266,8 @@ fn the_backup_of_an_old_table_on_a_longer_target_is_wiped() {
 fn a_target_that_is_too_small_is_not_touched() {
     let image = image(5, 1 << 20);
     let target = MemoryTarget::noise(5, (1 << 20) - 1);
-    let error = install(&image.archive, &image.manifest, &target, &options(Free::Zero, false), &go_on).unwrap_err();
+    let error =
+        install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Zero, false), &go_on).unwrap_err();
     assert!(error.to_string().contains("1048576 bytes"), "{error}");
     assert!(target.calls.lock().is_empty());
     let untouched = MemoryTarget::noise(5, (1 << 20) - 1);
@@ -277,7 +279,12 @@ fn a_target_that_is_too_small_is_not_touched() {
 #[test]
 fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
     let image = image(6, 3 << 20);
-    for (free, verify) in [(Free::Leave, false), (Free::Zero, true), (Free::Discard, false), (Free::Leave, true)] {
+    for (free, verify) in [
+        (FreeSectorPolicy::Leave, false),
+        (FreeSectorPolicy::Zero, true),
+        (FreeSectorPolicy::Discard, false),
+        (FreeSectorPolicy::Leave, true),
+    ] {
         let calls = AtomicU64::new(0);
         let count = |_: Progress| {
             calls.fetch_add(1, Ordering::Relaxed);
@@ -323,7 +330,8 @@ fn a_target_that_returns_another_bit_is_found_out_and_does_not_boot() {
     for (offset, sector) in (0_u64..).step_by(512).zip(&image.sectors).step_by(37) {
         let flipped = Some(offset + 100);
         let target = MemoryTarget { flipped, ..MemoryTarget::noise(7, 2 << 20) };
-        let installed = install(&image.archive, &image.manifest, &target, &options(Free::Leave, true), &go_on);
+        let installed =
+            install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, true), &go_on);
         let is_free = sector.is_none() && middle.contains(&offset);
         counts[usize::from(is_free)] += 1;
         if is_free {
@@ -348,7 +356,7 @@ fn a_target_that_fails_with_its_ends_written_and_cannot_be_wiped_says_so() {
     let image = image(9, 2 << 20);
     for (fails_after, is_unwiped) in [(0, false), (1, false), (2, true), (3, true), (4, false)] {
         let target = MemoryTarget { fails_after: Some(fails_after), ..MemoryTarget::noise(9, 2 << 20) };
-        match install(&image.archive, &image.manifest, &target, &options(Free::Leave, true), &go_on) {
+        match install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, true), &go_on) {
             Ok(_) => assert_eq!(fails_after, 4),
             Err(InstallError::Unwiped { cause, .. }) => {
                 assert!(is_unwiped && matches!(*cause, InstallError::Target { action: "write", .. }));
@@ -374,9 +382,9 @@ fn damage_of_a_pack_writes_no_wrong_byte() {
         image.store.put(&pack.name, &[&flipped]).unwrap();
         let target = MemoryTarget::noise(8, 2 << 20);
         let archive = Archive::open(image.store.clone());
-        let installed = archive
-            .map_err(InstallError::Archive)
-            .and_then(|archive| install(&archive, &image.manifest, &target, &options(Free::Leave, false), &go_on));
+        let installed = archive.map_err(InstallError::Archive).and_then(|archive| {
+            install(&archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on)
+        });
         match installed {
             // The bit was in the table, or in a field that no reader needs.
             Ok(_) => {
@@ -411,7 +419,7 @@ fn damage_of_a_pack_writes_no_wrong_byte() {
 fn an_image_at_a_place_of_a_target_leaves_the_rest_alone() {
     for (seed, size_bytes) in (0..).zip(SIZES) {
         let image = image(seed, size_bytes);
-        for free in [Free::Leave, Free::Zero, Free::Discard] {
+        for free in [FreeSectorPolicy::Leave, FreeSectorPolicy::Zero, FreeSectorPolicy::Discard] {
             let target = MemoryTarget::noise(seed + 50, size_bytes + 700_000);
             let before = target.bytes.lock().clone();
             let place = TargetPlace::new(&target, 50_176, size_bytes);
@@ -423,7 +431,8 @@ fn an_image_at_a_place_of_a_target_leaves_the_rest_alone() {
         }
         let short = MemoryTarget::noise(seed, 50_176 + size_bytes - 1);
         let place = TargetPlace::new(&short, 50_176, size_bytes);
-        let outcome = install(&image.archive, &image.manifest, &place, &options(Free::Leave, false), &go_on);
+        let outcome =
+            install(&image.archive, &image.manifest, &place, &options(FreeSectorPolicy::Leave, false), &go_on);
         assert!(matches!(outcome, Err(InstallError::TooSmall { .. })), "{outcome:?}");
     }
 }
@@ -486,7 +495,7 @@ fn hidden_sectors_are_right_in_the_boot_sector_and_in_its_copy() {
 fn a_disk_without_a_table_is_not_fitted_and_does_not_boot() {
     let image = image(4, 3 << 20);
     let target = MemoryTarget::noise(4, 4 << 20);
-    let options = InstallOptions { fit: true, ..options(Free::Leave, false) };
+    let options = InstallOptions { fit: true, ..options(FreeSectorPolicy::Leave, false) };
     let outcome = install(&image.archive, &image.manifest, &target, &options, &go_on);
     assert!(matches!(outcome, Err(InstallError::Fit(FitError::NoTable))), "{outcome:?}");
     assert!(target.bytes.lock()[..512].iter().all(|byte| *byte == 0));

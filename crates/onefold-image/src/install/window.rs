@@ -8,21 +8,21 @@ use crate::placed::{Piece, pieces};
 pub(super) struct Window<'a> {
     pub(super) units: &'a [PlacedUnit],
     /// All pieces in the order of the disk, with their places in the buffer.
-    placed: Vec<Placed>,
+    placed: Vec<PlacedPiece>,
     /// For each unit the indices of its pieces, in the order of the unit.
     of_unit: Vec<Vec<usize>>,
     buffer: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
-struct Placed {
+struct PlacedPiece {
     piece: Piece,
     unit: usize,
     in_buffer: usize,
 }
 
 /// A run of the disk and its bytes.
-pub(super) struct Run<'a> {
+pub(super) struct DiskRun<'a> {
     pub(super) offset: u64,
     pub(super) bytes: &'a [u8],
 }
@@ -46,9 +46,9 @@ pub(super) fn parts(units: &[PlacedUnit], bytes_max: u64) -> impl Iterator<Item 
 impl<'a> Window<'a> {
     /// Returns the window of these units, whose header has been checked.
     pub(super) fn new(units: &'a [PlacedUnit], size_bytes: u64) -> Window<'a> {
-        let mut placed: Vec<Placed> = Vec::new();
+        let mut placed: Vec<PlacedPiece> = Vec::new();
         for (unit, of) in units.iter().enumerate() {
-            placed.extend(pieces(of, size_bytes).map(|piece| Placed { piece, unit, in_buffer: 0 }));
+            placed.extend(pieces(of, size_bytes).map(|piece| PlacedPiece { piece, unit, in_buffer: 0 }));
         }
         placed.sort_by_key(|placed| placed.piece.on_disk);
         let mut of_unit = vec![Vec::new(); units.len()];
@@ -64,7 +64,7 @@ impl<'a> Window<'a> {
     /// Copies the plain bytes of a unit to their places.
     pub(super) fn fill(&mut self, unit: usize, plain: &[u8]) {
         for index in &self.of_unit[unit] {
-            let Placed { piece, in_buffer, .. } = self.placed[*index];
+            let PlacedPiece { piece, in_buffer, .. } = self.placed[*index];
             let bytes = &plain[piece.in_unit..piece.in_unit + piece.length];
             self.buffer[in_buffer..in_buffer + piece.length].copy_from_slice(bytes);
         }
@@ -76,14 +76,14 @@ impl<'a> Window<'a> {
         let mut indices = self.of_unit[unit].clone();
         indices.sort_by_key(|index| self.placed[*index].piece.in_unit);
         for index in indices {
-            let Placed { piece, in_buffer, .. } = self.placed[index];
+            let PlacedPiece { piece, in_buffer, .. } = self.placed[index];
             plain.extend_from_slice(&self.buffer[in_buffer..in_buffer + piece.length]);
         }
     }
 
     /// Returns the runs of the disk in order.
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run<'_>> {
-        self.places().map(|(offset, range)| Run { offset, bytes: &self.buffer[range] })
+    pub(super) fn runs(&self) -> impl Iterator<Item = DiskRun<'_>> {
+        self.places().map(|(offset, range)| DiskRun { offset, bytes: &self.buffer[range] })
     }
 
     /// Fills the buffer by reading each run of the disk, in order.
@@ -97,7 +97,8 @@ impl<'a> Window<'a> {
 
     /// Returns the runs of the disk in order, with their places in the buffer.
     fn places(&self) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
-        let follows = |one: &Placed, next: &Placed| one.piece.on_disk + one.piece.length as u64 == next.piece.on_disk;
+        let follows =
+            |one: &PlacedPiece, next: &PlacedPiece| one.piece.on_disk + one.piece.length as u64 == next.piece.on_disk;
         self.placed.chunk_by(follows).map(|run| {
             let end = run.last().map_or(0, |last| last.in_buffer + last.piece.length);
             (run[0].piece.on_disk, run[0].in_buffer..end)

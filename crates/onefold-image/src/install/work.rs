@@ -13,7 +13,7 @@ use super::target::Target;
 use super::window::{Window, parts};
 use super::{InstallError, InstallOptions, failed};
 use crate::UnitName;
-use crate::archive::{Ahead, Archive, Headers, WantedUnit};
+use crate::archive::{Archive, Headers, PlannedReads, WantedUnit};
 use crate::format::chunk_header::{CHUNK_STORED_BYTES_MAX, ChunkHeader, PlacedUnit};
 use crate::format::manifest::Manifest;
 use crate::placed::{bytes_of, check};
@@ -50,7 +50,7 @@ pub(super) enum Step {
 
 /// Bytes that a step has processed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
+pub(super) struct StepProgress {
     pub(super) data_bytes: u64,
     pub(super) zero_bytes: u64,
 }
@@ -73,10 +73,10 @@ pub(super) struct Job<'a> {
 }
 
 /// State that the threads of a step share.
-struct Shared {
+struct StepState {
     next: AtomicUsize,
     is_over: AtomicBool,
-    outcome: Mutex<(Done, Option<InstallError>)>,
+    outcome: Mutex<(StepProgress, Option<InstallError>)>,
 }
 
 /// Returns how many threads work on an image.
@@ -102,12 +102,12 @@ pub(super) fn group_chunks(options: &InstallOptions, manifest: &Manifest, groups
 pub(super) fn on_threads(
     threads: usize,
     count: usize,
-    work: &(dyn Fn(usize, &mut Done) -> Result<(), InstallError> + Sync),
-) -> Result<Done, InstallError> {
-    let shared = Shared {
+    work: &(dyn Fn(usize, &mut StepProgress) -> Result<(), InstallError> + Sync),
+) -> Result<StepProgress, InstallError> {
+    let shared = StepState {
         next: AtomicUsize::new(0),
         is_over: AtomicBool::new(false),
-        outcome: Mutex::new((Done::default(), None)),
+        outcome: Mutex::new((StepProgress::default(), None)),
     };
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -121,8 +121,12 @@ pub(super) fn on_threads(
 }
 
 /// Calls `work` until no number is left or a thread has failed.
-fn work_on(count: usize, work: &(dyn Fn(usize, &mut Done) -> Result<(), InstallError> + Sync), shared: &Shared) {
-    let mut sum = Done::default();
+fn work_on(
+    count: usize,
+    work: &(dyn Fn(usize, &mut StepProgress) -> Result<(), InstallError> + Sync),
+    shared: &StepState,
+) {
+    let mut sum = StepProgress::default();
     let mut outcome = Ok(());
     while outcome.is_ok() && !shared.is_over.load(Ordering::Relaxed) {
         let index = shared.next.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +174,7 @@ impl<'a> Job<'a> {
     }
 
     /// Runs one step on all chunks. The first error ends the work of all threads.
-    pub(super) fn run(&self, step: Step) -> Result<Done, InstallError> {
+    pub(super) fn run(&self, step: Step) -> Result<StepProgress, InstallError> {
         let groups: Vec<&[UnitName]> = self.manifest.chunks.chunks(self.group_chunks).collect();
         let done = on_threads(self.threads, groups.len(), &|index, sum| self.group(step, groups[index], sum));
         done.map_err(|error| match error {
@@ -189,12 +193,12 @@ impl<'a> Job<'a> {
     }
 
     /// Processes consecutive chunks. Their headers come in few reads, and so do their units.
-    fn group(&self, step: Step, names: &[UnitName], sum: &mut Done) -> Result<(), InstallError> {
+    fn group(&self, step: Step, names: &[UnitName], sum: &mut StepProgress) -> Result<(), InstallError> {
         self.check_interrupt()?;
         let headers = self.headers.of(names)?;
         let mut ahead = match step {
             Step::Write { .. } => self.read_ahead(&headers, names.len())?,
-            Step::ReadBack => Ahead::default(),
+            Step::ReadBack => PlannedReads::default(),
         };
         names.iter().enumerate().try_for_each(|(index, name)| {
             let header = headers.get(index)?;
@@ -204,7 +208,7 @@ impl<'a> Job<'a> {
     }
 
     /// Plans the reads of all units of some chunks.
-    fn read_ahead(&self, headers: &Headers, count: usize) -> Result<Ahead, InstallError> {
+    fn read_ahead(&self, headers: &Headers, count: usize) -> Result<PlannedReads, InstallError> {
         let mut units = Vec::new();
         for index in 0..count {
             units.extend(headers.get(index)?.units.iter().map(|unit| unit.name));
@@ -212,7 +216,13 @@ impl<'a> Job<'a> {
         Ok(self.archive.read_ahead(units.into_iter(), self.ahead_bytes)?)
     }
 
-    fn chunk(&self, step: Step, header: &ChunkHeader, ahead: &mut Ahead, sum: &mut Done) -> Result<(), InstallError> {
+    fn chunk(
+        &self,
+        step: Step,
+        header: &ChunkHeader,
+        ahead: &mut PlannedReads,
+        sum: &mut StepProgress,
+    ) -> Result<(), InstallError> {
         for units in parts(&header.units, self.window_bytes) {
             self.check_interrupt()?;
             let mut window = Window::new(units, self.manifest.size_bytes);
@@ -228,7 +238,7 @@ impl<'a> Job<'a> {
     }
 
     /// Fetches the units of a window and writes them.
-    fn write(&self, window: &mut Window<'_>, ahead: &mut Ahead) -> Result<(), InstallError> {
+    fn write(&self, window: &mut Window<'_>, ahead: &mut PlannedReads) -> Result<(), InstallError> {
         let want = |unit: &PlacedUnit| WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) };
         let wanted: Vec<WantedUnit> = window.units.iter().map(want).collect();
         self.archive.read_planned_units(&wanted, ahead, &mut |index, plain| {
@@ -257,7 +267,7 @@ impl<'a> Job<'a> {
     }
 
     /// Writes or verifies the zeros of a chunk.
-    fn zeros(&self, step: Step, header: &ChunkHeader, sum: &mut Done) -> Result<(), InstallError> {
+    fn zeros(&self, step: Step, header: &ChunkHeader, sum: &mut StepProgress) -> Result<(), InstallError> {
         for run in &header.zeros {
             let range = bytes_of(*run, self.manifest.size_bytes);
             match step {

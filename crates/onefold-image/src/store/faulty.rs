@@ -12,10 +12,10 @@ use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
 
 /// Changes whose answer was lost before they took effect. They may take effect before any later call of any user.
 #[derive(Debug, Default)]
-pub(crate) struct Late(Mutex<Vec<Delayed>>);
+pub(crate) struct Late(Mutex<Vec<DelayedChange>>);
 
 #[derive(Clone, Debug)]
-struct Delayed {
+struct DelayedChange {
     name: ObjectName,
     bytes: Vec<u8>,
     change: Change,
@@ -138,7 +138,7 @@ impl FaultyStore {
             Fate::Refused => Err(failure(name)),
             Fate::AnswerLost => call().and_then(|_| Err(failure(name))),
             Fate::Late => {
-                self.late.0.lock().push(Delayed { name: name.clone(), bytes: bytes.to_vec(), change });
+                self.late.0.lock().push(DelayedChange { name: name.clone(), bytes: bytes.to_vec(), change });
                 Err(failure(name))
             }
             Fate::Doubled => call().and_then(|_| call()),
@@ -169,7 +169,7 @@ impl Late {
             return;
         }
         let number = usize::try_from(random.below(late.len() as u64)).unwrap();
-        let Delayed { name, bytes, change } = late.swap_remove(number);
+        let DelayedChange { name, bytes, change } = late.swap_remove(number);
         drop(late);
         match change {
             Change::Create => {

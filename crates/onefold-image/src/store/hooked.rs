@@ -20,27 +20,27 @@ pub(crate) enum Call {
 type Before = Box<dyn Fn(Call, &ObjectName) -> Result<(), StoreError> + Send + Sync>;
 
 /// Forwards all calls that its hook does not refuse.
-pub(crate) struct Hooked {
+pub(crate) struct HookedStore {
     inner: Arc<dyn Store>,
     before: Before,
 }
 
-impl Hooked {
+impl HookedStore {
     pub(crate) fn new(
         inner: Arc<dyn Store>,
         before: impl Fn(Call, &ObjectName) -> Result<(), StoreError> + Send + Sync + 'static,
-    ) -> Hooked {
-        Hooked { inner, before: Box::new(before) }
+    ) -> HookedStore {
+        HookedStore { inner, before: Box::new(before) }
     }
 }
 
-impl fmt::Debug for Hooked {
+impl fmt::Debug for HookedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hooked").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
-impl Store for Hooked {
+impl Store for HookedStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         (self.before)(Call::Get, name)?;
         self.inner.get(name, range)

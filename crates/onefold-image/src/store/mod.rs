@@ -27,7 +27,7 @@ pub use folder::FolderStore;
 pub(crate) use folder::power_cut;
 pub use memory::MemoryStore;
 pub use paced::PacedStore;
-pub use retrying::{OnWait, RetryPolicy, RetryingStore};
+pub use retrying::{RetryPolicy, RetryingStore, WaitHook};
 
 use std::fmt;
 

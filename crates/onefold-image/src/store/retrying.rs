@@ -31,7 +31,7 @@ impl Default for RetryPolicy {
 }
 
 /// Receives the error of a call before the pause that precedes its repetition.
-pub type OnWait = Box<dyn Fn(&StoreError, Duration) + Send + Sync>;
+pub type WaitHook = Box<dyn Fn(&StoreError, Duration) + Send + Sync>;
 
 /// A store that repeats calls which fail with [`StoreError::Unavailable`], after pauses that grow up to a bound. Half of
 /// each pause is random, so that hosts that lost a store at the same time do not return to it at the same time.
@@ -43,7 +43,7 @@ pub struct RetryingStore {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     policy: RetryPolicy,
-    on_wait: OnWait,
+    on_wait: WaitHook,
 }
 
 impl fmt::Debug for RetryingStore {
@@ -63,7 +63,7 @@ impl RetryingStore {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
         policy: RetryPolicy,
-        on_wait: OnWait,
+        on_wait: WaitHook,
     ) -> RetryingStore {
         RetryingStore { inner, clock, random, policy, on_wait }
     }

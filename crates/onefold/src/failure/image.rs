@@ -7,7 +7,7 @@ use onefold_image::archive::ArchiveError;
 use onefold_image::capture::{CaptureError, PlanError};
 use onefold_image::install::{InstallError, TargetError};
 use onefold_image::store::{Refusal, StoreError};
-use onefold_image::{HeaderError, InUse};
+use onefold_image::{FileUser, HeaderError};
 use onefold_net::NetError;
 
 use super::{Exit, Failure};
@@ -146,12 +146,12 @@ impl Failure {
                 .hint("put the target on a file system that has locks, or give a new file"),
             TargetError::Kind => Failure::usage(error).because(cause).hint("give a disk, a partition or a file"),
             TargetError::InUse(holder) => Failure::new(error).because(cause).hint(match holder {
-                InUse::Mounted(_) => "unmount it first",
-                InUse::Swap => "switch that off first, with `swapoff`",
-                InUse::Held(_) => "detach the device that lies on it first",
-                InUse::Locked => "stop the machine, or wait for the other program",
-                InUse::Unclear(_) => "run the command as root, where loop devices can be read",
-                InUse::Unknown => "`lsblk` and `fuser` may tell who",
+                FileUser::Mounted(_) => "unmount it first",
+                FileUser::Swap => "switch that off first, with `swapoff`",
+                FileUser::Held(_) => "detach the device that lies on it first",
+                FileUser::Locked => "stop the machine, or wait for the other program",
+                FileUser::Unclear(_) => "run the command as root, where loop devices can be read",
+                FileUser::Unknown => "`lsblk` and `fuser` may tell who",
             }),
             TargetError::Read(source) => Failure::of_io(error, source),
             TargetError::NotBlank => Failure::new(error)
@@ -345,12 +345,12 @@ mod tests {
     fn each_refused_target_says_what_to_do() {
         for error in [
             TargetError::Kind,
-            TargetError::InUse(InUse::Mounted("/mnt".into())),
-            TargetError::InUse(InUse::Swap),
-            TargetError::InUse(InUse::Held("/dev/dm-0".into())),
-            TargetError::InUse(InUse::Unknown),
-            TargetError::InUse(InUse::Locked),
-            TargetError::InUse(InUse::Unclear("/dev/loop0".into())),
+            TargetError::InUse(FileUser::Mounted("/mnt".into())),
+            TargetError::InUse(FileUser::Swap),
+            TargetError::InUse(FileUser::Held("/dev/dm-0".into())),
+            TargetError::InUse(FileUser::Unknown),
+            TargetError::InUse(FileUser::Locked),
+            TargetError::InUse(FileUser::Unclear("/dev/loop0".into())),
             TargetError::NotBlank,
         ] {
             let failure = Failure::of_target("cannot install", &error);

@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 
 use onefold_disk::ImageFile;
-use onefold_image::{InUse, writer_of};
+use onefold_image::{FileUser, writer_of};
 
 /// The byte that QEMU locks for the permission to write (`RAW_LOCK_PERM_BASE` and `BLK_PERM_WRITE`,
 /// `block/file-posix.c`).
@@ -18,5 +18,5 @@ pub(super) fn has_writer(file: &impl AsFd) -> bool {
 /// Returns whether a virtual machine or this host may write to an open image: QEMU, a file system that is mounted for
 /// writing, or swap space. A host that does not tell this user counts as one that does not write.
 pub(super) fn is_in_use(file: &ImageFile) -> bool {
-    has_writer(file) || writer_of(file.metadata()).is_some_and(|writer| !matches!(writer, InUse::Unclear(_)))
+    has_writer(file) || writer_of(file.metadata()).is_some_and(|writer| !matches!(writer, FileUser::Unclear(_)))
 }

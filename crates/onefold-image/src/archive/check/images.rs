@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::sums::Sums;
-use super::{Check, Known, LOOKS_MAX};
+use super::{Check, LOOKS_MAX, TableUnit};
 use crate::archive::ArchiveError;
 use crate::archive::objects::Folder;
 use crate::archive::state::ImageRecord;
@@ -131,7 +131,7 @@ impl Check<'_> {
     }
 
     /// Returns the unit with this name and length, if a table lists it.
-    fn find(&self, name: UnitName, plain_bytes: Option<u32>) -> Option<Known> {
+    fn find(&self, name: UnitName, plain_bytes: Option<u32>) -> Option<TableUnit> {
         let from = self.known.partition_point(|unit| (unit.name, unit.plain_bytes) < (name, plain_bytes.unwrap_or(0)));
         let unit = self.known.get(from).filter(|unit| unit.name == name)?;
         plain_bytes.is_none_or(|plain_bytes| plain_bytes == unit.plain_bytes).then_some(*unit)

@@ -76,7 +76,7 @@ pub struct Damage {
 
 /// A unit of a pack, as the pack's table describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Known {
+struct TableUnit {
     name: UnitName,
     plain_bytes: u32,
     stored_bytes: u32,
@@ -101,7 +101,7 @@ struct Check<'a> {
     report: CheckReport,
     packs: Vec<ObjectId>,
     /// All units that packs hold, sorted by name. Each takes 48 bytes.
-    known: Vec<Known>,
+    known: Vec<TableUnit>,
     /// How often the ledger was read on because something was missing.
     looks: u32,
     damages: BTreeMap<String, (String, BTreeSet<ImageVersion>)>,
@@ -343,7 +343,7 @@ impl Check<'_> {
         for unit in units {
             let TableEntry { name, offset, stored_bytes, plain_bytes } = *unit;
             if self.state.holds(id, name) {
-                self.known.push(Known { name, plain_bytes, stored_bytes, pack, offset });
+                self.known.push(TableUnit { name, plain_bytes, stored_bytes, pack, offset });
             } else {
                 self.survey.unheld.insert(name, (id, *unit));
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Run;
+use super::Collection;
 use super::listing::Listing;
 use crate::ObjectId;
 use crate::archive::index::read_segment;
@@ -19,7 +19,7 @@ const SEGMENTS_MIN: usize = 8;
 /// Share of the memory that merged segments may take. Beside them, there is the object that is encoded.
 const MEMORY_SHARE: u64 = 4;
 
-impl Run<'_> {
+impl Collection<'_> {
     /// Merges the shortest segments, if there are many.
     pub(super) fn merge_segments(&mut self, listing: &Listing) -> Result<(), ArchiveError> {
         if self.options.dry_run {

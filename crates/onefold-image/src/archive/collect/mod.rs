@@ -156,7 +156,7 @@ impl Archive {
         }
         let id = WriterId(random_bytes(random)?);
         let (given_up, report) = (HashSet::new(), CollectReport::default());
-        let mut run = Run { archive: self, options, clock, random, id, writer: None, given_up, report };
+        let mut run = Collection { archive: self, options, clock, random, id, writer: None, given_up, report };
         // What is due already comes free even if the needs of an image are unknown, or if no entry can be added because
         // the disk is full.
         let outcome = run.change(&listing, on_progress);
@@ -172,7 +172,7 @@ impl Archive {
 }
 
 /// A running collection.
-struct Run<'r> {
+struct Collection<'r> {
     archive: &'r Archive,
     options: &'r CollectOptions<'r>,
     clock: &'r dyn Clock,
@@ -186,7 +186,7 @@ struct Run<'r> {
     report: CollectReport,
 }
 
-impl<'r> Run<'r> {
+impl<'r> Collection<'r> {
     /// Makes all entries of the collection.
     fn change(&mut self, listing: &Listing, on_progress: &mut dyn FnMut(u64, u64)) -> Result<(), ArchiveError> {
         self.give_up(listing)?;

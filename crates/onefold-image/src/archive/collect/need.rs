@@ -7,7 +7,7 @@ use std::path::Path;
 use onefold_sort::{Merge, Row, SortWriter, Spool, SpoolWriter};
 
 use super::read::{Span, read_spans};
-use super::rows::{Located, Match, UnitPrefix, join, table_row, temporary};
+use super::rows::{LocatedUnit, Match, UnitPrefix, join, table_row, temporary};
 use crate::archive::rules::{Rule, follows};
 use crate::archive::state::{ImageRecord, State};
 use crate::archive::tables::{is_broken, read_table};
@@ -91,7 +91,7 @@ impl Needs {
             done += 1;
             on_progress(done, total);
         };
-        let Read { mut packs, tables, unheld } = read_tables(archive, &state, room, &mut step)?;
+        let PackTables { mut packs, tables, unheld } = read_tables(archive, &state, room, &mut step)?;
         let mut unheld = unheld.peekable();
         let needed = Headers { archive, images: &images, packs: &packs, room }.read(&tables, &mut step)?;
         let (all_needed, all_tables) = (needed.read(0, u64::MAX), tables.read(0, u64::MAX));
@@ -112,7 +112,7 @@ impl Needs {
                     while let Some(row) = unheld.next_if(|row| !is_passed(row)) {
                         let row = row.map_err(temporary)?;
                         if UnitPrefix::of_row(row) == key && follows(Rule::LastCopiesStay) {
-                            packs[Located::of_table_row(row).pack as usize].is_read = false;
+                            packs[LocatedUnit::of_table_row(row).pack as usize].is_read = false;
                         }
                     }
                 }
@@ -128,7 +128,7 @@ impl Needs {
         &self,
         room: Room<'_>,
         is_wanted: impl Fn(u32) -> bool,
-        each: &mut dyn FnMut(Located, Located) -> Result<(), ArchiveError>,
+        each: &mut dyn FnMut(LocatedUnit, LocatedUnit) -> Result<(), ArchiveError>,
     ) -> Result<(), ArchiveError> {
         let mut sort = room.sort();
         join(self.needed.read(0, u64::MAX), self.tables.read(0, u64::MAX), &mut |_, matched| match matched {
@@ -136,7 +136,7 @@ impl Needs {
             _ => Ok(()),
         })?;
         for row in sort.finish().map_err(temporary)? {
-            let (unit, kept) = Located::of_row_beside(row.map_err(temporary)?);
+            let (unit, kept) = LocatedUnit::of_row_beside(row.map_err(temporary)?);
             each(unit, kept)?;
         }
         Ok(())
@@ -144,7 +144,7 @@ impl Needs {
 }
 
 /// The tables of all live packs.
-struct Read {
+struct PackTables {
     packs: Vec<PackNeed>,
     /// The units that the packs hold, sorted.
     tables: Spool,
@@ -153,7 +153,12 @@ struct Read {
 }
 
 /// Reads the tables of all live packs.
-fn read_tables(archive: &Archive, state: &State, room: Room<'_>, step: &mut dyn FnMut()) -> Result<Read, ArchiveError> {
+fn read_tables(
+    archive: &Archive,
+    state: &State,
+    room: Room<'_>,
+    step: &mut dyn FnMut(),
+) -> Result<PackTables, ArchiveError> {
     let mut sort = room.sort();
     // They are few.
     let mut unheld = SortWriter::new(room.folder, room.memory_bytes / MEMORY_SHARE / 4);
@@ -177,7 +182,7 @@ fn read_tables(archive: &Archive, state: &State, room: Room<'_>, step: &mut dyn 
         step();
     }
     let tables = room.spool(sort.finish().map_err(temporary)?)?;
-    Ok(Read { packs, tables, unheld: unheld.finish().map_err(temporary)? })
+    Ok(PackTables { packs, tables, unheld: unheld.finish().map_err(temporary)? })
 }
 
 /// Reads the headers of all chunks.
@@ -244,13 +249,13 @@ impl Headers<'_> {
         add: &mut dyn FnMut(&ChunkHeader) -> Result<(), ArchiveError>,
     ) -> Result<(), ArchiveError> {
         let mut decoder = HeaderDecoder { archive: self.archive, decompressor: decompressor()?, plain: Vec::new() };
-        let mut batch: Vec<(Located, UnitPrefix)> = Vec::new();
+        let mut batch: Vec<(LocatedUnit, UnitPrefix)> = Vec::new();
         let mut places = places.peekable();
         while let Some(row) = places.next() {
-            let (unit, key) = Located::of_row(row.map_err(temporary)?);
+            let (unit, key) = LocatedUnit::of_row(row.map_err(temporary)?);
             batch.push((unit, key));
             let is_last = match places.peek() {
-                Some(Ok(next)) => Located::of_row(*next).0.pack != unit.pack,
+                Some(Ok(next)) => LocatedUnit::of_row(*next).0.pack != unit.pack,
                 Some(Err(_)) | None => true,
             };
             if !is_last && batch.len() < BATCH_MAX {

@@ -1,9 +1,9 @@
 //! Retires and replaces packs.
 
-use super::Run;
+use super::Collection;
 use super::need::{Needs, PackNeed, Room};
 use super::rewrite::Rewriter;
-use super::rows::Located;
+use super::rows::LocatedUnit;
 use super::watch::{Ground, Watch};
 use crate::ObjectId;
 use crate::archive::ArchiveError;
@@ -14,7 +14,7 @@ const ATTEMPTS: u32 = 10;
 /// Maximum number of packs that one entry retires, which bounds the memory for their tables.
 pub(super) const RETIRED_MAX: usize = 1000;
 
-impl Run<'_> {
+impl Collection<'_> {
     /// Retires all packs that no image needs, and replaces those of which too little is needed.
     pub(super) fn retire_all(&mut self, on_progress: &mut dyn FnMut(u64, u64)) -> Result<(), ArchiveError> {
         let room = Room { folder: self.options.folder, memory_bytes: self.memory_bytes() };
@@ -76,7 +76,7 @@ impl Run<'_> {
             need.is_spare(percent) && !need.is_unneeded()
         };
         let mut rewriter = Rewriter::new(self, needs, watch)?;
-        let mut units: Vec<(Located, Located)> = Vec::new();
+        let mut units: Vec<(LocatedUnit, LocatedUnit)> = Vec::new();
         needs.units_of(room, is_rewritten, &mut |unit, kept| {
             if let Some((first, _)) = units.first()
                 && first.pack != unit.pack

@@ -1,10 +1,10 @@
 //! Copies the needed units of packs into new packs, and replaces the old ones.
 
-use super::Run;
+use super::Collection;
 use super::need::{Needs, PackNeed};
 use super::read::{Span, read_spans};
 use super::retire::RETIRED_MAX;
-use super::rows::Located;
+use super::rows::LocatedUnit;
 use super::watch::{Ground, Watch};
 use crate::archive::objects::Folder;
 use crate::archive::tables::{entry_at, is_broken, read_table};
@@ -22,7 +22,7 @@ const BATCH_BYTES: u64 = 256 << 20;
 
 /// Rewrites packs one after the other, and replaces them in batches.
 pub(super) struct Rewriter<'a, 'r> {
-    run: &'a mut Run<'r>,
+    run: &'a mut Collection<'r>,
     needs: &'a Needs,
     watch: Watch<'r>,
     units: Units<'r>,
@@ -43,7 +43,7 @@ struct Units<'r> {
 }
 
 impl<'a, 'r> Rewriter<'a, 'r> {
-    pub(super) fn new(run: &'a mut Run<'r>, needs: &'a Needs, watch: Watch<'r>) -> Result<Self, ArchiveError> {
+    pub(super) fn new(run: &'a mut Collection<'r>, needs: &'a Needs, watch: Watch<'r>) -> Result<Self, ArchiveError> {
         let compressor = run.options.level.map(Compressor::new).transpose();
         let compressor = compressor.map_err(|source| ArchiveError::System { what: "memory to compress", source })?;
         let units = Units {
@@ -58,7 +58,7 @@ impl<'a, 'r> Rewriter<'a, 'r> {
 
     /// Copies the needed units of one pack, each given with the copy that is kept. A pack of which a unit is damaged
     /// stays as it is.
-    pub(super) fn rewrite(&mut self, units: &[(Located, Located)]) -> Result<(), ArchiveError> {
+    pub(super) fn rewrite(&mut self, units: &[(LocatedUnit, LocatedUnit)]) -> Result<(), ArchiveError> {
         let Some((first, _)) = units.first().filter(|_| self.ground == Ground::Same) else {
             return Ok(());
         };
@@ -94,7 +94,7 @@ impl<'a, 'r> Rewriter<'a, 'r> {
     }
 
     /// Returns whether a copy of a unit can be read.
-    fn is_intact(&mut self, copy: Located, name: &UnitName) -> Result<bool, ArchiveError> {
+    fn is_intact(&mut self, copy: LocatedUnit, name: &UnitName) -> Result<bool, ArchiveError> {
         let pack = self.needs.packs[copy.pack as usize].pack;
         let (mut is_intact, units) = (false, &mut self.units);
         read_spans(self.run.archive.store(), pack, &[copy.span], &mut |_, bytes| {
@@ -149,7 +149,7 @@ impl<'a, 'r> Rewriter<'a, 'r> {
         };
         let (packs, segment) = (ended.packs, ended.segment);
         let id = self.run.writer()?.id();
-        let Run { archive, clock, random, .. } = *self.run;
+        let Collection { archive, clock, random, .. } = *self.run;
         while self.watch.read_on()? == Ground::Same {
             if archive.state.read().is_given_up(id) {
                 return Err(ArchiveError::GivenUp { writer: id });

@@ -21,7 +21,7 @@ pub(super) struct UnitPrefix([u64; 2]);
 
 /// A unit in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Located {
+pub(super) struct LocatedUnit {
     /// Number of the pack.
     pub(super) pack: u32,
     pub(super) span: Span,
@@ -54,10 +54,10 @@ fn place(pack: u32, offset: u32) -> u64 {
     u64::from(pack) << 32 | u64::from(offset)
 }
 
-impl Located {
+impl LocatedUnit {
     /// Returns the unit of a row that [`table_row`] made.
-    pub(super) fn of_table_row(row: Row) -> Located {
-        Located::of_words(row[2], row[1])
+    pub(super) fn of_table_row(row: Row) -> LocatedUnit {
+        LocatedUnit::of_words(row[2], row[1])
     }
 
     /// Returns a row that sorts by the unit's place and says its key.
@@ -65,33 +65,33 @@ impl Located {
         [place(self.pack, self.span.offset), key.0[0], key.0[1] | u64::from(self.span.stored_bytes)]
     }
 
-    /// Returns unit and key of a row that [`Located::row`] made.
-    pub(super) fn of_row(row: Row) -> (Located, UnitPrefix) {
-        (Located::of_words(row[0], row[2]), UnitPrefix([row[1], row[2] & !STORED_MASK]))
+    /// Returns unit and key of a row that [`LocatedUnit::row`] made.
+    pub(super) fn of_row(row: Row) -> (LocatedUnit, UnitPrefix) {
+        (LocatedUnit::of_words(row[0], row[2]), UnitPrefix([row[1], row[2] & !STORED_MASK]))
     }
 
     /// Returns a row that sorts by the unit's place and says where else it is.
-    pub(super) fn row_beside(self, other: Located) -> Row {
+    pub(super) fn row_beside(self, other: LocatedUnit) -> Row {
         let lengths = u64::from(self.span.stored_bytes) << 32 | u64::from(other.span.stored_bytes);
         [place(self.pack, self.span.offset), lengths, place(other.pack, other.span.offset)]
     }
 
-    /// Returns both units of a row that [`Located::row_beside`] made.
-    pub(super) fn of_row_beside(row: Row) -> (Located, Located) {
-        (Located::of_words(row[0], row[1] >> 32), Located::of_words(row[2], row[1]))
+    /// Returns both units of a row that [`LocatedUnit::row_beside`] made.
+    pub(super) fn of_row_beside(row: Row) -> (LocatedUnit, LocatedUnit) {
+        (LocatedUnit::of_words(row[0], row[1] >> 32), LocatedUnit::of_words(row[2], row[1]))
     }
 
-    fn of_words(place: u64, stored_bytes: u64) -> Located {
+    fn of_words(place: u64, stored_bytes: u64) -> LocatedUnit {
         let stored_bytes = u32::try_from(stored_bytes & STORED_MASK).expect("21 bits fit");
         let offset = u32::try_from(place & u64::from(u32::MAX)).expect("32 bits fit");
-        Located { pack: u32::try_from(place >> 32).expect("32 bits fit"), span: Span { offset, stored_bytes } }
+        LocatedUnit { pack: u32::try_from(place >> 32).expect("32 bits fit"), span: Span { offset, stored_bytes } }
     }
 }
 
 /// A needed unit in the tables: one of its copies and the copy that stays, or nothing if no table has the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Match {
-    Copy { unit: Located, kept: Located },
+    Copy { unit: LocatedUnit, kept: LocatedUnit },
     Nowhere,
 }
 
@@ -115,7 +115,7 @@ pub(super) fn join(
             && UnitPrefix::of_row(row) <= key
         {
             if UnitPrefix::of_row(row) == key {
-                let unit = Located::of_table_row(row);
+                let unit = LocatedUnit::of_table_row(row);
                 each(key, Match::Copy { unit, kept: *kept.get_or_insert(unit) })?;
             }
             table = tables.next().transpose().map_err(temporary)?;
@@ -147,14 +147,14 @@ mod tests {
     #[test]
     fn rows_keep_what_they_are_made_of() {
         for (pack, number, offset, stored_bytes) in [(0, 0, 64, 1), (u32::MAX, 255, u32::MAX, UNIT_BYTES_MAX)] {
-            let located = Located { pack, span: Span { offset, stored_bytes } };
+            let located = LocatedUnit { pack, span: Span { offset, stored_bytes } };
             let row = table_row(pack, &entry(number, offset, stored_bytes));
             let key = UnitPrefix::of(&name(number));
-            assert_eq!((UnitPrefix::of_row(row), Located::of_table_row(row)), (key, located));
-            assert_eq!(Located::of_row(located.row(key)), (located, key));
-            let other = Located { pack: 7, span: Span { offset: 9, stored_bytes: 11 } };
-            assert_eq!(Located::of_row_beside(located.row_beside(other)), (located, other));
-            assert_eq!(Located::of_row_beside(other.row_beside(located)), (other, located));
+            assert_eq!((UnitPrefix::of_row(row), LocatedUnit::of_table_row(row)), (key, located));
+            assert_eq!(LocatedUnit::of_row(located.row(key)), (located, key));
+            let other = LocatedUnit { pack: 7, span: Span { offset: 9, stored_bytes: 11 } };
+            assert_eq!(LocatedUnit::of_row_beside(located.row_beside(other)), (located, other));
+            assert_eq!(LocatedUnit::of_row_beside(other.row_beside(located)), (other, located));
             assert_eq!(UnitPrefix::of_row(key.row()), key);
         }
     }

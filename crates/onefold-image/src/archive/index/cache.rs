@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 
-use super::run::{Run, RunError};
+use super::run::{IndexRun, RunError};
 use crate::ArchiveId;
 
 /// Maximum length of all runs that the cache keeps of all archives.
@@ -55,8 +55,8 @@ impl Cache {
     }
 
     /// Returns the runs of the archive, the longest first. Removes damaged ones.
-    pub(super) fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub(super) fn runs(&self) -> Vec<IndexRun> {
+        let mut runs: Vec<IndexRun> = Vec::new();
         if !self.is_private() {
             return runs;
         }
@@ -77,7 +77,7 @@ impl Cache {
 
     /// Gives a run a name in the cache, unless it is too long. Removes the runs of archives that were not used for the
     /// longest time, so that the cache stays within its bound. Any failure costs only time.
-    pub(super) fn keep(&self, run: &mut Run) {
+    pub(super) fn keep(&self, run: &mut IndexRun) {
         if run.path.is_some() || !self.is_private() || !self.make_room(run.length_bytes()) {
             return;
         }
@@ -143,14 +143,14 @@ fn length_of(folder: &Path) -> u64 {
     files_in(folder).iter().filter_map(|path| fs::symlink_metadata(path).ok()).map(|found| found.len()).sum()
 }
 
-fn open(path: &Path, archive: ArchiveId) -> Result<Run, RunError> {
+fn open(path: &Path, archive: ArchiveId) -> Result<IndexRun, RunError> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let file = OpenOptions::new().read(true).custom_flags(i32::try_from(flags).unwrap_or(0)).open(path)?;
     let found = file.metadata()?;
     if !found.is_file() || found.len() > CACHE_BYTES_MAX {
         return Err(RunError::Damaged);
     }
-    let mut run = match Run::open(file, archive) {
+    let mut run = match IndexRun::open(file, archive) {
         // A file that ends early was cut short.
         Err(RunError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(RunError::Damaged),
         run => run?,

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::io;
 
 use super::memory::{MemoryRuns, SourcedPack};
-use super::run::{Run, RunError, RunReader};
+use super::run::{IndexRun, RunError, RunReader};
 use super::run_writer::RunWriter;
 use crate::format::segment::IndexEntry;
 use crate::{ArchiveId, ObjectId};
@@ -21,11 +21,11 @@ pub(super) enum MergeError {
 
 /// Entries in order, and the numbers that their packs get: none, if they are left out.
 struct Source<'s> {
-    entries: Entries<'s>,
+    entries: EntrySource<'s>,
     numbers: Vec<Option<u32>>,
 }
 
-enum Entries<'s> {
+enum EntrySource<'s> {
     Memory(std::slice::Iter<'s, IndexEntry>),
     File(Box<RunReader<'s>>),
 }
@@ -35,8 +35,8 @@ impl Source<'_> {
     fn next(&mut self) -> Result<Option<IndexEntry>, RunError> {
         loop {
             let entry = match &mut self.entries {
-                Entries::Memory(entries) => entries.next().copied(),
-                Entries::File(reader) => reader.next().transpose()?,
+                EntrySource::Memory(entries) => entries.next().copied(),
+                EntrySource::File(reader) => reader.next().transpose()?,
             };
             let Some(entry) = entry else {
                 return Ok(None);
@@ -52,9 +52,9 @@ impl Source<'_> {
 pub(super) fn merge(
     file: std::fs::File,
     archive: ArchiveId,
-    runs: &[Run],
+    runs: &[IndexRun],
     memory: &MemoryRuns,
-) -> Result<Run, MergeError> {
+) -> Result<IndexRun, MergeError> {
     let mut packs: Vec<SourcedPack> = Vec::new();
     let mut number = |pack: SourcedPack| {
         packs.push(pack);
@@ -66,13 +66,13 @@ pub(super) fn merge(
             pack.is_used.then(|| number(SourcedPack { id: pack.id, segment: pack.segment }))
         };
         let numbers = run.packs().iter().map(number).collect();
-        sources.push(Source { entries: Entries::File(Box::new(run.read())), numbers });
+        sources.push(Source { entries: EntrySource::File(Box::new(run.read())), numbers });
     }
     let numbers: Vec<Option<u32>> = memory.packs().iter().map(|pack| Some(number(*pack))).collect();
     for run in memory.runs() {
-        sources.push(Source { entries: Entries::Memory(run.iter()), numbers: numbers.clone() });
+        sources.push(Source { entries: EntrySource::Memory(run.iter()), numbers: numbers.clone() });
     }
-    let units = runs.iter().map(Run::used).sum::<usize>() + memory.units();
+    let units = runs.iter().map(IndexRun::used).sum::<usize>() + memory.units();
     let mut writer = RunWriter::new(file, archive, units as u64, packs.len());
     write(sources, &mut writer)?;
     let packs: Vec<(ObjectId, Option<ObjectId>)> = packs.iter().map(|pack| (pack.id, pack.segment)).collect();

@@ -25,7 +25,7 @@ use self::filter::{HALVINGS_MAX, LINE_BYTES};
 use self::memory::{MemoryRuns, SourcedPack};
 use self::merge::MergeError;
 pub(super) use self::parts::{read_segment, rebuild};
-use self::run::{Looked, Run};
+use self::run::{IndexRun, LookupScope};
 use super::ArchiveError;
 use super::state::State;
 use super::tables::{Tables, is_unread};
@@ -77,7 +77,7 @@ impl Default for IndexRoom {
 
 /// Where a unit may be: its name's beginning says so, and its pack has to confirm it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ClaimedPlace {
     pub(super) pack: ObjectId,
     pub(super) offset: u32,
     pub(super) stored_bytes: u32,
@@ -85,9 +85,9 @@ pub(super) struct Place {
 
 /// Places of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ClaimedPlaces {
     /// The shortest form first, at most [`PLACES_MAX`].
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<ClaimedPlace>,
     /// Whether there are so many that the right one may be missing.
     pub(super) is_crowded: bool,
 }
@@ -116,7 +116,7 @@ pub(super) struct Index {
     seen: HashSet<ObjectId>,
     memory: MemoryRuns,
     /// The longest first, each with its serial number.
-    runs: Vec<(u64, Run)>,
+    runs: Vec<(u64, IndexRun)>,
     serial: u64,
     /// Whether files could not be written. Only files that the index cannot do without are tried from then on.
     is_full: bool,
@@ -215,7 +215,7 @@ impl Index {
         }
     }
 
-    fn push(&mut self, run: Run) {
+    fn push(&mut self, run: IndexRun) {
         self.serial += 1;
         self.runs.push((self.serial, run));
         self.runs.sort_by_key(|(_, run)| Reverse(run.used()));
@@ -299,8 +299,8 @@ impl Index {
     /// Merges all runs from number `from` on into one, with the units in memory or without. Runs that cannot be read
     /// are lost, and the index lacks their packs. Without room for the new run, all others stay.
     fn merge(&mut self, reading: &Reading<'_>, from: usize, with_memory: bool) -> Result<(), ArchiveError> {
-        let (_, mut old): (Vec<u64>, Vec<Run>) = self.runs.drain(from..).unzip();
-        old.iter_mut().for_each(Run::drop_filter);
+        let (_, mut old): (Vec<u64>, Vec<IndexRun>) = self.runs.drain(from..).unzip();
+        old.iter_mut().for_each(IndexRun::drop_filter);
         let none = MemoryRuns::default();
         let memory = if with_memory { &self.memory } else { &none };
         let merge_in = |folder: &Path| {
@@ -341,7 +341,7 @@ impl Index {
     }
 
     /// Forgets the packs of a run that cannot be read.
-    fn lose(&mut self, run: &Run) {
+    fn lose(&mut self, run: &IndexRun) {
         discard(run);
         for pack in run.packs().iter().filter(|pack| pack.is_used) {
             self.seen.remove(&pack.id);
@@ -377,7 +377,7 @@ impl Index {
         let room = (self.room.memory_bytes - self.room.memory_bytes / RECENT_SHARE) as u64 / LINE_BYTES as u64;
         let halvings = (0..HALVINGS_MAX).find(|halvings| lines >> halvings <= room).unwrap_or(HALVINGS_MAX);
         let broken = self.runs.extract_if(.., |(_, run)| run.load_filter(halvings).is_err());
-        let broken: Vec<(u64, Run)> = broken.collect();
+        let broken: Vec<(u64, IndexRun)> = broken.collect();
         broken.iter().for_each(|(_, run)| self.lose(run));
         broken.is_empty()
     }
@@ -410,13 +410,13 @@ impl Index {
     }
 
     /// Returns where a unit may be, the shortest form first, in packs that `holds` lets in.
-    pub(super) fn places(&self, name: UnitName, holds: impl Fn(ObjectId) -> bool) -> Result<Found, BrokenRun> {
+    pub(super) fn places(&self, name: UnitName, holds: impl Fn(ObjectId) -> bool) -> Result<ClaimedPlaces, BrokenRun> {
         let prefix = name.prefix();
         let mut places = Vec::new();
         let mut is_crowded = false;
         let mut add = |IndexEntry { offset, stored_bytes, .. }, pack| {
             if holds(pack) && places.len() < PLACES_MAX {
-                places.push(Place { pack, offset, stored_bytes });
+                places.push(ClaimedPlace { pack, offset, stored_bytes });
             }
             places.len() < PLACES_MAX
         };
@@ -428,16 +428,16 @@ impl Index {
                 !pack.is_used || add(entry, pack.id)
             };
             let looked = run.find(prefix, of_run).map_err(|_| BrokenRun(*serial))?;
-            is_crowded |= matches!(looked, Looked::Part);
+            is_crowded |= matches!(looked, LookupScope::Part);
         }
         is_crowded |= places.len() == PLACES_MAX;
         places.sort_by_key(|place| place.stored_bytes);
-        Ok(Found { places, is_crowded })
+        Ok(ClaimedPlaces { places, is_crowded })
     }
 }
 
 /// Removes a run from the cache.
-fn discard(run: &Run) {
+fn discard(run: &IndexRun) {
     if let Some(path) = &run.path {
         cache::remove(path);
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::memory::SourcedPack;
 use super::merge::target;
-use super::run::Run;
+use super::run::IndexRun;
 use super::run_writer::RunWriter;
 use super::{Index, Reading, no_room};
 use crate::archive::ArchiveError;
@@ -23,9 +23,9 @@ use crate::{ArchiveId, ObjectId};
 const PIECE_BYTES: u64 = 4 << 20;
 
 /// A segment that was read.
-enum Read {
+enum SegmentRead {
     Short(Vec<IndexEntry>),
-    Long(Box<Run>),
+    Long(Box<IndexRun>),
 }
 
 /// Why a segment cannot be read.
@@ -52,12 +52,12 @@ impl Index {
             read => read?,
         };
         match read {
-            (packs, Read::Short(entries)) => {
+            (packs, SegmentRead::Short(entries)) => {
                 let sourced: Vec<Option<SourcedPack>> =
                     packs.iter().map(|pack| self.lacks(reading, *pack).then(|| from(part, *pack))).collect();
                 self.memory.add(&sourced, &entries);
             }
-            (_, Read::Long(mut run)) => {
+            (_, SegmentRead::Long(mut run)) => {
                 for pack in run.packs_mut() {
                     pack.is_used = self.lacks(reading, pack.id);
                 }
@@ -70,7 +70,11 @@ impl Index {
 
     /// Reads a segment: a long one into a file of the cache, or else of the folder for temporary files, or else into
     /// memory, if that has room.
-    fn read_whole_segment(&self, reading: &Reading<'_>, part: &Part) -> Result<(Vec<ObjectId>, Read), ArchiveError> {
+    fn read_whole_segment(
+        &self,
+        reading: &Reading<'_>,
+        part: &Part,
+    ) -> Result<(Vec<ObjectId>, SegmentRead), ArchiveError> {
         let folders = self.cache_folder().into_iter().chain([&*self.room.temporary]).map(Some);
         let mut failed = None;
         for folder in folders.chain([None]) {
@@ -91,7 +95,7 @@ impl Index {
         reading: &Reading<'_>,
         part: &Part,
         folder: Option<&Path>,
-    ) -> Result<(Vec<ObjectId>, Read), PieceError> {
+    ) -> Result<(Vec<ObjectId>, SegmentRead), PieceError> {
         let name = Folder::Segments.object(part.segment);
         let mut decoder = SegmentDecoder::new(reading.archive, part.segment, part.packs.len());
         let (mut offset, mut wanted) = (0, PIECE_BYTES);
@@ -123,11 +127,11 @@ impl Index {
         let packs = decoder.finish().map_err(damaged(&name))?;
         check_packs(part, &packs).map_err(damaged(&name))?;
         let Some(writer) = writer else {
-            return Ok((packs, Read::Short(entries)));
+            return Ok((packs, SegmentRead::Short(entries)));
         };
         let sourced: Vec<(ObjectId, Option<ObjectId>)> = packs.iter().map(|pack| (*pack, Some(part.segment))).collect();
         let run = writer.finish(&sourced).map_err(|error| PieceError::Write(target(error)))?;
-        Ok((packs, Read::Long(Box::new(run))))
+        Ok((packs, SegmentRead::Long(Box::new(run))))
     }
 
     /// Reads the packs of a part one after the other.

@@ -68,7 +68,7 @@ pub(super) struct Head {
 
 /// A run that is looked into.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct IndexRun {
     file: File,
     head: Head,
     /// First prefix of each block.
@@ -80,7 +80,7 @@ pub(super) struct Run {
 }
 
 /// What a run says of a prefix.
-pub(super) enum Looked {
+pub(super) enum LookupScope {
     All,
     /// There is more than one may look at.
     Part,
@@ -166,9 +166,9 @@ impl RunPack {
     }
 }
 
-impl Run {
+impl IndexRun {
     /// Reads what is kept in memory of a run, except its filter. No pack of it is used yet.
-    pub(super) fn open(file: File, archive: ArchiveId) -> Result<Run, RunError> {
+    pub(super) fn open(file: File, archive: ArchiveId) -> Result<IndexRun, RunError> {
         let mut bytes = [0; BLOCK_BYTES];
         file.read_exact_at(&mut bytes, 0)?;
         let head = Head::decode(&bytes, file.metadata()?.len())?;
@@ -182,7 +182,7 @@ impl Run {
         if sum != head.tail_sum {
             return Err(RunError::Damaged);
         }
-        Ok(Run { file, head, firsts, packs, filter: Filter::default(), path: None })
+        Ok(IndexRun { file, head, firsts, packs, filter: Filter::default(), path: None })
     }
 
     pub(super) fn file(&self) -> &File {
@@ -252,9 +252,9 @@ impl Run {
     }
 
     /// Calls `each` with the entries of a prefix until it returns false.
-    pub(super) fn find(&self, prefix: u64, mut each: impl FnMut(IndexEntry) -> bool) -> Result<Looked, RunError> {
+    pub(super) fn find(&self, prefix: u64, mut each: impl FnMut(IndexEntry) -> bool) -> Result<LookupScope, RunError> {
         if !self.filter.may_have(prefix) {
-            return Ok(Looked::All);
+            return Ok(LookupScope::All);
         }
         // Entries with the prefix may begin in the block before the first one that begins with it or behind it.
         let start = self.firsts.partition_point(|first| *first < prefix).saturating_sub(1);
@@ -264,18 +264,18 @@ impl Run {
                 break;
             }
             if number - start >= LOOKED_MAX {
-                return Ok(Looked::Part);
+                return Ok(LookupScope::Part);
             }
             self.file.read_exact_at(&mut bytes, self.head.blocks_at() + (number * BLOCK_BYTES) as u64)?;
             let entries = block_entries(number, &bytes)?;
             let from = entries.partition_point(|entry| prefix_of(entry) < prefix);
             for entry in entries[from..].iter().take_while(|entry| prefix_of(entry) == prefix) {
                 if !each(self.valid(entry)?) {
-                    return Ok(Looked::All);
+                    return Ok(LookupScope::All);
                 }
             }
         }
-        Ok(Looked::All)
+        Ok(LookupScope::All)
     }
 
     /// Returns all entries in order.
@@ -347,7 +347,7 @@ fn read_fields<const N: usize, T>(
 
 /// Reads a run from its first entry to its last.
 pub(super) struct RunReader<'r> {
-    run: &'r Run,
+    run: &'r IndexRun,
     /// Number of the next block to read.
     next: usize,
     bytes: Vec<u8>,

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::filter::{LINE_BYTES, Line, line_of, lines_for, set};
-use super::run::{BLOCK_BYTES, BLOCK_ENTRIES, BLOCK_HEAD_BYTES, Head, Run, RunError, RunPack, block_sum};
+use super::run::{BLOCK_BYTES, BLOCK_ENTRIES, BLOCK_HEAD_BYTES, Head, IndexRun, RunError, RunPack, block_sum};
 use crate::format::segment::IndexEntry;
 use crate::{ArchiveId, ObjectId};
 
@@ -101,7 +101,7 @@ impl RunWriter {
     }
 
     /// Ends the run. `packs` are the packs that entries refer to, with the segments that named their units.
-    pub(super) fn finish(mut self, packs: &[(ObjectId, Option<ObjectId>)]) -> Result<Run, RunError> {
+    pub(super) fn finish(mut self, packs: &[(ObjectId, Option<ObjectId>)]) -> Result<IndexRun, RunError> {
         if !self.block.is_empty() {
             self.end_block()?;
         }
@@ -121,6 +121,6 @@ impl RunWriter {
         tail.flush(&self.file)?;
         self.head.tail_sum = tail.sum;
         self.file.write_all_at(&self.head.encode(), 0)?;
-        Run::open(self.file, self.head.archive)
+        IndexRun::open(self.file, self.head.archive)
     }
 }

@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::run::{BLOCK_BYTES, Run, RunError};
+use super::run::{BLOCK_BYTES, IndexRun, RunError};
 use super::run_writer::RunWriter;
 use super::*;
 use crate::WriterId;
-use crate::archive::state::{Held, Part};
+use crate::archive::state::{HeldPack, Part};
 use crate::format::segment::Segment;
 use crate::store::{MemoryStore, ObjectName};
 
@@ -56,7 +56,7 @@ impl Site {
         self.store.put(&segment_name(number), &[&object]).unwrap();
         let position = self.state.position;
         self.state.parts.insert(position, Part::new(id(number), vec![id(number)]));
-        self.state.live.insert(id(number), Held { brought: position, part: position });
+        self.state.live.insert(id(number), HeldPack { brought: position, part: position });
         self.state.position += 1;
     }
 
@@ -117,8 +117,8 @@ fn units_are_found_in_all_parts_the_shortest_form_first_wherever_the_parts_lie()
         assert_eq!(index.units, 150);
         for pack in 0..50 {
             let found = index.places(name(mixed(u64::from(pack))), |_| true).unwrap();
-            let place = Place { pack: id(pack), offset: 64, stored_bytes: 100 + pack };
-            assert_eq!(found, Found { places: vec![place], is_crowded: false }, "{units} units in memory");
+            let place = ClaimedPlace { pack: id(pack), offset: 64, stored_bytes: 100 + pack };
+            assert_eq!(found, ClaimedPlaces { places: vec![place], is_crowded: false }, "{units} units in memory");
         }
         assert_eq!(packs(&index, 1000), (0..50).map(id).collect::<Vec<_>>());
         assert_eq!(packs(&index, 2003).len(), 10);
@@ -265,7 +265,7 @@ fn whatever_the_cache_holds_all_units_are_found_in_their_places() {
         let mut index = site.index(&room);
         for (number, prefix) in (0..).zip(&prefixes) {
             let expected =
-                Place { pack: id(number / 1000), offset: 64 + number % 1000, stored_bytes: 100 + number / 1000 };
+                ClaimedPlace { pack: id(number / 1000), offset: 64 + number % 1000, stored_bytes: 100 + number / 1000 };
             let found = (0..3).find_map(|_| match index.places(name(*prefix), |_| true) {
                 Ok(found) => Some(found.places),
                 Err(broken) => {
@@ -313,8 +313,8 @@ fn a_run_with_right_checksums_may_say_anything_and_nothing_breaks() {
     writer.push(entry(1, 0, 5)).unwrap();
     let run = writer.finish(&packs).unwrap();
     let copied = || run.file().try_clone().unwrap();
-    assert!(matches!(Run::open(copied(), ArchiveId([8; 16])), Err(RunError::Damaged)), "of another archive");
-    assert!(Run::open(copied(), ARCHIVE).is_ok());
+    assert!(matches!(IndexRun::open(copied(), ArchiveId([8; 16])), Err(RunError::Damaged)), "of another archive");
+    assert!(IndexRun::open(copied(), ARCHIVE).is_ok());
     for [lines, blocks, packs, units] in [
         [u64::MAX; 4],
         [u64::MAX / 64, 1, 1, 1],
@@ -324,7 +324,7 @@ fn a_run_with_right_checksums_may_say_anything_and_nothing_breaks() {
     ] {
         let head = run::Head { archive: ARCHIVE, lines, blocks, packs, units, filter_sum: 0, tail_sum: 0 };
         std::os::unix::fs::FileExt::write_all_at(run.file(), &head.encode(), 0).unwrap();
-        assert!(matches!(Run::open(copied(), ARCHIVE), Err(RunError::Damaged)));
+        assert!(matches!(IndexRun::open(copied(), ARCHIVE), Err(RunError::Damaged)));
     }
 }
 

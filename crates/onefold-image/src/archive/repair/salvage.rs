@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::archive::check::Survey;
-use crate::archive::index::{Place, read_segment};
+use crate::archive::index::{ClaimedPlace, read_segment};
 use crate::archive::objects::{Folder, is_missing};
 use crate::archive::tables::{entry_at, is_broken};
 use crate::archive::units::decompressor;
@@ -14,25 +14,25 @@ use crate::store::{ByteRange, ObjectName};
 use crate::{ObjectId, UnitName};
 
 /// A unit that was read and found intact.
-struct Intact {
+struct IntactUnit {
     name: UnitName,
     header: UnitHeader,
     stored: Vec<u8>,
 }
 
 /// The intact units of a damaged pack.
-pub(super) struct Salvaged {
-    units: Vec<Intact>,
+pub(super) struct SalvagedUnits {
+    units: Vec<IntactUnit>,
     /// Whether all of the pack was read. If not, there may be more.
     pub(super) is_read: bool,
 }
 
-impl Salvaged {
+impl SalvagedUnits {
     /// Leaves out the units that a pack has which is not in `damaged`.
     pub(super) fn retain_new(&mut self, archive: &Archive, damaged: &[ObjectId]) -> Result<(), ArchiveError> {
         let mut units = Vec::new();
         for unit in self.units.drain(..) {
-            let is_there = |place: &Place| {
+            let is_there = |place: &ClaimedPlace| {
                 let table = archive.table(place.pack);
                 !damaged.contains(&place.pack)
                     && table.is_ok_and(|table| entry_at(&table, place.offset).is_some_and(|at| at.name == unit.name))
@@ -62,10 +62,10 @@ impl Salvaged {
 ///
 /// Where the pack's table is damaged, units are found by their headers, each of which leads to the next, and by the
 /// index. The name of a unit is the digest of its bytes, so no table is needed to know it.
-pub(super) fn pack(archive: &Archive, pack: ObjectId) -> Result<Salvaged, ArchiveError> {
+pub(super) fn pack(archive: &Archive, pack: ObjectId) -> Result<SalvagedUnits, ArchiveError> {
     let object = Folder::Packs.object(pack);
     let mut decompressor = decompressor()?;
-    let mut salvaged = Salvaged { units: Vec::new(), is_read: true };
+    let mut salvaged = SalvagedUnits { units: Vec::new(), is_read: true };
     if let Some(table) = readable(archive.table(pack), &mut salvaged.is_read)? {
         for entry in table.iter() {
             let found = readable(read(archive, &mut decompressor, &object, entry.offset), &mut salvaged.is_read)?;
@@ -140,7 +140,7 @@ fn read(
     decompressor: &mut Decompressor,
     pack: &ObjectName,
     offset: u32,
-) -> Result<Option<Intact>, ArchiveError> {
+) -> Result<Option<IntactUnit>, ArchiveError> {
     let get = |offset: u64, length_bytes: u64| archive.store().get(pack, ByteRange::From { offset, length_bytes });
     let Ok(header) = UnitHeader::decode(&get(u64::from(offset), u64::from(UNIT_HEADER_BYTES))?) else {
         return Ok(None);
@@ -151,5 +151,5 @@ fn read(
     if stored.len() != header.stored_bytes as usize || !decompressor.decompress(header, &stored, &mut plain) {
         return Ok(None);
     }
-    Ok(Some(Intact { name: archive.descriptor().key.name(&plain), header, stored }))
+    Ok(Some(IntactUnit { name: archive.descriptor().key.name(&plain), header, stored }))
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::archive::ledger::entry;
 use crate::format::ledger::Change;
 use crate::store::faulty::FaultyStore;
-use crate::store::hooked::{Call, Hooked};
+use crate::store::hooked::{Call, HookedStore};
 
 /// An archive on a store whose listings say when objects were stored. Some units fill a pack.
 struct Bench {
@@ -383,7 +383,7 @@ fn nothing_is_deleted_where_entries_are_missing_or_needs_unknown() {
     };
     let packs = bench.names("packs/").len();
     let mut holed = objects.clone();
-    holed.remove(&Entry::object_name(3)).unwrap();
+    holed.remove(&LedgerEntry::object_name(3)).unwrap();
     let (collected, left) = collect(MemoryStore::of(holed));
     assert!(matches!(collected, Err(ArchiveError::Ledger { position: 3, .. })), "{collected:?}");
     assert_eq!(left, packs);
@@ -498,13 +498,13 @@ fn a_small_pack_that_is_needed_is_not_rewritten_again_and_again() {
 
 /// A store that collects before its `at`th call to get an object.
 #[derive(Debug)]
-struct Collecting {
+struct CollectingStore {
     store: Arc<MemoryStore>,
     gets: AtomicU64,
     at: u64,
 }
 
-impl Store for Collecting {
+impl Store for CollectingStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         if self.gets.fetch_add(1, Ordering::Relaxed) == self.at {
             let archive = other(Arc::clone(&self.store) as Arc<dyn Store>);
@@ -543,14 +543,15 @@ fn readers_beside_a_collection_find_everything_in_its_new_place() {
             // Sorted by name, the first image is the one that is removed.
             bench.capture("a", &content);
             let mail = bench.capture("mail", &content.iter().step_by(3).cloned().collect::<Vec<_>>());
-            let store = Arc::new(Collecting { store: Arc::clone(&bench.store), gets: AtomicU64::new(0), at: u64::MAX });
+            let store =
+                Arc::new(CollectingStore { store: Arc::clone(&bench.store), gets: AtomicU64::new(0), at: u64::MAX });
             let opened = {
                 let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
                 drop(archive);
                 store.gets.load(Ordering::Relaxed)
             };
             let store =
-                Arc::new(Collecting { store: Arc::clone(&bench.store), gets: AtomicU64::new(0), at: opened + at });
+                Arc::new(CollectingStore { store: Arc::clone(&bench.store), gets: AtomicU64::new(0), at: opened + at });
             let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
             let report = archive.check(CheckOptions { data }, &mut |_, _| ()).unwrap();
             assert_eq!(report.damages, [], "collected at call {at}");
@@ -574,7 +575,7 @@ fn a_store_without_room_for_rewriting_still_gets_room() {
     [web, gone].iter().for_each(|image| bench.remove(image));
     let before = bench.names("packs/");
     let packs = AtomicU64::new(0);
-    let full = Hooked::new(Arc::clone(&bench.store) as Arc<dyn Store>, move |call, name| {
+    let full = HookedStore::new(Arc::clone(&bench.store) as Arc<dyn Store>, move |call, name| {
         let is_pack = call == Call::Put && name.as_str().starts_with("packs/");
         if is_pack && packs.fetch_add(1, Ordering::Relaxed) >= 2 {
             let source = std::io::ErrorKind::StorageFull.into();

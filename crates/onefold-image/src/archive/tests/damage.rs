@@ -375,7 +375,7 @@ fn an_entry_that_is_damaged_or_cannot_be_read_costs_only_later_images() {
     let random = SeededRandom::new(27);
     let clock = ManualClock::starting_at(5);
     for position in 0..4 {
-        let name = Entry::object_name(position);
+        let name = LedgerEntry::object_name(position);
         let object = &objects[&name];
         let with = |bytes: Vec<u8>| {
             let mut changed = objects.clone();
@@ -384,18 +384,18 @@ fn an_entry_that_is_damaged_or_cannot_be_read_costs_only_later_images() {
         };
         let mut flipped = object.clone();
         flipped[70] ^= 1;
-        let entry = Entry::decode(
+        let entry = LedgerEntry::decode(
             Descriptor::decode(&objects[&descriptor_name("descriptor")]).unwrap().archive,
             position,
             object,
         );
-        let astray = Entry { previous: [7; 32], ..entry.unwrap() };
+        let astray = LedgerEntry { previous: [7; 32], ..entry.unwrap() };
         let stores = [
             with(flipped),
             with(object[..100].to_vec()),
-            with(objects[&Entry::object_name((position + 1) % 4)].clone()),
+            with(objects[&LedgerEntry::object_name((position + 1) % 4)].clone()),
             with(astray.encode().unwrap()),
-            Arc::new(Unreadable(MemoryStore::of(objects.clone()), name.clone())),
+            Arc::new(UnreadableStore(MemoryStore::of(objects.clone()), name.clone())),
         ];
         for (number, store) in stores.into_iter().enumerate() {
             let archive = Archive::open(store).unwrap();
@@ -417,9 +417,9 @@ fn an_entry_that_is_damaged_or_cannot_be_read_costs_only_later_images() {
 
 /// A store that cannot read one of its objects.
 #[derive(Debug)]
-struct Unreadable(MemoryStore, ObjectName);
+struct UnreadableStore(MemoryStore, ObjectName);
 
-impl Store for Unreadable {
+impl Store for UnreadableStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         if *name == self.1 {
             let (name, source) = (name.to_string(), std::io::Error::other("a bad sector"));
@@ -450,7 +450,7 @@ fn an_object_that_cannot_be_read_costs_what_no_other_has() {
     let (objects, images) = sample();
     let random = SeededRandom::new(24);
     for name in objects.keys().filter(|name| !name.as_str().starts_with("ledger/")) {
-        let store = Arc::new(Unreadable(MemoryStore::of(objects.clone()), name.clone()));
+        let store = Arc::new(UnreadableStore(MemoryStore::of(objects.clone()), name.clone()));
         let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
         let mut unread = Vec::new();
         for (image, expected) in &images {
@@ -476,9 +476,9 @@ fn an_object_that_cannot_be_read_costs_what_no_other_has() {
 
 /// A store that fails to read packs and segments for a while.
 #[derive(Debug)]
-struct Interrupted(MemoryStore, AtomicBool);
+struct InterruptedStore(MemoryStore, AtomicBool);
 
-impl Store for Interrupted {
+impl Store for InterruptedStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         let is_hint_or_pack = ["packs/", "segments/"].iter().any(|folder| name.as_str().starts_with(folder));
         if is_hint_or_pack && self.1.load(Ordering::Relaxed) {
@@ -509,7 +509,7 @@ impl Store for Interrupted {
 #[test]
 fn packs_that_could_not_be_read_for_a_while_are_read_once_the_store_answers() {
     let (objects, images) = sample();
-    let store = Arc::new(Interrupted(MemoryStore::of(objects), AtomicBool::new(true)));
+    let store = Arc::new(InterruptedStore(MemoryStore::of(objects), AtomicBool::new(true)));
     let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
     for (image, _) in &images {
         let error = contents(&archive, image).unwrap_err();
@@ -566,9 +566,9 @@ fn a_check_that_the_store_fails_ends() {
 
 /// A store that no longer accepts its user when packs are read.
 #[derive(Debug)]
-struct Refusing(MemoryStore);
+struct RefusingStore(MemoryStore);
 
-impl Store for Refusing {
+impl Store for RefusingStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         if name.as_str().starts_with("packs/") {
             let (name, source) = (name.to_string(), std::io::Error::other("403"));
@@ -597,7 +597,7 @@ impl Store for Refusing {
 #[test]
 fn a_store_that_refuses_its_user_is_no_damage() {
     let (objects, images) = sample();
-    let archive = Archive::open(Arc::new(Refusing(MemoryStore::of(objects)))).unwrap();
+    let archive = Archive::open(Arc::new(RefusingStore(MemoryStore::of(objects)))).unwrap();
     let is_refusal =
         |error: &ArchiveError| matches!(error, ArchiveError::Store(StoreError::Refused { why: Refusal::Expired, .. }));
     for data in [false, true] {

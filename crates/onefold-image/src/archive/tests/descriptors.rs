@@ -2,7 +2,7 @@
 
 use super::repair::try_repair;
 use super::*;
-use crate::store::hooked::{Call, Hooked};
+use crate::store::hooked::{Call, HookedStore};
 
 /// Returns a store with an archive of one image.
 fn stored(seed: u64) -> (Arc<MemoryStore>, ArchiveId, Image) {
@@ -45,8 +45,8 @@ fn without_its_first_entry_nobody_tells_which_descriptor_is_right() {
     store.put(&descriptor_name(DESCRIPTORS[0]), &[&object]).unwrap();
     for entry in [Some(&b"damaged"[..]), None] {
         match entry {
-            Some(bytes) => store.put(&Entry::object_name(0), &[bytes]).unwrap(),
-            None => store.delete(&Entry::object_name(0)).unwrap(),
+            Some(bytes) => store.put(&LedgerEntry::object_name(0), &[bytes]).unwrap(),
+            None => store.delete(&LedgerEntry::object_name(0)).unwrap(),
         }
         let refused = opened(&store).unwrap_err();
         assert!(matches!(refused, ArchiveError::Ambiguous), "{refused:?}");
@@ -84,8 +84,8 @@ fn without_the_first_entry_a_repair_writes_no_descriptor() {
         let copy = descriptor_name(DESCRIPTORS[1]);
         store.put(&copy, &[b"almost the key"]).unwrap();
         match entry {
-            Some(bytes) => store.put(&Entry::object_name(0), &[bytes]).unwrap(),
-            None => store.delete(&Entry::object_name(0)).unwrap(),
+            Some(bytes) => store.put(&LedgerEntry::object_name(0), &[bytes]).unwrap(),
+            None => store.delete(&LedgerEntry::object_name(0)).unwrap(),
         }
         let repaired = try_repair(&opened(&store).unwrap(), 64, None);
         assert!(repaired.is_ok_and(|report| report.descriptors == 0));
@@ -103,7 +103,7 @@ fn without_the_first_entry_a_repair_writes_no_descriptor() {
 fn a_repair_does_not_write_over_a_descriptor_that_cannot_be_read() {
     let (store, ..) = stored(56);
     let copy = descriptor_name(DESCRIPTORS[1]);
-    let unreadable = Hooked::new(Arc::clone(&store) as Arc<dyn Store>, {
+    let unreadable = HookedStore::new(Arc::clone(&store) as Arc<dyn Store>, {
         let copy = copy.clone();
         move |call, name| match call == Call::Get && *name == copy {
             true => {

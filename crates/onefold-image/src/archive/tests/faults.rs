@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::collect::options;
 use super::*;
 use crate::store::faulty::{FaultyStore, Late};
-use crate::store::power_cut::{Recorded, every_cut, store_of};
+use crate::store::power_cut::{RecordedFiles, every_cut, store_of};
 
 /// Two or three units fill a pack, so that a thread puts it while the next one is filled.
 const PACK_BYTES: u64 = 700;
@@ -73,9 +73,9 @@ fn remove_one(store: &Arc<dyn Store>, random: &SeededRandom, acknowledged: &Mute
 
 /// A store that creates each object but loses the first answer, and rejects the first put of each pack.
 #[derive(Debug)]
-struct LosesAnswers(Arc<dyn Store>, Mutex<BTreeSet<ObjectName>>);
+struct LossyStore(Arc<dyn Store>, Mutex<BTreeSet<ObjectName>>);
 
-impl LosesAnswers {
+impl LossyStore {
     /// Fails on the first change of an object.
     fn lose(&self, name: &ObjectName) -> Result<(), StoreError> {
         if self.1.lock().insert(name.clone()) {
@@ -86,7 +86,7 @@ impl LosesAnswers {
     }
 }
 
-impl Store for LosesAnswers {
+impl Store for LossyStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         self.0.get(name, range)
     }
@@ -117,7 +117,7 @@ impl Store for LosesAnswers {
 fn a_lost_answer_makes_neither_a_failure_nor_a_second_image() {
     let random = SeededRandom::new(8);
     let memory = Arc::new(MemoryStore::default());
-    let store: Arc<dyn Store> = Arc::new(LosesAnswers(Arc::clone(&memory) as Arc<dyn Store>, Mutex::default()));
+    let store: Arc<dyn Store> = Arc::new(LossyStore(Arc::clone(&memory) as Arc<dyn Store>, Mutex::default()));
     let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
     let clock = ManualClock::starting_at(5);
     for version in 1..=3 {
@@ -207,7 +207,7 @@ fn an_archive_that_was_not_made_for_certain_is_not_there() {
 
 /// What happened in a round.
 #[derive(Debug, Default)]
-struct Happened {
+struct RoundCounts {
     captured: AtomicUsize,
     failed: AtomicUsize,
     /// Objects that were deleted.
@@ -216,7 +216,7 @@ struct Happened {
 
 /// One round: captures fail or are killed at any call, while other captures, removals and collections run. The seed
 /// does not repeat a round exactly, because a thread puts packs.
-fn simulate(seed: u64, happened: &Arc<Happened>) {
+fn simulate(seed: u64, happened: &Arc<RoundCounts>) {
     let random = Arc::new(SeededRandom::new(seed));
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
     Archive::create(Arc::clone(&memory), UNITS, &*random).unwrap();
@@ -266,7 +266,7 @@ fn simulate(seed: u64, happened: &Arc<Happened>) {
 fn acknowledged_images_stay_whatever_the_store_answers() {
     let happened = Arc::default();
     (0..300).for_each(|seed| simulate(seed, &happened));
-    let Happened { captured, failed, collected } = &*happened;
+    let RoundCounts { captured, failed, collected } = &*happened;
     for (count, least) in [(captured, 1500), (failed, 500)] {
         assert!(count.load(Ordering::Relaxed) > least, "{happened:?}");
     }
@@ -335,7 +335,7 @@ fn writers_of_one_name_at_once_get_a_version_each() {
 #[test]
 fn power_cuts_at_any_call_of_the_file_system_keep_acknowledged_images() {
     let random = SeededRandom::new(7);
-    let files = Recorded::default();
+    let files = RecordedFiles::default();
     let store: Arc<dyn Store> = Arc::new(store_of(files.clone(), 1));
     let mut archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
     archive.limits.pack_bytes = PACK_BYTES;
@@ -352,7 +352,7 @@ fn power_cuts_at_any_call_of_the_file_system_keep_acknowledged_images() {
         if changes < created {
             return;
         }
-        let store: Arc<dyn Store> = Arc::new(store_of(Recorded::of(disk), 2));
+        let store: Arc<dyn Store> = Arc::new(store_of(RecordedFiles::of(disk), 2));
         let durable = acknowledged.iter().filter(|(at, _)| *at <= changes).map(|(_, image)| image.clone());
         verify(&store, &durable.collect(), &format!("power cut after {changes} changes"));
         opened += 1;
@@ -362,13 +362,13 @@ fn power_cuts_at_any_call_of_the_file_system_keep_acknowledged_images() {
 
 /// A store that makes no object, and says so, after its first answers were lost.
 #[derive(Debug)]
-struct Refuses {
+struct RefusingStore {
     inner: Arc<dyn Store>,
     kind: std::io::ErrorKind,
     lost: Mutex<u32>,
 }
 
-impl Store for Refuses {
+impl Store for RefusingStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         self.inner.get(name, range)
     }
@@ -403,7 +403,7 @@ fn a_change_that_the_store_refuses_is_certainly_not_made() {
     let random = SeededRandom::new(51);
     let clock = ManualClock::starting_at(5);
     let refuses = |inner: &Arc<dyn Store>, kind, lost| {
-        Arc::new(Refuses { inner: Arc::clone(inner), kind, lost: Mutex::new(lost) }) as Arc<dyn Store>
+        Arc::new(RefusingStore { inner: Arc::clone(inner), kind, lost: Mutex::new(lost) }) as Arc<dyn Store>
     };
     let empty: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let created = Archive::create(refuses(&empty, ErrorKind::PermissionDenied, 0), UNITS, &random);

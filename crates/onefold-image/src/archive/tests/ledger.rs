@@ -337,7 +337,7 @@ fn a_ledger_with_a_missing_entry_is_read_up_to_it_and_takes_no_other() {
     let content = units(&random, 1);
     let (web, _) = capture(&archive, &random, "web", &content);
     capture(&archive, &random, "web", &units(&random, 1));
-    let (missing, second) = (Entry::object_name(2), Entry::object_name(1));
+    let (missing, second) = (LedgerEntry::object_name(2), LedgerEntry::object_name(1));
     let entry = store.get(&missing, ByteRange::Whole).unwrap();
     store.delete(&missing).unwrap();
     let older = Archive::open(Arc::clone(&store)).unwrap();
@@ -412,8 +412,15 @@ fn an_entry_that_makes_no_sense_is_not_made() {
     for (writer, change) in wrong {
         let (previous, made) = (before.last, clock.now());
         let archive_id = archive.descriptor().archive;
-        let entry =
-            Entry { archive: archive_id, position, previous, writer, token: [0; 16], made, change: change.clone() };
+        let entry = LedgerEntry {
+            archive: archive_id,
+            position,
+            previous,
+            writer,
+            token: [0; 16],
+            made,
+            change: change.clone(),
+        };
         let mut state = before.clone();
         assert!(state.apply(&entry, [1; 32]).is_err());
         assert_eq!(state, before, "{change:?} leaves everything as it was");

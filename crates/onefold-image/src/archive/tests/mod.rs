@@ -204,9 +204,9 @@ fn pack_bytes(name: &ObjectName, pack: &[u8]) -> Option<usize> {
 
 /// A store that creates an object even if it exists, like servers that ignore the condition.
 #[derive(Debug)]
-struct Careless(MemoryStore);
+struct CarelessStore(MemoryStore);
 
-impl Store for Careless {
+impl Store for CarelessStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         self.0.get(name, range)
     }
@@ -230,7 +230,7 @@ impl Store for Careless {
 
 #[test]
 fn a_store_that_creates_what_exists_is_refused() {
-    let store = Arc::new(Careless(MemoryStore::default()));
+    let store = Arc::new(CarelessStore(MemoryStore::default()));
     let random = SeededRandom::new(32);
     for _ in 0..2 {
         let created = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random);

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::format::ledger::Change;
-use crate::store::hooked::{Call, Hooked};
+use crate::store::hooked::{Call, HookedStore};
 
 const HOST: &str = "host";
 
 /// An archive, and the contents whose units a killed writer has put into packs.
-struct Interrupted {
+struct InterruptedCapture {
     store: Arc<MemoryStore>,
     archive: Archive,
     random: SeededRandom,
@@ -16,7 +16,7 @@ struct Interrupted {
     killed: WriterId,
 }
 
-fn interrupted(seed: u64) -> Interrupted {
+fn interrupted(seed: u64) -> InterruptedCapture {
     let random = SeededRandom::new(seed);
     let store = Arc::new(MemoryStore::default());
     let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
@@ -27,7 +27,7 @@ fn interrupted(seed: u64) -> Interrupted {
     writer.put_packs().unwrap();
     let killed = writer.id();
     drop(writer);
-    Interrupted { store, archive, random, clock, content, killed }
+    InterruptedCapture { store, archive, random, clock, content, killed }
 }
 
 fn is_host(host: &str) -> bool {
@@ -36,7 +36,7 @@ fn is_host(host: &str) -> bool {
 
 #[test]
 fn the_next_capture_of_the_host_stores_nothing_again() {
-    let Interrupted { archive, random, clock, content, .. } = interrupted(1);
+    let InterruptedCapture { archive, random, clock, content, .. } = interrupted(1);
     let mut other = archive.writer(&clock, &random, "other").unwrap();
     assert_eq!(other.reuse(&|host| host == "other").unwrap(), 0, "its host has left nothing");
     let mut writer = archive.writer(&clock, &random, HOST).unwrap();
@@ -54,7 +54,7 @@ fn the_next_capture_of_the_host_stores_nothing_again() {
 /// A writer that was given up before: its packs may go at any time.
 #[test]
 fn packs_of_a_writer_that_was_given_up_are_not_used() {
-    let Interrupted { archive, random, clock, killed, store, content } = interrupted(2);
+    let InterruptedCapture { archive, random, clock, killed, store, content } = interrupted(2);
     let mut writer = archive.writer(&clock, &random, HOST).unwrap();
     let position = archive.state.read().position;
     let change = Change::WriterGivenUp { writer: killed };
@@ -73,7 +73,7 @@ fn packs_of_a_writer_that_was_given_up_are_not_used() {
 #[test]
 fn damaged_packs_are_left_alone() {
     for way in 0..3 {
-        let Interrupted { store, archive, random, clock, content, .. } = interrupted(3);
+        let InterruptedCapture { store, archive, random, clock, content, .. } = interrupted(3);
         let (name, mut pack) =
             store.objects().into_iter().find(|(name, _)| name.as_str().starts_with("packs/")).unwrap();
         match way {
@@ -136,9 +136,9 @@ fn a_writer_whose_packs_another_has_named_begins_again() {
 /// Regression: a pack whose folder belongs to another user failed the capture.
 #[test]
 fn a_pack_that_cannot_be_made_durable_is_left_out() {
-    let Interrupted { store, random, clock, content, .. } = interrupted(15);
+    let InterruptedCapture { store, random, clock, content, .. } = interrupted(15);
     let not_owned =
-        Hooked::new(store, |call, name| match call == Call::Create && name.as_str().starts_with("packs/") {
+        HookedStore::new(store, |call, name| match call == Call::Create && name.as_str().starts_with("packs/") {
             true => {
                 let (name, source) = (name.to_string(), std::io::ErrorKind::PermissionDenied.into());
                 Err(StoreError::Io { action: "write", name, source })

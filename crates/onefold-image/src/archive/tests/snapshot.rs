@@ -149,7 +149,7 @@ fn a_check_compares_snapshots_with_the_ledger_and_a_repair_removes_wrong_ones() 
 fn a_snapshot_of_entries_that_are_not_there_does_not_count() {
     let (store, _) = archive(4);
     let mut objects = store.objects();
-    let cut = Entry::object_name(ENTRIES_BETWEEN + 5);
+    let cut = LedgerEntry::object_name(ENTRIES_BETWEEN + 5);
     objects.retain(|name, _| !name.as_str().starts_with("ledger/") || *name < cut);
     let store = Arc::new(MemoryStore::of(objects));
     let (state, calls) = opened(&store);
@@ -171,7 +171,7 @@ fn a_snapshot_of_entries_that_are_not_there_does_not_count() {
 fn a_missing_or_damaged_entry_before_a_snapshot_is_named() {
     for is_missing in [true, false] {
         let (store, _) = archive(5);
-        let entry = Entry::object_name(40);
+        let entry = LedgerEntry::object_name(40);
         match is_missing {
             true => store.delete(&entry).unwrap(),
             false => store.put(&entry, &[b"damaged"]).unwrap(),
@@ -213,7 +213,7 @@ fn a_copy_that_was_cut_is_collected_only_after_a_repair() {
     let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(9));
     let options = CollectOptions::new(folder.path());
     let mut objects = store.objects();
-    let cut = Entry::object_name(ENTRIES_BETWEEN + 5);
+    let cut = LedgerEntry::object_name(ENTRIES_BETWEEN + 5);
     objects.retain(|name, _| !name.as_str().starts_with("ledger/") || *name < cut);
     let copy = Arc::new(MemoryStore::of(objects.clone()));
     let collect = || {

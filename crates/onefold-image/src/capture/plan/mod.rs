@@ -32,7 +32,7 @@ pub(super) use self::stream::Plan;
 
 use self::claim::Claim;
 use self::file_unit::{FileUnitParts, push_run};
-use self::rows::{FileUnit, Piece, Placed};
+use self::rows::{FileUnit, Piece, PlacedRow};
 use super::policy::{GRID_SECTORS, TakenRun};
 use crate::format::descriptor::UnitKind;
 use crate::{SECTOR_BYTES, SectorRun};
@@ -56,7 +56,7 @@ pub enum PlanError {
 
 /// The next item on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Planned {
+pub(crate) enum PlanItem {
     /// A unit.
     Unit(PlannedUnit),
     /// Sectors that are a hole of the image, and that must read as zero.
@@ -75,7 +75,7 @@ pub(crate) struct PlannedUnit {
 
 /// How a disk is cut into units.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+struct CutRules {
     /// Sectors of a unit of a file; 0 if units do not follow files.
     file_sectors: u64,
     /// Sectors of any other unit. They also define the grid of such units.
@@ -84,15 +84,15 @@ struct Cut {
     is_by_volume: bool,
 }
 
-impl Cut {
-    fn of(units: UnitKind) -> Cut {
+impl CutRules {
+    fn of(units: UnitKind) -> CutRules {
         match units {
-            UnitKind::Files { unit_bytes } => Cut {
+            UnitKind::Files { unit_bytes } => CutRules {
                 file_sectors: u64::from(unit_bytes) / SECTOR_BYTES,
                 grid_sectors: GRID_SECTORS,
                 is_by_volume: true,
             },
-            UnitKind::Fixed { unit_bytes } => Cut {
+            UnitKind::Fixed { unit_bytes } => CutRules {
                 file_sectors: 0,
                 grid_sectors: (u64::from(unit_bytes) / SECTOR_BYTES).max(1),
                 is_by_volume: false,
@@ -113,7 +113,7 @@ struct Window {
 /// Takes the runs of a disk in order, and makes a plan of them.
 pub(crate) struct Planner<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> {
     disk: &'a dyn Disk,
-    cut: Cut,
+    cut: CutRules,
     files: F,
     /// The claim at or after the current sector.
     claim: Option<Claim>,
@@ -132,7 +132,7 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
     pub(crate) fn new(disk: &'a dyn Disk, units: UnitKind, files: F, folder: &Path, memory_bytes: usize) -> Self {
         Planner {
             disk,
-            cut: Cut::of(units),
+            cut: CutRules::of(units),
             files,
             claim: None,
             data: SectorRun { start: 0, count: 0 },
@@ -278,7 +278,7 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
             Some(last) if last.end() == hole.start => last.count += hole.count,
             last => {
                 if let Some(last) = last.replace(hole) {
-                    self.placed.push(rows::encode_placed(Placed::Hole(last)))?;
+                    self.placed.push(rows::encode_placed(PlacedRow::Hole(last)))?;
                 }
             }
         }
@@ -299,7 +299,7 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         }
         self.end_file_unit(&mut unit)?;
         if let Some(last) = self.hole.take() {
-            self.placed.push(rows::encode_placed(Placed::Hole(last)))?;
+            self.placed.push(rows::encode_placed(PlacedRow::Hole(last)))?;
         }
         Ok(Plan::new(self.placed.finish()?))
     }
@@ -325,7 +325,7 @@ fn take(rest: &mut SectorRun, count: u64) -> SectorRun {
 fn push_unit(placed: &mut SortWriter, runs: &[SectorRun], slack: u64) -> io::Result<()> {
     let Some(unit) = runs.first().map(|first| first.start) else { return Ok(()) };
     for (number, sectors) in (0..).zip(runs) {
-        placed.push(rows::encode_placed(Placed::Run { unit, number, slack, sectors: *sectors }))?;
+        placed.push(rows::encode_placed(PlacedRow::Run { unit, number, slack, sectors: *sectors }))?;
     }
     Ok(())
 }

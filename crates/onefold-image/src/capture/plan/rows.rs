@@ -98,7 +98,7 @@ pub(super) fn decode_piece([file, unit, word]: Row) -> (FileUnit, Piece) {
 
 /// A row of the second sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placed {
+pub(super) enum PlacedRow {
     /// A hole of the image.
     Hole(SectorRun),
     /// A run of a unit.
@@ -115,10 +115,10 @@ pub(super) enum Placed {
 }
 
 /// Returns the row of a hole or a run.
-pub(super) fn encode_placed(placed: Placed) -> Row {
+pub(super) fn encode_placed(placed: PlacedRow) -> Row {
     match placed {
-        Placed::Hole(hole) => [hole.start, HOLE, hole.count],
-        Placed::Run { unit, number, slack, sectors } => {
+        PlacedRow::Hole(hole) => [hole.start, HOLE, hole.count],
+        PlacedRow::Run { unit, number, slack, sectors } => {
             let word = sectors.start << COUNT_BITS | (sectors.count - 1);
             [unit, number << RUN_SHIFT | slack.min(SLACK_MASK) << SLACK_SHIFT, word]
         }
@@ -126,11 +126,11 @@ pub(super) fn encode_placed(placed: Placed) -> Row {
 }
 
 /// Returns the hole or run of a row.
-pub(super) fn decode_placed([first, word, place]: Row) -> Placed {
+pub(super) fn decode_placed([first, word, place]: Row) -> PlacedRow {
     if word & HOLE != 0 {
-        return Placed::Hole(SectorRun { start: first, count: place });
+        return PlacedRow::Hole(SectorRun { start: first, count: place });
     }
-    Placed::Run {
+    PlacedRow::Run {
         unit: first,
         number: word >> RUN_SHIFT,
         slack: word >> SLACK_SHIFT & SLACK_MASK,
@@ -166,14 +166,14 @@ mod tests {
 
     #[test]
     fn runs_and_holes_survive_their_rows() {
-        let run = |unit, number, slack, start, count| Placed::Run {
+        let run = |unit, number, slack, start, count| PlacedRow::Run {
             unit,
             number,
             slack,
             sectors: SectorRun { start, count },
         };
         let all = [
-            Placed::Hole(SectorRun { start: 0, count: u64::MAX }),
+            PlacedRow::Hole(SectorRun { start: 0, count: u64::MAX }),
             run(7, 0, 0, 7, 2048),
             run(7, 255, 7, (1 << 53) - 1, 1),
             run(u64::MAX >> 9, 1, 4095, 0, 100),

@@ -4,15 +4,15 @@ use std::ops::ControlFlow;
 
 use onefold_sort::Merge;
 
-use super::rows::{self, Placed};
-use super::{PlanError, Planned, PlannedUnit, RUNS_MAX};
+use super::rows::{self, PlacedRow};
+use super::{PlanError, PlanItem, PlannedUnit, RUNS_MAX};
 
 /// Units and holes in the order of their first sectors.
 #[derive(Debug)]
 pub(crate) struct Plan {
     rows: Merge,
     /// The first run of the next unit.
-    next: Option<Placed>,
+    next: Option<PlacedRow>,
 }
 
 impl Plan {
@@ -21,7 +21,7 @@ impl Plan {
         Plan { rows, next: None }
     }
 
-    fn row(&mut self) -> Result<Option<Placed>, PlanError> {
+    fn row(&mut self) -> Result<Option<PlacedRow>, PlanError> {
         match self.next.take() {
             Some(next) => Ok(Some(next)),
             None => Ok(self.rows.next().transpose()?.map(rows::decode_placed)),
@@ -29,15 +29,15 @@ impl Plan {
     }
 
     /// Returns the next unit or hole; `None` at the end.
-    fn planned(&mut self) -> Result<Option<Planned>, PlanError> {
+    fn planned(&mut self) -> Result<Option<PlanItem>, PlanError> {
         let (first, slack, mut runs) = match self.row()? {
             None => return Ok(None),
-            Some(Placed::Hole(hole)) => return Ok(Some(Planned::Hole(hole))),
-            Some(Placed::Run { unit, slack, sectors, .. }) => (unit, slack, vec![sectors]),
+            Some(PlacedRow::Hole(hole)) => return Ok(Some(PlanItem::Hole(hole))),
+            Some(PlacedRow::Run { unit, slack, sectors, .. }) => (unit, slack, vec![sectors]),
         };
         let mut add_next = || -> Result<ControlFlow<()>, PlanError> {
             match self.row()? {
-                Some(Placed::Run { unit, sectors, .. }) if unit == first && runs.len() < RUNS_MAX => {
+                Some(PlacedRow::Run { unit, sectors, .. }) if unit == first && runs.len() < RUNS_MAX => {
                     runs.push(sectors);
                     Ok(ControlFlow::Continue(()))
                 }
@@ -48,12 +48,12 @@ impl Plan {
             }
         };
         while add_next()?.is_continue() {}
-        Ok(Some(Planned::Unit(PlannedUnit { runs, slack })))
+        Ok(Some(PlanItem::Unit(PlannedUnit { runs, slack })))
     }
 }
 
 impl Iterator for Plan {
-    type Item = Result<Planned, PlanError>;
+    type Item = Result<PlanItem, PlanError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.planned().transpose()

@@ -12,13 +12,13 @@ use super::*;
 const DISK_SECTORS: u64 = 3000;
 
 /// A disk of zeros that reports data at some places. Nothing reads it.
-struct Sparse {
+struct SparseDisk {
     size_bytes: u64,
     /// Ranges of bytes in order.
     data: Vec<Range<u64>>,
 }
 
-impl Disk for Sparse {
+impl Disk for SparseDisk {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -45,7 +45,7 @@ fn extent(start: u64, count: u64, file: u64, offset: u64, used_bytes: u64) -> Pl
     }
 }
 
-fn plan(disk: &Sparse, units: UnitKind, extents: &[PlacedExtent], taken: &[TakenRun]) -> Vec<Planned> {
+fn plan(disk: &SparseDisk, units: UnitKind, extents: &[PlacedExtent], taken: &[TakenRun]) -> Vec<PlanItem> {
     let folder = tempfile::tempdir().unwrap();
     // The memory is so small that rows go into files.
     let mut planner = Planner::new(disk, units, extents.iter().copied().map(Ok), folder.path(), 4000);
@@ -57,20 +57,20 @@ fn taken(start: u64, end: u64) -> TakenRun {
     TakenRun { sectors: SectorRun { start, count: end - start }, volume: Some(1), phase: 0 }
 }
 
-fn unit(runs: &[(u64, u64)], slack: u64) -> Planned {
+fn unit(runs: &[(u64, u64)], slack: u64) -> PlanItem {
     let runs = runs.iter().map(|&(start, count)| SectorRun { start, count }).collect();
-    Planned::Unit(PlannedUnit { runs, slack })
+    PlanItem::Unit(PlannedUnit { runs, slack })
 }
 
-fn hole(start: u64, count: u64) -> Planned {
-    Planned::Hole(SectorRun { start, count })
+fn hole(start: u64, count: u64) -> PlanItem {
+    PlanItem::Hole(SectorRun { start, count })
 }
 
 const FILES: UnitKind = UnitKind::Files { unit_bytes: 8192 };
 
-fn all_data() -> Sparse {
+fn all_data() -> SparseDisk {
     let size_bytes = DISK_SECTORS * SECTOR_BYTES;
-    Sparse { size_bytes, data: Vec::from_iter(std::iter::once(0..size_bytes)) }
+    SparseDisk { size_bytes, data: Vec::from_iter(std::iter::once(0..size_bytes)) }
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_unit_follows_its_file_wherever_its_blocks_lie() {
 fn units_of_a_fixed_size_lie_on_the_grid_of_the_disk_and_are_cut_to_what_is_taken() {
     let fixed = UnitKind::Fixed { unit_bytes: 8192 };
     let runs = [taken(3, 20), taken(25, 27), TakenRun { volume: None, phase: 5, ..taken(40, 80) }];
-    let disk = Sparse { size_bytes: 80 * 512, data: vec![0..28 * 512, 47 * 512..48 * 512] };
+    let disk = SparseDisk { size_bytes: 80 * 512, data: vec![0..28 * 512, 47 * 512..48 * 512] };
     let planned = plan(&disk, fixed, &[extent(3, 8, 1, 0, 4096)], &runs);
     // The window from 32 has data in one sector; those from 48 on are holes.
     let expected = [unit(&[(3, 13)], 0), unit(&[(16, 4), (25, 2)], 0), unit(&[(40, 8)], 0), hole(48, 32)];
@@ -107,14 +107,14 @@ fn units_of_a_fixed_size_lie_on_the_grid_of_the_disk_and_are_cut_to_what_is_take
 
 #[test]
 fn a_hole_is_left_out_only_where_a_whole_unit_is_one() {
-    let disk = Sparse { size_bytes: DISK_SECTORS * 512, data: vec![20 * 512..30 * 512, 200 * 512..201 * 512] };
+    let disk = SparseDisk { size_bytes: DISK_SECTORS * 512, data: vec![20 * 512..30 * 512, 200 * 512..201 * 512] };
     let extents = [extent(8, 64, 1, 0, 64 * 512), extent(72, 8, 2, 0, 5)];
     let planned = plan(&disk, FILES, &extents, &[taken(0, 256)]);
     // The unit of the file at sector 8 has four sectors of data behind 12 of a hole.
     for whole in [unit(&[(8, 16)], 0), unit(&[(24, 16)], 0), unit(&[(192, 64)], 0)] {
         assert!(planned.contains(&whole), "{planned:?}");
     }
-    let holes = planned.iter().filter(|planned| matches!(planned, Planned::Hole(_)));
+    let holes = planned.iter().filter(|planned| matches!(planned, PlanItem::Hole(_)));
     assert_eq!(holes.map(sectors).sum::<u64>(), 256 - 16 - 16 - 64);
 }
 
@@ -126,7 +126,7 @@ fn a_unit_in_more_pieces_than_a_unit_may_have_is_cut() {
     let heaped: Vec<PlacedExtent> = (0..20).map(|at| extent(2000 + 9 * at, 8, 2, 0, 4096)).collect();
     let extents: Vec<PlacedExtent> = scattered.into_iter().chain(heaped).collect();
     let planned = plan(&all_data(), UnitKind::Files { unit_bytes: 1 << 20 }, &extents, &[taken(0, 2000)]);
-    let runs = |planned: &Planned| if let Planned::Unit(unit) = planned { unit.runs.len() } else { 0 };
+    let runs = |planned: &PlanItem| if let PlanItem::Unit(unit) = planned { unit.runs.len() } else { 0 };
     assert!(planned.iter().all(|planned| (1..=RUNS_MAX).contains(&runs(planned))));
     assert_eq!(planned.iter().filter(|planned| runs(planned) == RUNS_MAX).count(), 3);
     let planned = plan(&all_data(), FILES, &extents, &[taken(2000, 2180)]);
@@ -134,17 +134,17 @@ fn a_unit_in_more_pieces_than_a_unit_may_have_is_cut() {
     assert_eq!(heaps, 10, "{planned:?}");
 }
 
-fn sectors(planned: &Planned) -> u64 {
+fn sectors(planned: &PlanItem) -> u64 {
     match planned {
-        Planned::Unit(unit) => unit.runs.iter().map(|run| run.count).sum(),
-        Planned::Hole(hole) => hole.count,
+        PlanItem::Unit(unit) => unit.runs.iter().map(|run| run.count).sum(),
+        PlanItem::Hole(hole) => hole.count,
     }
 }
 
 /// The last sector may be truncated, so it must be the last one of its unit.
 #[test]
 fn no_file_claims_the_last_sector_of_a_disk_that_is_cut_off() {
-    let disk = Sparse { size_bytes: 31 * 512 + 1, ..all_data() };
+    let disk = SparseDisk { size_bytes: 31 * 512 + 1, ..all_data() };
     let extents = [extent(0, 8, 1, 0, 4096), extent(24, 8, 2, 0, 4096)];
     let planned = plan(&disk, FILES, &extents, &[taken(0, 32)]);
     assert_eq!(planned, [unit(&[(0, 8)], 0), unit(&[(8, 24)], 0)]);
@@ -168,7 +168,7 @@ enum Key {
 
 /// Returns, for each unit of the model, its sectors in its own order, and whether any of them is data.
 fn model(
-    disk: &Sparse,
+    disk: &SparseDisk,
     extents: &[PlacedExtent],
     runs: &[TakenRun],
     unit: u64,
@@ -215,7 +215,7 @@ fn random_plans_are_those_of_the_model() {
         };
         let size_bytes = DISK_SECTORS * SECTOR_BYTES - random.below(2) * 100;
         let data = ranges(40_000, 100_000, size_bytes);
-        let disk = Sparse { size_bytes, data };
+        let disk = SparseDisk { size_bytes, data };
         let mut extents: Vec<PlacedExtent> = Vec::new();
         // Extents of a file follow one another in the file, so its units contain no sector twice.
         let mut ends = [0_u64; 6];
@@ -253,8 +253,8 @@ fn random_plans_are_those_of_the_model() {
         let mut found: Vec<Vec<u64>> = Vec::new();
         for planned in &planned {
             match planned {
-                Planned::Unit(unit) => found.push(unit.runs.iter().flat_map(places).collect()),
-                Planned::Hole(hole) => found_holes.extend(places(hole)),
+                PlanItem::Unit(unit) => found.push(unit.runs.iter().flat_map(places).collect()),
+                PlanItem::Hole(hole) => found_holes.extend(places(hole)),
             }
         }
         assert!(found.is_sorted_by_key(|unit| unit[0]), "seed {seed}");
@@ -270,7 +270,7 @@ fn random_plans_are_those_of_the_model() {
 fn half_a_million_extents_of_a_block_are_planned_in_files() {
     let count = 500_000;
     let size_bytes = count * 4096;
-    let disk = Sparse { size_bytes, data: Vec::from_iter(std::iter::once(0..size_bytes)) };
+    let disk = SparseDisk { size_bytes, data: Vec::from_iter(std::iter::once(0..size_bytes)) };
     let folder = tempfile::tempdir().unwrap();
     let extents = (0..count).map(|at| Ok(extent(8 * at, 8, at % 7, 0, 4096)));
     let mut planner = Planner::new(&disk, FILES, extents, folder.path(), 1 << 20);
@@ -278,7 +278,7 @@ fn half_a_million_extents_of_a_block_are_planned_in_files() {
     let (mut units, mut sum, mut last) = (0, 0, None);
     for planned in planner.finish().unwrap() {
         let planned = planned.unwrap();
-        let Planned::Unit(unit) = &planned else { panic!("{planned:?}") };
+        let PlanItem::Unit(unit) = &planned else { panic!("{planned:?}") };
         assert!(last < Some(unit.runs[0].start), "units are in order");
         last = Some(unit.runs[0].start);
         units += 1;

@@ -75,7 +75,7 @@ impl Bench {
         disk: &dyn Disk,
         has_changed: bool,
         progress: OnProgress<'_>,
-    ) -> Result<Captured, CaptureError> {
+    ) -> Result<CaptureReport, CaptureError> {
         let clock = ManualClock::starting_at(7);
         let options = CaptureOptions {
             name: ImageName::new(name).unwrap(),
@@ -95,7 +95,8 @@ impl Bench {
     /// Captures a disk, and checks the invariants of each image: for example, its totals add up, and its regions lead
     /// to its chunks.
     fn capture(&self, name: &str, disk: &dyn Disk) -> Manifest {
-        let Captured { image, manifest } = self.try_capture(name, disk, false, &|_| ControlFlow::Continue(())).unwrap();
+        let CaptureReport { image, manifest } =
+            self.try_capture(name, disk, false, &|_| ControlFlow::Continue(())).unwrap();
         assert_eq!(manifest.image, image);
         let record = self.archive.find(&image.name, Some(image.version)).unwrap();
         assert_eq!(self.archive.manifest(&record).unwrap(), manifest);
@@ -156,9 +157,9 @@ impl Bench {
 }
 
 /// A disk with a bad sector in its fourth mebibyte, within the range of long reads.
-struct Failing(MemoryDisk);
+struct FailingDisk(MemoryDisk);
 
-impl Disk for Failing {
+impl Disk for FailingDisk {
     fn size_bytes(&self) -> u64 {
         self.0.size_bytes()
     }
@@ -191,7 +192,7 @@ fn a_capture_that_fails_adds_no_image() {
     };
     let stopped = bench.try_capture("web", &disk, false, &is_first);
     assert!(matches!(stopped, Err(CaptureError::Stopped)), "{stopped:?}");
-    let failed = bench.try_capture("web", &Failing(disk.clone()), false, &go_on);
+    let failed = bench.try_capture("web", &FailingDisk(disk.clone()), false, &go_on);
     assert!(matches!(failed, Err(CaptureError::Disk(_))), "{failed:?}");
     assert_eq!(bench.archive.images(), []);
     assert_eq!(bench.capture("web", &disk).image.version, 1);
@@ -252,9 +253,9 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
 }
 
 /// A disk of any length without data.
-struct Empty(u64);
+struct EmptyDisk(u64);
 
-impl Disk for Empty {
+impl Disk for EmptyDisk {
     fn size_bytes(&self) -> u64 {
         self.0
     }
@@ -273,14 +274,14 @@ impl Disk for Empty {
 fn a_hole_of_terabytes_is_one_run() {
     for units in [FILES, FIXED] {
         let bench = Bench::new(units);
-        let manifest = bench.capture("empty", &Empty((1 << 42) + 3));
+        let manifest = bench.capture("empty", &EmptyDisk((1 << 42) + 3));
         let [header] = &crate::testing::headers(&bench.archive, &manifest)[..] else { panic!("one chunk") };
         assert_eq!(header.zeros, [crate::SectorRun { start: 0, count: (1 << 33) + 1 }]);
         assert_eq!((header.units.len(), manifest.regions.len()), (0, (1 << 16) + 1));
-        let nothing = bench.capture("nothing", &Empty(0));
+        let nothing = bench.capture("nothing", &EmptyDisk(0));
         assert!(nothing.chunks.is_empty() && nothing.regions.is_empty());
         let go_on = |_| ControlFlow::Continue(());
-        let refused = bench.try_capture("long", &Empty(1 << 50), false, &go_on);
+        let refused = bench.try_capture("long", &EmptyDisk(1 << 50), false, &go_on);
         assert!(matches!(refused, Err(CaptureError::TooLarge { .. })), "{refused:?}");
     }
 }

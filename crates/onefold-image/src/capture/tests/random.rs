@@ -168,9 +168,9 @@ fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[Pla
         planner.add(TakenRun { sectors, volume: None, phase: run.start % 64 }).unwrap();
     }
     let plan = planner.finish().unwrap();
-    let found = Found::new(disk.size_bytes() - taken, 0);
+    let found = MapSurvey::new(disk.size_bytes() - taken, 0);
     let source = Source { disk, has_changed: &|| Ok(false) };
-    let (memory, recent) = (Memory::of(&options, 128 << 10), Recent::new(1000));
+    let (memory, recent) = (Memory::of(&options, 128 << 10), RecentUnits::new(1000));
     let progress = |_| ControlFlow::Continue(());
     let pass = Pass {
         archive,
@@ -183,7 +183,8 @@ fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[Pla
         progress: &progress,
     };
     let mut writer = archive.writer(&clock, &bench.random, "host").unwrap();
-    let Collected { totals, chunks, regions, .. } = pass.run(&mut writer, plan, &mut Added::default()).unwrap();
+    let CollectorResult { totals, chunks, regions, .. } =
+        pass.run(&mut writer, plan, &mut AddedUnits::default()).unwrap();
     let draft = ManifestDraft {
         name: options.name.clone(),
         captured: options.began,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::format::ledger::{Change, Entry};
+use crate::format::ledger::{Change, LedgerEntry};
 use crate::testing::MemoryDisk;
 use crate::{ObjectId, WriterId};
 
@@ -20,7 +20,7 @@ fn say(bench: &Bench, change: Change) {
     let entries = bench.objects().into_iter().filter(|(name, _)| name.as_str().starts_with("ledger/"));
     let entries: Vec<Vec<u8>> = entries.map(|(_, entry)| entry).collect();
     let position = entries.len() as u64;
-    let entry = Entry {
+    let entry = LedgerEntry {
         archive: bench.archive.descriptor().archive,
         position,
         previous: *blake3::hash(entries.last().unwrap()).as_bytes(),
@@ -29,7 +29,7 @@ fn say(bench: &Bench, change: Change) {
         made: ManualClock::starting_at(9).now(),
         change,
     };
-    bench.store.create(&Entry::object_name(position), &entry.encode().unwrap()).unwrap();
+    bench.store.create(&LedgerEntry::object_name(position), &entry.encode().unwrap()).unwrap();
 }
 
 /// Returns the packs that the last image added.
@@ -37,7 +37,7 @@ fn packs_of_last_image(bench: &Bench) -> Vec<ObjectId> {
     let archive = bench.archive.descriptor().archive;
     let entries = bench.objects().into_iter().filter(|(name, _)| name.as_str().starts_with("ledger/"));
     let added = (0..).zip(entries).filter_map(|(position, (_, entry))| {
-        match Entry::decode(archive, position, &entry).unwrap().change {
+        match LedgerEntry::decode(archive, position, &entry).unwrap().change {
             Change::ImageAdded { packs, .. } => Some(packs),
             _ => None,
         }
@@ -98,8 +98,8 @@ fn a_capture_that_was_given_up_stores_everything_again_under_a_new_name() {
         if calls.fetch_add(1, Ordering::SeqCst) == 1 {
             let position = bench.objects().into_keys().filter(|name| name.as_str().starts_with("ledger/")).count() - 1;
             let archive = bench.archive.descriptor().archive;
-            let name = Entry::object_name(position as u64);
-            let began = Entry::decode(archive, position as u64, &bench.objects()[&name]).unwrap();
+            let name = LedgerEntry::object_name(position as u64);
+            let began = LedgerEntry::decode(archive, position as u64, &bench.objects()[&name]).unwrap();
             assert!(matches!(began.change, Change::WriterBegins { .. }));
             say(&bench, Change::WriterGivenUp { writer: began.writer });
         }
@@ -118,27 +118,27 @@ fn a_capture_that_was_given_up_stores_everything_again_under_a_new_name() {
 /// Regression: a table that was evicted, and could not be read for a moment, had the whole disk read again.
 #[test]
 fn a_unit_that_a_thread_has_found_needs_no_table_again() {
-    use crate::capture::batch::{Seen, Units};
+    use crate::capture::batch::{KnownUnit, Units};
     use crate::capture::collector::Keep;
-    use crate::capture::recent::Recent;
-    use crate::capture::units::{Kept, SharedUnits, ThreadUnits};
+    use crate::capture::recent::RecentUnits;
+    use crate::capture::units::{SharedUnits, ThreadUnits, WriterUnits};
 
     let bench = Bench::new(FIXED);
     let disks = [0; 2].map(|_| MemoryDisk::noise(32 << 10, &bench.random));
     disks.iter().for_each(|disk| drop(bench.capture("web", disk)));
     bench.archive.limit_tables(0);
     let [name, other] = disks.map(|disk| bench.archive.descriptor().key.name(&disk.bytes));
-    let (clock, recent) = (ManualClock::starting_at(9), Recent::new(1000));
+    let (clock, recent) = (ManualClock::starting_at(9), RecentUnits::new(1000));
     let shared = SharedUnits { archive: &bench.archive, recent: &recent, only: None };
     let mut thread = ThreadUnits::new(shared, 1).unwrap();
     let seen = thread.find(&name).unwrap().unwrap();
-    let Seen::Stored(stored) = seen else { panic!("{seen:?}") };
+    let KnownUnit::Stored(stored) = seen else { panic!("{seen:?}") };
     // Its table is evicted.
     thread.find(&other).unwrap();
     let mut writer = bench.archive.writer(&clock, &bench.random, "host").unwrap();
     let pack = ObjectName::new(&format!("packs/{}", stored.pack)).unwrap();
     bench.store.delete(&pack).unwrap();
     assert_eq!(bench.archive.stored(&name).unwrap(), None);
-    let mut kept = Kept::new(&mut writer, ThreadUnits::new(shared, 1).unwrap());
+    let mut kept = WriterUnits::new(&mut writer, ThreadUnits::new(shared, 1).unwrap());
     assert_eq!(kept.rely_on(&name, seen).unwrap(), stored.stored_bytes);
 }

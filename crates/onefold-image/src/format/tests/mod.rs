@@ -7,7 +7,7 @@ mod vectors;
 use super::chunk_header::ChunkHeader;
 use super::descriptor::Descriptor;
 use super::frame::{DIGEST_BYTES, FRAME_BYTES};
-use super::ledger::Entry;
+use super::ledger::LedgerEntry;
 use super::manifest::Manifest;
 use super::pack::{Tail, UNIT_HEADER_BYTES, UnitHeader, decode_pack, decode_tail};
 use super::segment::Segment;
@@ -27,7 +27,7 @@ type Again = fn(&[u8]) -> Result<Vec<u8>, FormatError>;
 pub(super) fn structures() -> Vec<(&'static str, Vec<Vec<u8>>, Again)> {
     vec![
         ("descriptor", samples::descriptors(), |bytes| Descriptor::decode(bytes)?.encode()),
-        ("entry", samples::entries(), |bytes| Entry::decode(ARCHIVE, POSITION, bytes)?.encode()),
+        ("entry", samples::entries(), |bytes| LedgerEntry::decode(ARCHIVE, POSITION, bytes)?.encode()),
         ("manifest", samples::manifests(), |bytes| Manifest::decode(ARCHIVE, ID, bytes)?.encode()),
         ("snapshot", samples::snapshots(), |bytes| Snapshot::decode(ARCHIVE, POSITION, bytes)?.encode(ARCHIVE)),
         ("segment", samples::segments(), |bytes| Segment::decode(ARCHIVE, ID, bytes)?.encode(ARCHIVE, ID)),
@@ -126,8 +126,8 @@ fn objects_of_another_archive_or_name_are_refused() {
     is_other(Manifest::decode(ARCHIVE, ID, segment).unwrap_err(), "its kind");
     is_other(Segment::decode(other_archive, ID, segment).unwrap_err(), "its archive");
     is_other(Segment::decode(ARCHIVE, other_id, segment).unwrap_err(), "its name");
-    is_other(Entry::decode(other_archive, POSITION, entry).unwrap_err(), "its archive");
-    is_other(Entry::decode(ARCHIVE, POSITION + 1, entry).unwrap_err(), "its name");
+    is_other(LedgerEntry::decode(other_archive, POSITION, entry).unwrap_err(), "its archive");
+    is_other(LedgerEntry::decode(ARCHIVE, POSITION + 1, entry).unwrap_err(), "its name");
     is_other(decode_pack(other_archive, ID, &samples::pack()).unwrap_err(), "its archive");
     is_other(decode_pack(ARCHIVE, other_id, &samples::pack()).unwrap_err(), "its name");
     assert!(decode_tail(other_archive, ID, &samples::pack()).is_err());

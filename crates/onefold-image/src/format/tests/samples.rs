@@ -6,11 +6,11 @@ use onefold_block::random::{Random, SeededRandom};
 use super::{ARCHIVE, ID, POSITION};
 use crate::format::chunk_header::{ChunkHeader, PlacedUnit};
 use crate::format::descriptor::{Descriptor, REGION_BYTES, UnitKind};
-use crate::format::ledger::{Change, Entry};
+use crate::format::ledger::{Change, LedgerEntry};
 use crate::format::manifest::{CaptureWay, CapturedVolume, Manifest, RegionChunks, Totals};
 use crate::format::pack::{Codec, PackBuilder, UnitHeader};
 use crate::format::segment::{IndexEntry, Segment};
-use crate::format::snapshot::{Snapshot, SnapshotDropped, SnapshotImage, SnapshotPack, SnapshotPart, SnapshotWriter};
+use crate::format::snapshot::{DroppedObject, Snapshot, SnapshotImage, SnapshotPack, SnapshotPart, SnapshotWriter};
 use crate::{ImageName, ImageVersion, ObjectId, SectorRun, UnitKey, UnitName, WriterId};
 
 const TIME: Timestamp = Timestamp { seconds: -2, nanoseconds: 999_999_999 };
@@ -54,7 +54,7 @@ pub(super) fn entries() -> Vec<Vec<u8>> {
     ];
     let entry = |change| {
         let (writer, token) = (WriterId([0x77; 16]), [0x88; 16]);
-        Entry { archive: ARCHIVE, position: POSITION, previous: [0x66; 32], writer, token, made: TIME, change }
+        LedgerEntry { archive: ARCHIVE, position: POSITION, previous: [0x66; 32], writer, token, made: TIME, change }
     };
     changes.map(|change| entry(change).encode().unwrap()).to_vec()
 }
@@ -79,8 +79,8 @@ pub(super) fn snapshots() -> Vec<Vec<u8>> {
             SnapshotPack { pack: id(3), brought: 3, part: 9 },
         ],
         dropped: vec![
-            SnapshotDropped { kind: 0, object: id(5), since: TIME },
-            SnapshotDropped { kind: 2, object: id(4), since: TIME },
+            DroppedObject { kind: 0, object: id(5), since: TIME },
+            DroppedObject { kind: 2, object: id(4), since: TIME },
         ],
         parts: vec![SnapshotPart { position: 9, segment: id(6), packs: vec![id(2), id(3)] }],
         writers: vec![writer(1, false), writer(2, true)],

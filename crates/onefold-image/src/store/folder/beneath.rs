@@ -10,7 +10,7 @@ use onefold_block::Timestamp;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::files::{Files, Found};
+use super::files::{EntryKind, Files};
 use crate::store::{ByteRange, within};
 
 /// Mode of files and folders: only their owner has access.
@@ -21,18 +21,18 @@ const ATTEMPTS_MAX: usize = 16;
 
 /// Files of a real folder.
 #[derive(Debug)]
-pub(super) struct Beneath {
+pub(super) struct RealFiles {
     root: OwnedFd,
 }
 
-impl Beneath {
+impl RealFiles {
     /// Opens the folder that the user names.
     ///
     /// # Errors
     /// Those of `open(2)`.
-    pub(super) fn open(path: &Path) -> io::Result<Beneath> {
+    pub(super) fn open(path: &Path) -> io::Result<RealFiles> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Beneath { root: rustix::fs::open(path, flags, Mode::empty())? })
+        Ok(RealFiles { root: rustix::fs::open(path, flags, Mode::empty())? })
     }
 
     fn open_at(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
@@ -53,7 +53,7 @@ impl Beneath {
     }
 }
 
-impl Files for Beneath {
+impl Files for RealFiles {
     type File = File;
 
     fn make_file(&self, path: &str) -> io::Result<File> {
@@ -121,18 +121,18 @@ impl Files for Beneath {
         Ok(names)
     }
 
-    fn find(&self, folder: &str, name: &str) -> io::Result<Found> {
+    fn find(&self, folder: &str, name: &str) -> io::Result<EntryKind> {
         let stat = rustix::fs::statat(self.folder(folder)?, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Found::File {
+            FileType::RegularFile => EntryKind::File {
                 length_bytes: u64::try_from(stat.st_size).unwrap_or(0),
                 modified: Timestamp {
                     seconds: stat.st_mtime,
                     nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
                 },
             },
-            FileType::Directory => Found::Folder,
-            _ => Found::Other,
+            FileType::Directory => EntryKind::Folder,
+            _ => EntryKind::Other,
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::store::ByteRange;
 
 /// Kind of a name's entry in a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum EntryKind {
     /// A regular file.
     File {
         /// Its length in bytes.
@@ -94,5 +94,5 @@ pub(super) trait Files: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Those of `stat(2)`.
-    fn find(&self, folder: &str, name: &str) -> io::Result<Found>;
+    fn find(&self, folder: &str, name: &str) -> io::Result<EntryKind>;
 }

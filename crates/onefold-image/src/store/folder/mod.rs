@@ -22,8 +22,8 @@ use onefold_block::{Show, Timestamp};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use self::beneath::Beneath;
-use self::files::{Files, Found};
+use self::beneath::RealFiles;
+use self::files::{EntryKind, Files};
 use super::{ByteRange, Created, LIST_MAX, Listed, ObjectName, Store, StoreError};
 
 /// The beginning of the names of temporary files.
@@ -33,7 +33,7 @@ const KNOWN_MAX: usize = 10_000;
 
 /// A store in a folder of the host.
 #[derive(Debug)]
-pub struct FolderStore(Folder<Beneath>);
+pub struct FolderStore(Folder<RealFiles>);
 
 impl FolderStore {
     /// Opens an existing folder.
@@ -41,7 +41,7 @@ impl FolderStore {
     /// # Errors
     /// When the folder cannot be opened.
     pub fn open(path: &Path) -> Result<FolderStore, StoreError> {
-        let files = Beneath::open(path).map_err(failed("open", &path.shown()))?;
+        let files = RealFiles::open(path).map_err(failed("open", &path.shown()))?;
         Ok(FolderStore(Folder::new(files, Box::new(SystemRandom))))
     }
 
@@ -55,7 +55,7 @@ impl FolderStore {
             _ => Path::new("."),
         };
         let made = rustix::fs::mkdir(path, rustix::fs::Mode::RWXU).map_err(io::Error::from);
-        let sync = || Beneath::open(above).and_then(|above| above.sync_folder(""));
+        let sync = || RealFiles::open(above).and_then(|above| above.sync_folder(""));
         settle(made, sync).map_err(failed("make", &path.shown()))?;
         FolderStore::open(path)
     }
@@ -280,7 +280,7 @@ impl<F: Files> Folder<F> {
                 continue;
             }
             match self.files.find(folder, &name) {
-                Ok(Found::File { length_bytes, modified }) if is_temporary && modified < before => {
+                Ok(EntryKind::File { length_bytes, modified }) if is_temporary && modified < before => {
                     match self.files.unlink(folder, &name) {
                         Ok(()) => removed_bytes = removed_bytes.saturating_add(length_bytes),
                         // Another collection was faster.
@@ -288,7 +288,7 @@ impl<F: Files> Folder<F> {
                         Err(error) => return Err(error),
                     }
                 }
-                Ok(Found::Folder) if may_be_folder => {
+                Ok(EntryKind::Folder) if may_be_folder => {
                     removed_bytes = removed_bytes.saturating_add(self.remove_temporary(&path, before)?);
                 }
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -330,15 +330,15 @@ impl<F: Files> Listing<'_, F> {
             }
             // Only now, as folders may have many objects that are not wanted.
             match self.files.find(folder, split_path(&entry).1) {
-                Ok(Found::File { length_bytes, modified })
+                Ok(EntryKind::File { length_bytes, modified })
                     if entry.starts_with(self.prefix) && entry.as_str() > self.after =>
                 {
                     self.found.extend(ObjectName::new(&entry).map(|name| Listed { name, length_bytes, modified }));
                 }
-                Ok(Found::Folder) => {
+                Ok(EntryKind::Folder) => {
                     entries.insert(entry + "/");
                 }
-                Ok(Found::File { .. } | Found::Other) => {}
+                Ok(EntryKind::File { .. } | EntryKind::Other) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }

@@ -124,14 +124,14 @@ fn folders_in(path: &str, folder: &FolderNames) -> Vec<String> {
 
 /// Files in memory that keep a copy of themselves after each change.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedFiles {
     disk: Arc<Mutex<Disk>>,
     history: Arc<Mutex<Vec<Disk>>>,
 }
 
-impl Recorded {
-    pub(crate) fn of(disk: Disk) -> Recorded {
-        Recorded { disk: Arc::new(Mutex::new(disk)), history: Arc::default() }
+impl RecordedFiles {
+    pub(crate) fn of(disk: Disk) -> RecordedFiles {
+        RecordedFiles { disk: Arc::new(Mutex::new(disk)), history: Arc::default() }
     }
 
     /// Returns how many changes were recorded.
@@ -153,11 +153,11 @@ impl Recorded {
 }
 
 /// Returns a folder store on these files.
-pub(crate) fn store_of(files: Recorded, seed: u64) -> impl Store {
+pub(crate) fn store_of(files: RecordedFiles, seed: u64) -> impl Store {
     Folder::new(files, Box::new(SeededRandom::new(seed)))
 }
 
-impl Files for Recorded {
+impl Files for RecordedFiles {
     type File = usize;
 
     fn make_file(&self, path: &str) -> io::Result<usize> {
@@ -251,13 +251,13 @@ impl Files for Recorded {
         Ok(self.disk.lock().folder(folder)?.now.keys().cloned().collect())
     }
 
-    fn find(&self, folder: &str, name: &str) -> io::Result<Found> {
+    fn find(&self, folder: &str, name: &str) -> io::Result<EntryKind> {
         let mut disk = self.disk.lock();
         match disk.folder(folder)?.now.get(name).copied() {
             Some(Node::File(file)) => {
-                Ok(Found::File { length_bytes: disk.files[file].now.len() as u64, modified: Timestamp::default() })
+                Ok(EntryKind::File { length_bytes: disk.files[file].now.len() as u64, modified: Timestamp::default() })
             }
-            Some(Node::Folder) => Ok(Found::Folder),
+            Some(Node::Folder) => Ok(EntryKind::Folder),
             None => Err(ErrorKind::NotFound.into()),
         }
     }
@@ -265,7 +265,7 @@ impl Files for Recorded {
 
 /// Calls `check` with possible results of a power cut after each number of changes: none, all and some of the changes
 /// that are not durable survive.
-pub(crate) fn every_cut(files: &Recorded, seeds: u64, mut check: impl FnMut(usize, Disk)) {
+pub(crate) fn every_cut(files: &RecordedFiles, seeds: u64, mut check: impl FnMut(usize, Disk)) {
     for changes in 1..=files.changes() {
         let disk = files.after(changes);
         check(changes, disk.cut(|| false));
@@ -279,7 +279,7 @@ pub(crate) fn every_cut(files: &Recorded, seeds: u64, mut check: impl FnMut(usiz
 
 #[test]
 fn objects_are_whole_or_absent_and_acknowledged_ones_stay() {
-    let files = Recorded::default();
+    let files = RecordedFiles::default();
     // A host made these folders and an entry, and died before it synced their names.
     for (folder, name) in [("", "packs"), ("packs", "a0"), ("", "ledger")] {
         files.make_folder(folder, name).unwrap();
@@ -306,7 +306,7 @@ fn objects_are_whole_or_absent_and_acknowledged_ones_stay() {
     }
     let (mut kept, mut lost) = (0, 0);
     every_cut(&files, 8, |changes, disk| {
-        let store = store_of(Recorded::of(disk), 3);
+        let store = store_of(RecordedFiles::of(disk), 3);
         let mut found = BTreeSet::new();
         for (object, bytes, acknowledged) in &stored {
             match store.get(object, ByteRange::Whole) {

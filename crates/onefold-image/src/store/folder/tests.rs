@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onefold_block::random::SeededRandom;
 
-use super::power_cut::Recorded;
+use super::power_cut::RecordedFiles;
 use super::*;
 use crate::store::MemoryStore;
 
@@ -88,7 +88,7 @@ fn a_listing_is_bounded() {
 
 #[test]
 fn a_listing_asks_only_for_what_it_returns() {
-    let store = Folder::new(Failing::default(), Box::new(SeededRandom::new(2)));
+    let store = Folder::new(FailingFiles::default(), Box::new(SeededRandom::new(2)));
     for number in 0..1030 {
         store.put(&name(&format!("ledger/{number:016x}")), &[b"x"]).unwrap();
     }
@@ -175,7 +175,7 @@ fn a_folder_that_was_removed_is_made_again() {
 
 #[test]
 fn a_full_or_failing_file_system_leaves_nothing_half_written() {
-    let files = Failing::default();
+    let files = FailingFiles::default();
     let store = Folder::new(files, Box::new(SeededRandom::new(1)));
     store.put(&name("packs/aa/bb"), &[b"sound"]).unwrap();
     for call in ["write", "sync_file", "rename", "link", "sync_folder"] {
@@ -200,7 +200,7 @@ fn a_full_or_failing_file_system_leaves_nothing_half_written() {
 /// Whether a creation that fails may have made the object. A network file system may lose the answer of `link`.
 #[test]
 fn a_creation_that_fails_says_whether_it_had_an_effect() {
-    let store = Folder::new(Failing::default(), Box::new(SeededRandom::new(2)));
+    let store = Folder::new(FailingFiles::default(), Box::new(SeededRandom::new(2)));
     store.put(&name("ledger/0"), &[b"first"]).unwrap();
     for (call, errno, certain) in [
         ("write", Errno::NOSPC, Some(ErrorKind::StorageFull)),
@@ -229,8 +229,8 @@ fn a_creation_that_fails_says_whether_it_had_an_effect() {
 
 /// Files on which one kind of call fails after a part of its bytes is written.
 #[derive(Debug, Default)]
-struct Failing {
-    files: Recorded,
+struct FailingFiles {
+    files: RecordedFiles,
     fails: Mutex<&'static str>,
     /// How it fails, if not for want of room.
     errno: Mutex<Option<Errno>>,
@@ -238,7 +238,7 @@ struct Failing {
     found: Mutex<usize>,
 }
 
-impl Failing {
+impl FailingFiles {
     fn fail(&self, call: &str) -> io::Result<()> {
         match *self.errno.lock() {
             _ if *self.fails.lock() != call => Ok(()),
@@ -248,7 +248,7 @@ impl Failing {
     }
 }
 
-impl Files for Failing {
+impl Files for FailingFiles {
     type File = usize;
 
     fn make_file(&self, path: &str) -> io::Result<usize> {
@@ -297,7 +297,7 @@ impl Files for Failing {
         self.files.names(folder)
     }
 
-    fn find(&self, folder: &str, name: &str) -> io::Result<Found> {
+    fn find(&self, folder: &str, name: &str) -> io::Result<EntryKind> {
         *self.found.lock() += 1;
         self.files.find(folder, name)
     }

@@ -9,7 +9,7 @@ use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
-use onefold_image::store::{FolderStore, OnWait, RetryPolicy, RetryingStore, Store};
+use onefold_image::store::{FolderStore, RetryPolicy, RetryingStore, Store, WaitHook};
 use onefold_net::{Options, S3Place, S3Store, Settings};
 
 use crate::cli::place::{ArchiveArg, StoreOptions};
@@ -110,7 +110,7 @@ impl Place<'_> {
 const TOLD: Duration = Duration::from_secs(1);
 
 /// Returns a function that tells the user, once, that the store does not answer.
-fn tell_of_waits() -> OnWait {
+fn tell_of_waits() -> WaitHook {
     let has_told = AtomicBool::new(false);
     Box::new(move |error, pause| {
         if pause >= TOLD && !has_told.swap(true, Ordering::Relaxed) {

@@ -10,7 +10,7 @@ use onefold_block::Show;
 use onefold_block::clock::{Clock, SystemClock};
 use onefold_block::random::SystemRandom;
 use onefold_image::archive::Archive;
-use onefold_image::capture::{self, CaptureError, CaptureOptions, Captured, MEMORY_BYTES_MIN, Scope, capture};
+use onefold_image::capture::{self, CaptureError, CaptureOptions, CaptureReport, MEMORY_BYTES_MIN, Scope, capture};
 use onefold_image::format::manifest::Totals;
 use onefold_image::signature::SecretKey;
 use onefold_image::{ImageName, ImageVersion};
@@ -46,7 +46,7 @@ struct Wanted {
 /// What became of an image.
 struct Done {
     path: PathBuf,
-    captured: Captured,
+    captured: CaptureReport,
     format: &'static str,
     is_clone: bool,
     /// Units in packs that an interrupted capture left, and that became usable.
@@ -243,7 +243,7 @@ impl Work<'_> {
     }
 
     /// Signs a captured image, if a key is given.
-    fn sign(&self, captured: &Captured) -> Outcome<()> {
+    fn sign(&self, captured: &CaptureReport) -> Outcome<()> {
         let Some(key) = &self.key else {
             return Ok(());
         };
@@ -308,7 +308,7 @@ fn with_repeated(mut report: Report, repeated: &[UnfitFile]) -> Report {
 }
 
 fn json_of_done(done: &Done) -> Value {
-    let Captured { image, manifest } = &done.captured;
+    let CaptureReport { image, manifest } = &done.captured;
     let mut json = json_of(image, manifest);
     json["source"] = machine_name(&done.path).into();
     json["format"] = done.format.into();
@@ -323,7 +323,7 @@ fn table(done: &[Done]) -> TextTable {
     let mut table = TextTable::new(["image", "size", "free", "zero", "known", "new", "stored"]);
     let mut all = [0_u64; 6];
     for one in done {
-        let Captured { image, manifest } = &one.captured;
+        let CaptureReport { image, manifest } = &one.captured;
         let Totals { free_bytes, zero_bytes, data_bytes, new_bytes, stored_bytes, .. } = manifest.totals;
         let known_bytes = data_bytes.saturating_sub(new_bytes);
         let bytes = [manifest.size_bytes, free_bytes, zero_bytes, known_bytes, new_bytes, stored_bytes];

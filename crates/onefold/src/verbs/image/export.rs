@@ -9,7 +9,7 @@ use onefold_block::Show;
 use onefold_image::ArchivedDisk;
 use onefold_image::archive::Archive;
 use onefold_image::format::manifest::Manifest;
-use onefold_image::install::{FileTarget, Free, InstallOptions, examine, install};
+use onefold_image::install::{FileTarget, FreeSectorPolicy, InstallOptions, examine, install};
 use serde_json::{Value, json};
 
 use super::damaged;
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let meter = Meter::new(format!("exporting {}", record.image), talk.quiet, Interrupt::watch());
     let is_stopped = || meter.is_interrupted();
     let options = InstallOptions {
-        free: Free::Zero,
+        free: FreeSectorPolicy::Zero,
         verify: false,
         threads: threads(),
         memory_bytes,

@@ -13,8 +13,8 @@ use onefold_disk::Disk;
 use onefold_image::archive::Archive;
 use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{
-    Content, FileTarget, Free, HEAD_BYTES, InstallError, InstallOptions, Installed, Target, TargetPlace, check_fit,
-    examine, install,
+    Content, FileTarget, FreeSectorPolicy, HEAD_BYTES, InstallError, InstallOptions, InstallReport, Target,
+    TargetPlace, check_fit, examine, install,
 };
 use onefold_image::{ArchivedDisk, ImageVersion, SECTOR_BYTES};
 use serde_json::json;
@@ -54,9 +54,9 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         cannot: format!("cannot install `{}` to `{}`", record.image, target.shown()),
         options: InstallOptions {
             free: match arguments.free {
-                FreeSectors::Leave => Free::Leave,
-                FreeSectors::Zero => Free::Zero,
-                FreeSectors::Discard => Free::Discard,
+                FreeSectors::Leave => FreeSectorPolicy::Leave,
+                FreeSectors::Zero => FreeSectorPolicy::Zero,
+                FreeSectors::Discard => FreeSectorPolicy::Discard,
             },
             verify: arguments.verify,
             threads: threads(),
@@ -112,7 +112,7 @@ fn data_text(manifest: &Manifest) -> String {
 
 /// A finished installation.
 struct Done {
-    installed: Installed,
+    installed: InstallReport,
     /// Why the kernel keeps the partitions that the target had before.
     stale: Option<io::Error>,
 }
@@ -185,7 +185,7 @@ impl Work<'_> {
     }
 
     /// Installs to a target that begins at byte `start_bytes` of its disk.
-    fn install(&self, target: &dyn Target, start_bytes: u64, left: Left) -> Outcome<Installed> {
+    fn install(&self, target: &dyn Target, start_bytes: u64, left: Left) -> Outcome<InstallReport> {
         let options = InstallOptions { start_bytes, ..self.options };
         let is_stopped = || self.meter.is_interrupted();
         let installed = rate::of_target(target, self.rate, &is_stopped, |target| {

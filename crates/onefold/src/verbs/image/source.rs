@@ -14,7 +14,7 @@ use onefold_disk::{
 use onefold_export::control::{ControlClient, hand_over};
 use onefold_guest::partition_table;
 use onefold_image::capture::FileState;
-use onefold_image::{InUse, device_above, writer_of};
+use onefold_image::{FileUser, device_above, writer_of};
 use rustix::fs::{IFlags, Mode, OFlags, ioctl_ficlone, ioctl_getflags, ioctl_setflags, open};
 use rustix::io::Errno;
 
@@ -246,7 +246,7 @@ fn hold(file: &ImageFile, path: &Path) -> Outcome<Option<File>> {
             Some(above) => Err(refused(path, above.to_string())),
             None => Ok(None),
         },
-        Err(Errno::BUSY) => Err(refused(path, InUse::Unknown.to_string())),
+        Err(Errno::BUSY) => Err(refused(path, FileUser::Unknown.to_string())),
         Err(errno) => Err(Failure::of_io(format!("cannot open `{}` exclusively", path.shown()), &errno.into())),
     }
 }

@@ -7,7 +7,7 @@ use crate::archive::snapshot::KEPT;
 use crate::archive::tests::chunk_of;
 use crate::compress::Decompressor;
 use crate::format::descriptor::Descriptor;
-use crate::format::ledger::{Change, Entry};
+use crate::format::ledger::{Change, LedgerEntry};
 use crate::format::manifest::Manifest;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader, decode_pack};
 use crate::store::{ByteRange, MemoryStore, ObjectName, Store, StoreError};
@@ -280,10 +280,11 @@ impl Oracle {
     }
 
     fn entry(&mut self, objects: &MemoryStore, name: &ObjectName, object: &[u8]) -> Result<(), Violation> {
-        if *name != Entry::object_name(self.position) {
-            return Err(format!("`{name}` is made where `{}` is the next", Entry::object_name(self.position)));
+        if *name != LedgerEntry::object_name(self.position) {
+            return Err(format!("`{name}` is made where `{}` is the next", LedgerEntry::object_name(self.position)));
         }
-        let entry = Entry::decode(self.descriptor.archive, self.position, object).map_err(|error| error.to_string())?;
+        let entry =
+            LedgerEntry::decode(self.descriptor.archive, self.position, object).map_err(|error| error.to_string())?;
         if entry.previous != self.last {
             return Err(format!("`{name}` does not follow the entry before it"));
         }
@@ -374,9 +375,11 @@ impl Oracle {
         let live: BTreeMap<&ImageVersion, [u8; 32]> =
             self.images.iter().map(|(image, found)| (image, found.digest)).collect();
         for position in 0..self.position {
-            let name = Entry::object_name(position);
+            let name = LedgerEntry::object_name(position);
             let entry = all.get(&name).ok_or(format!("`{name}` is gone"))?;
-            other.replay(&Entry::decode(self.descriptor.archive, position, entry).map_err(|error| error.to_string())?);
+            other.replay(
+                &LedgerEntry::decode(self.descriptor.archive, position, entry).map_err(|error| error.to_string())?,
+            );
         }
         let again: BTreeMap<&ImageVersion, [u8; 32]> =
             other.images.iter().map(|(image, found)| (image, found.digest)).collect();
@@ -386,7 +389,7 @@ impl Oracle {
     }
 
     /// Takes an entry in, of which objects may be gone by now.
-    fn replay(&mut self, entry: &Entry) {
+    fn replay(&mut self, entry: &LedgerEntry) {
         match &entry.change {
             Change::ImageAdded { image, manifest, digest, packs, .. } => {
                 let found = Image { manifest: *manifest, digest: *digest, chunk: UnitName([0; 32]) };
