@@ -93,9 +93,9 @@ fn a_pointer_to_a_structure_with_a_fixed_place_is_not_followed() {
 
 /// Counts its calls.
 #[derive(Default)]
-struct Counted(AtomicU64);
+struct CallCount(AtomicU64);
 
-impl Progress for Counted {
+impl Progress for CallCount {
     fn update(&self, _done: u64, _total: u64) -> ControlFlow<()> {
         self.0.fetch_add(1, Ordering::Relaxed);
         ControlFlow::Continue(())
@@ -111,7 +111,7 @@ fn a_file_of_terabytes_with_nothing_in_it_is_walked_in_a_moment() {
     let new = onefold_hostile::samples::new_file(FileKind::Regular);
     let tall = pool.create_file(Ino::ROOT, b"tall", &new).unwrap().ino;
     pool.write(tall, onefold_pool::FILE_BYTES_MAX - 4096, &[7; 4096], Durability::Now).unwrap();
-    let told = Counted::default();
+    let told = CallCount::default();
     let stat = pool.file_stat(tall, &told).unwrap();
     assert_eq!((stat.unique_bytes, stat.zero_bytes), (4096, onefold_pool::FILE_BYTES_MAX - 4096));
     assert!(told.0.load(Ordering::Relaxed) < 100, "told {} times", told.0.load(Ordering::Relaxed));

@@ -57,7 +57,7 @@ pub(crate) enum Answer {
 }
 
 /// Why there is no answer with a status.
-enum Lost {
+enum LossCause {
     /// The connection failed, at its start or later.
     Connection,
     /// The certificate of the server is not accepted. No request was sent.
@@ -68,22 +68,22 @@ enum Lost {
     Meaning,
 }
 
-impl Lost {
-    fn of(error: &object_store::Error) -> Lost {
-        let mut lost = Lost::Meaning;
+impl LossCause {
+    fn of(error: &object_store::Error) -> LossCause {
+        let mut lost = LossCause::Meaning;
         let mut next: Option<&(dyn Error + 'static)> = Some(error);
         while let Some(error) = next {
             if error.is::<HttpError>() {
-                lost = Lost::Connection;
+                lost = LossCause::Connection;
             }
             if error.to_string() == BARE_REDIRECT {
-                return Lost::Redirect;
+                return LossCause::Redirect;
             }
             if is_certificate(error) {
-                return Lost::Certificate;
+                return LossCause::Certificate;
             }
             if error.is::<NoListing>() {
-                return Lost::Meaning;
+                return LossCause::Meaning;
             }
             next = inner(error).or_else(|| error.source());
         }
@@ -124,11 +124,11 @@ impl Answer {
             }
             (_, Some(_)) => Answer::Refused(Refusal::Other, Answer::told(&text)),
             // The text names the request, so words in it may be those of a bucket.
-            (_, None) => match Lost::of(error) {
-                Lost::Connection => Answer::Unavailable(Answer::told(&text)),
-                Lost::Certificate => Answer::Refused(Refusal::Certificate, Answer::told(&text)),
-                Lost::Redirect => Answer::Refused(Refusal::Elsewhere, Answer::told(&text)),
-                Lost::Meaning => Answer::Strange(Answer::told(&text)),
+            (_, None) => match LossCause::of(error) {
+                LossCause::Connection => Answer::Unavailable(Answer::told(&text)),
+                LossCause::Certificate => Answer::Refused(Refusal::Certificate, Answer::told(&text)),
+                LossCause::Redirect => Answer::Refused(Refusal::Elsewhere, Answer::told(&text)),
+                LossCause::Meaning => Answer::Strange(Answer::told(&text)),
             },
         }
     }

@@ -44,7 +44,7 @@ pub enum CallsError {
 
 /// Cost of the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Called {
+pub struct CallCosts {
     /// Number of calls.
     pub calls: u64,
     /// Shared bytes.
@@ -82,10 +82,10 @@ pub fn share_pairs<S: Substrate>(
     target: &S::File,
     pairs: &[Pair],
     call_bytes: u64,
-) -> Result<Called, CallsError> {
+) -> Result<CallCosts, CallsError> {
     let at_once = (call_bytes / BLOCK_BYTES_U64).max(1);
     let mut buffer = Vec::new();
-    let mut called = Called::default();
+    let mut called = CallCosts::default();
     let started = Instant::now();
     for pair in pairs {
         let mut done = 0;

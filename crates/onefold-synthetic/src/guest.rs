@@ -19,7 +19,7 @@ const SORT_BYTES: usize = 64 << 20;
 
 /// Summary of the list of all files in the order of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct FilesSummary {
     /// Files with an extent.
     pub files: u64,
     /// Extents of those files.
@@ -34,7 +34,7 @@ pub struct Listed {
 
 /// Summary of the map of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub struct MapSummary {
     /// Runs of the map.
     pub runs: usize,
     /// Bytes that are not free.
@@ -67,7 +67,7 @@ pub struct BitmapSummary {
 ///
 /// # Errors
 /// Those of [`Guest::files_in_order`].
-pub fn files(disk: &dyn Disk) -> Result<Listed, OrderError> {
+pub fn files(disk: &dyn Disk) -> Result<FilesSummary, OrderError> {
     let started = Instant::now();
     let cached = CachedDisk::new(disk, CACHE_BYTES);
     let guest = Guest::open(&cached)?;
@@ -85,17 +85,17 @@ pub fn files(disk: &dyn Disk) -> Result<Listed, OrderError> {
     let time = started.elapsed();
     let extents = owners.len() as u64;
     let files = owners.into_iter().collect::<BTreeSet<_>>().len() as u64;
-    Ok(Listed { files, extents, inline_files: inline.len() as u64, inline_bytes, time })
+    Ok(FilesSummary { files, extents, inline_files: inline.len() as u64, inline_bytes, time })
 }
 
 /// Makes the map of a disk, and compares the reads for it with the map.
 ///
 /// # Errors
 /// Those of [`Guest::disk_map`].
-pub fn map(disk: &dyn Disk) -> Result<Mapped, GuestError> {
+pub fn map(disk: &dyn Disk) -> Result<MapSummary, GuestError> {
     let started = Instant::now();
     let cached = CachedDisk::new(disk, CACHE_BYTES);
-    let asked = Asked { disk: &cached, ranges: Mutex::default() };
+    let asked = RecordingDisk { disk: &cached, ranges: Mutex::default() };
     let guest = Guest::open(&asked)?;
     let probed = asked.take();
     let runs = guest.disk_map()?;
@@ -105,7 +105,7 @@ pub fn map(disk: &dyn Disk) -> Result<Mapped, GuestError> {
         runs.iter().filter(|run| is_one(run.use_)).map(|run| run.range.length_bytes).sum()
     };
     let is_tree = |use_| matches!(use_, DiskUse::Volume(_, AllocationClass::Table(TableKind::Tree)));
-    Ok(Mapped {
+    Ok(MapSummary {
         runs: runs.len(),
         allocated_bytes: bytes_of(&|use_| !use_.is_free()),
         tree_bytes: bytes_of(&is_tree),
@@ -146,19 +146,19 @@ fn data_in(range: &Range<u64>, runs: &[DiskRun]) -> u64 {
 }
 
 /// A disk that records the ranges that are read.
-struct Asked<'a> {
+struct RecordingDisk<'a> {
     disk: &'a dyn Disk,
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
-impl Asked<'_> {
+impl RecordingDisk<'_> {
     /// Returns the ranges that were read since the last call.
     fn take(&self) -> Vec<Range<u64>> {
         std::mem::take(&mut *self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Disk for Asked<'_> {
+impl Disk for RecordingDisk<'_> {
     fn size_bytes(&self) -> u64 {
         self.disk.size_bytes()
     }
@@ -174,17 +174,17 @@ impl Disk for Asked<'_> {
     }
 }
 
-impl fmt::Display for Listed {
+impl fmt::Display for FilesSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Listed { files, extents, inline_files, inline_bytes, time } = self;
+        let FilesSummary { files, extents, inline_files, inline_bytes, time } = self;
         write!(f, r#"{{ "files": {files}, "extents": {extents}, "inline_files": {inline_files}, "#)?;
         write!(f, r#""inline_bytes": {inline_bytes}, "seconds": {} }}"#, time.as_secs_f64())
     }
 }
 
-impl fmt::Display for Mapped {
+impl fmt::Display for MapSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mapped { runs, allocated_bytes, tree_bytes, probed_bytes, data_read_bytes, time } = self;
+        let MapSummary { runs, allocated_bytes, tree_bytes, probed_bytes, data_read_bytes, time } = self;
         write!(f, r#"{{ "runs": {runs}, "allocated_bytes": {allocated_bytes}, "tree_bytes": {tree_bytes}, "#)?;
         write!(
             f,

@@ -65,7 +65,7 @@ impl Contents {
 
 /// Cost of each way, in the order in which they ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hashed {
+pub struct HashCosts {
     /// Number of hashed files.
     pub files: u64,
     /// Bytes that each way hashed.
@@ -76,7 +76,7 @@ pub struct Hashed {
 
 /// Hashes the contents in each way, one after another, in one thread.
 #[must_use]
-pub fn hash(contents: &Contents) -> Hashed {
+pub fn hash(contents: &Contents) -> HashCosts {
     let key = FingerprintKey::new([0; FingerprintKey::BYTES]);
     let ways: [(&str, &dyn Fn()); 5] = [
         ("md5_by_file", &|| contents.each_file(|file| _ = black_box(Md5::digest(file)))),
@@ -98,10 +98,10 @@ pub fn hash(contents: &Contents) -> Hashed {
         started.elapsed()
     };
     let ways = ways.iter().map(|(name, run)| (*name, timed(*run))).collect();
-    Hashed { files: contents.files.len() as u64, bytes: contents.bytes(), ways }
+    HashCosts { files: contents.files.len() as u64, bytes: contents.bytes(), ways }
 }
 
-impl fmt::Display for Hashed {
+impl fmt::Display for HashCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, r#"{{ "files": {}, "bytes": {}, "seconds": {{ "#, self.files, self.bytes)?;
         for (at, (name, time)) in self.ways.iter().enumerate() {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_is_told_has_each_way_once() {
         let ways = vec![("one", Duration::from_secs(1)), ("two", Duration::from_millis(500))];
-        let told = Hashed { files: 3, bytes: 4096, ways }.to_string();
+        let told = HashCosts { files: 3, bytes: 4096, ways }.to_string();
         assert_eq!(told, r#"{ "files": 3, "bytes": 4096, "seconds": { "one": 1, "two": 0.5 } }"#);
     }
 }

@@ -64,7 +64,7 @@ pub struct Plan {
 
 /// Summary of a new pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Described {
+pub struct PoolSummary {
     /// Number of data blocks described.
     pub data_blocks: u64,
     /// Number of map nodes written.
@@ -145,7 +145,7 @@ pub fn describe(
     device: &Arc<dyn BlockDevice>,
     plan: &Plan,
     environment: &Environment,
-) -> Result<Described, SyntheticError> {
+) -> Result<PoolSummary, SyntheticError> {
     plan.ensure_possible()?;
     let inos = make_files(device, plan, environment)?;
     let superblock = read_superblock(&**device)?;
@@ -182,7 +182,7 @@ pub fn describe(
     header::seal(&mut state);
     write_one(&**device, STATE, &state)?;
     device.sync().map_err(|source| SyntheticError::Io { action: "flush", block: STATE, source })?;
-    Ok(Described { data_blocks: plan.blocks, map_nodes, groups: groups_in_use })
+    Ok(PoolSummary { data_blocks: plan.blocks, map_nodes, groups: groups_in_use })
 }
 
 /// Opens a described pool and closes it again, so that it gets a saved filter.

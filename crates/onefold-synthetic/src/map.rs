@@ -10,19 +10,19 @@ use crate::SyntheticError;
 use crate::places::Places;
 
 /// A node that still takes entries.
-struct Growing {
+struct GrowingNode {
     bytes: BlockBytes,
     entries: usize,
     mapped: i64,
 }
 
-impl Growing {
-    const EMPTY: Growing = Growing { bytes: [0; BLOCK_BYTES], entries: 0, mapped: 0 };
+impl GrowingNode {
+    const EMPTY: GrowingNode = GrowingNode { bytes: [0; BLOCK_BYTES], entries: 0, mapped: 0 };
 }
 
 /// A level of the map: its last node, and the number of complete ones.
 struct Level {
-    last: Growing,
+    last: GrowingNode,
     complete: u64,
 }
 
@@ -51,7 +51,7 @@ impl MapBuilder {
         places: &mut Places<'_>,
     ) -> Result<(), SyntheticError> {
         if level == self.levels.len() {
-            self.levels.push(Level { last: Growing::EMPTY, complete: 0 });
+            self.levels.push(Level { last: GrowingNode::EMPTY, complete: 0 });
         }
         let node = &mut self.levels[level].last;
         let raw = MapEntry::Block(block).encode().to_le_bytes();
@@ -63,7 +63,7 @@ impl MapBuilder {
 
     /// Places the last node of a level and adds it to the level above.
     fn complete(&mut self, level: usize, places: &mut Places<'_>) -> Result<BlockNo, SyntheticError> {
-        let Growing { mut bytes, mapped, .. } = std::mem::replace(&mut self.levels[level].last, Growing::EMPTY);
+        let GrowingNode { mut bytes, mapped, .. } = std::mem::replace(&mut self.levels[level].last, GrowingNode::EMPTY);
         self.levels[level].complete += 1;
         let totals = map_node::encode_totals(MapTotals { mapped, reserved: 0 }).expect("blocks are counted upwards");
         bytes[TOTALS_RANGE].copy_from_slice(&totals);

@@ -7,14 +7,14 @@ use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
 use onefold_pool::check::{CheckOptions, check};
 use onefold_pool::{Environment, Ino, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool};
-use onefold_synthetic::{Described, Plan, describe, save_filter};
+use onefold_synthetic::{Plan, PoolSummary, describe, save_filter};
 use onefold_testing::device::MemoryDevice;
 
 fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1000)), random: Arc::new(SeededRandom::new(1)) }
 }
 
-fn made(plan: &Plan) -> (Arc<dyn BlockDevice>, Described) {
+fn made(plan: &Plan) -> (Arc<dyn BlockDevice>, PoolSummary) {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(plan.device_blocks()));
     let made = describe(&device, plan, &environment()).expect("the pool is made");
     (device, made)

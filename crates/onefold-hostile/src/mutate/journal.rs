@@ -74,14 +74,14 @@ fn read(image: &MemoryImage, sample: &Sample) -> Option<Log> {
 }
 
 /// One record within a transaction: its claimed kind, and its place.
-struct Place {
+struct RecordPlace {
     kind: u8,
     block: BlockNo,
     range: Range<usize>,
 }
 
 /// Returns the records of a transaction, as far as they are valid.
-fn places(transaction: &[u8]) -> Vec<Place> {
+fn places(transaction: &[u8]) -> Vec<RecordPlace> {
     let mut places = Vec::new();
     let mut at = OPENING_BYTES;
     while let Some((&kind, after)) = transaction.get(at..).and_then(<[u8]>::split_first) {
@@ -93,7 +93,7 @@ fn places(transaction: &[u8]) -> Vec<Place> {
             _ => None,
         };
         let Some(end) = length.map(|length| at + 9 + length).filter(|&end| end <= transaction.len()) else { break };
-        places.push(Place { kind, block: BlockNo(u64::from_le_bytes(*block)), range: at..end });
+        places.push(RecordPlace { kind, block: BlockNo(u64::from_le_bytes(*block)), range: at..end });
         at = end;
     }
     places
@@ -116,7 +116,7 @@ fn change(choices: &mut Choices<'_>, sample: &Sample, transaction: &mut [u8]) {
         transaction[at] = choices.byte();
         return;
     }
-    let Place { kind, range, .. } = choices.one_of(&places);
+    let RecordPlace { kind, range, .. } = choices.one_of(&places);
     match choices.below(4) {
         0 => transaction[range.start] = choices.below(5).to_le_bytes()[0],
         1 => {
@@ -143,7 +143,7 @@ fn make_right(log: &mut Log) {
     let mut blocks: BTreeMap<BlockNo, BlockBytes> = BTreeMap::new();
     for range in log.transactions.clone() {
         let transaction = &mut log.bytes[range];
-        for Place { kind, block, range } in places(transaction) {
+        for RecordPlace { kind, block, range } in places(transaction) {
             let record = &mut transaction[range];
             match kind {
                 1 => {

@@ -69,7 +69,7 @@ fn upper_case(unit: u16) -> u16 {
 /// Fills the clusters of a file with the beginning of `content`.
 fn fill(image: &mut [u8], file: FileNumber, content: &[u8]) {
     let mut places = Vec::new();
-    let disk = Overlaid::new(image);
+    let disk = OverlaidDisk::new(image);
     let reader = disk.reader();
     let found = ntfs::open(&reader).expect("a sound image").expect("an NTFS");
     found
@@ -86,7 +86,7 @@ fn fill(image: &mut [u8], file: FileNumber, content: &[u8]) {
 }
 
 /// A disk with changes over an image, which itself stays unchanged.
-struct Overlaid<'s> {
+struct OverlaidDisk<'s> {
     image: &'s [u8],
     /// The length of the disk, which may be less than the image's.
     size_bytes: u64,
@@ -96,10 +96,16 @@ struct Overlaid<'s> {
     fails_after: u64,
 }
 
-impl<'s> Overlaid<'s> {
-    fn new(image: &'s [u8]) -> Overlaid<'s> {
+impl<'s> OverlaidDisk<'s> {
+    fn new(image: &'s [u8]) -> OverlaidDisk<'s> {
         let size_bytes = image.len() as u64;
-        Overlaid { image, size_bytes, changed: BTreeMap::new(), read_bytes: AtomicU64::new(0), fails_after: u64::MAX }
+        OverlaidDisk {
+            image,
+            size_bytes,
+            changed: BTreeMap::new(),
+            read_bytes: AtomicU64::new(0),
+            fails_after: u64::MAX,
+        }
     }
 
     fn reader(&self) -> VolumeReader<'_> {
@@ -121,7 +127,7 @@ impl<'s> Overlaid<'s> {
     }
 }
 
-impl Disk for Overlaid<'_> {
+impl Disk for OverlaidDisk<'_> {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -153,7 +159,7 @@ impl Disk for Overlaid<'_> {
 pub(super) fn run(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let seed = choices.one_of(&*SEEDS);
-    let mut disk = Overlaid::new(&seed.image);
+    let mut disk = OverlaidDisk::new(&seed.image);
     if choices.below(16) == 0 {
         disk.size_bytes = choices.below(disk.size_bytes);
     }
@@ -180,7 +186,7 @@ enum Part {
 }
 
 /// Changes a number in a random place of the structures.
-fn damage(choices: &mut Choices<'_>, seed: &Seed, disk: &mut Overlaid<'_>) {
+fn damage(choices: &mut Choices<'_>, seed: &Seed, disk: &mut OverlaidDisk<'_>) {
     let sector = *choices.one_of(&seed.used);
     let at = match choices.below(8) {
         0 => 510,
@@ -198,7 +204,7 @@ fn damage(choices: &mut Choices<'_>, seed: &Seed, disk: &mut Overlaid<'_>) {
 }
 
 /// Checks that an error of the disk is passed on, or its structure counts as damaged, and nothing else happens.
-fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: Overlaid<'_>, part: Part) {
+fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: OverlaidDisk<'_>, part: Part) {
     disk.fails_after = choices.below(disk.read_bytes.swap(0, Ordering::Relaxed).max(1));
     let reader = disk.reader();
     if let Ok(Some(ntfs)) = ntfs::open(&reader) {

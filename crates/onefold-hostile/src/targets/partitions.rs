@@ -21,7 +21,7 @@ const EDGES: [u64; 12] = [0, 1, 2, 3, 34, 63, 2048, 4095, 4096, u32::MAX as u64,
 const KINDS: [u8; 8] = [0x83, 0x05, 0x0f, 0x85, 0xee, 0x00, 0x07, 0x82];
 
 /// A disk with few sectors that are not zero.
-struct Sparse {
+struct SparseDisk {
     bytes: u64,
     sectors: BTreeMap<u64, [u8; SECTOR_LENGTH]>,
     reads: AtomicUsize,
@@ -29,7 +29,7 @@ struct Sparse {
     fails: Option<usize>,
 }
 
-impl Sparse {
+impl SparseDisk {
     fn put(&mut self, sector: u64, offset: usize, bytes: &[u8]) {
         let sector = self.sectors.entry(sector).or_insert([0; SECTOR_LENGTH]);
         sector[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -73,7 +73,7 @@ impl Sparse {
 /// Message of the failing read.
 const GONE: &str = "the disk is gone";
 
-impl Disk for Sparse {
+impl Disk for SparseDisk {
     fn size_bytes(&self) -> u64 {
         self.bytes
     }
@@ -100,7 +100,7 @@ pub(super) fn run(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let sectors = *choices.one_of(&[1 << 22, 4096, 3, 1, 1 << 33, 1 << 54]);
     let bytes = sectors * SECTOR_BYTES + choices.below(2);
-    let mut disk = Sparse { bytes, sectors: BTreeMap::new(), reads: AtomicUsize::new(0), fails: None };
+    let mut disk = SparseDisk { bytes, sectors: BTreeMap::new(), reads: AtomicUsize::new(0), fails: None };
     let mut headers = Vec::new();
     match choices.below(4) {
         0 | 1 => put_mbrs(&mut choices, &mut disk),
@@ -154,7 +154,7 @@ fn must_hold(found: &[Partition], disk_bytes: u64) {
 }
 
 /// Checks that an error of the disk is passed on, whichever read fails, and ends the search.
-fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: Sparse) {
+fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: SparseDisk) {
     let reads = disk.reads.swap(0, Ordering::Relaxed);
     if reads == 0 {
         return;
@@ -165,7 +165,7 @@ fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: Sparse) {
     assert_eq!((error.to_string().as_str(), disk.reads.into_inner()), (GONE, fails + 1));
 }
 
-fn put_mbrs(choices: &mut Choices<'_>, disk: &mut Sparse) {
+fn put_mbrs(choices: &mut Choices<'_>, disk: &mut SparseDisk) {
     let mut table = 0;
     // A chain of logical partitions starts at the first table.
     for _ in 0..1 + choices.below(4) {
@@ -182,7 +182,7 @@ fn put_mbrs(choices: &mut Choices<'_>, disk: &mut Sparse) {
 }
 
 /// Writes a GPT whose header lies in sector `own` of `sector_bytes`; its checksums are set later.
-fn put_gpt(choices: &mut Choices<'_>, disk: &mut Sparse, own: u64, sector_bytes: u64) {
+fn put_gpt(choices: &mut Choices<'_>, disk: &mut SparseDisk, own: u64, sector_bytes: u64) {
     disk.put(0, 510, &[0x55, 0xaa]);
     disk.put(0, 446 + 4, &[0xee]);
     let scale = sector_bytes / SECTOR_BYTES;

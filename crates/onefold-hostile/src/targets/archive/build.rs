@@ -9,7 +9,7 @@ use onefold_block::{Random, Timestamp};
 use onefold_image::compress::{Compressor, LEVEL};
 use onefold_image::format::chunk_header::{ChunkHeader, PlacedUnit};
 use onefold_image::format::descriptor::{Descriptor, UnitKind};
-use onefold_image::format::ledger::{Change, Entry};
+use onefold_image::format::ledger::{Change, LedgerEntry};
 use onefold_image::format::manifest::{Manifest, RegionChunks, Totals};
 use onefold_image::format::pack::{Codec, PackBuilder, TableEntry, UnitHeader};
 use onefold_image::format::segment::{IndexEntry, Segment};
@@ -222,7 +222,7 @@ impl Builder<'_, '_> {
 
     /// Adds an entry that follows the last one, damaged or not.
     fn entry(&mut self, change: Change) {
-        let entry = Entry {
+        let entry = LedgerEntry {
             archive: ARCHIVE,
             position: self.position,
             previous: self.last,
@@ -233,7 +233,7 @@ impl Builder<'_, '_> {
         };
         let object = self.maybe_damaged(entry.encode().expect("a sound entry"), Ending::Digest);
         self.last = *blake3::hash(&object).as_bytes();
-        self.objects.insert(Entry::object_name(self.position), object);
+        self.objects.insert(LedgerEntry::object_name(self.position), object);
         self.position += 1;
     }
 

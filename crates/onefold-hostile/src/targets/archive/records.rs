@@ -6,7 +6,7 @@ use onefold_block::Timestamp;
 use onefold_image::format::FormatError;
 use onefold_image::format::chunk_header::{ChunkHeader, PlacedUnit};
 use onefold_image::format::descriptor::{Descriptor, UnitKind};
-use onefold_image::format::ledger::{Change, Entry};
+use onefold_image::format::ledger::{Change, LedgerEntry};
 use onefold_image::format::manifest::{CaptureWay, CapturedVolume, Manifest, RegionChunks, Totals};
 use onefold_image::format::pack::{
     Codec, PackBuilder, Tail, UNIT_HEADER_BYTES, UnitHeader, decode_pack, decode_tail, length_of,
@@ -45,7 +45,7 @@ fn structures() -> &'static [Structure; 7] {
         let structure = |samples, ending, again| Structure { samples, ending, again };
         [
             structure(descriptors(), Ending::Digest, |bytes| Descriptor::decode(bytes)?.encode()),
-            structure(entries(), Ending::Digest, |bytes| Entry::decode(ARCHIVE, POSITION, bytes)?.encode()),
+            structure(entries(), Ending::Digest, |bytes| LedgerEntry::decode(ARCHIVE, POSITION, bytes)?.encode()),
             structure(manifests(), Ending::Digest, |bytes| Manifest::decode(ARCHIVE, ID, bytes)?.encode()),
             structure(segments(), Ending::Digest, segment_again),
             structure(chunk_headers(), Ending::Nothing, |bytes| ChunkHeader::decode(bytes)?.encode()),
@@ -141,7 +141,7 @@ fn entries() -> Vec<Vec<u8>> {
         Change::WriterGivenUp { writer: WriterId([3; 16]) },
         Change::UnitsLost { units: vec![unit(1), unit(2)] },
     ];
-    let entry = |change| Entry {
+    let entry = |change| LedgerEntry {
         archive: ARCHIVE,
         position: POSITION,
         previous: [4; 32],

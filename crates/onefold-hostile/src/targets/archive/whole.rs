@@ -11,7 +11,7 @@ use onefold_block::random::SeededRandom;
 use onefold_disk::Disk;
 use onefold_image::archive::{Archive, ArchiveError, CheckOptions, CheckReport};
 use onefold_image::format::manifest::Manifest;
-use onefold_image::install::{Free, InstallError, InstallOptions, Target, install};
+use onefold_image::install::{FreeSectorPolicy, InstallError, InstallOptions, Target, install};
 use onefold_image::store::{ByteRange, Created, Listed, MemoryStore, ObjectName, Store, StoreError};
 use onefold_image::{ArchivedDisk, SECTOR_BYTES};
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ const READ_BYTES_MAX: u64 = 4 << 20;
 pub(in crate::targets) fn run(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let Builder { objects, is_damaged, .. } = build(&mut choices);
-    let store = Arc::new(Counted { store: MemoryStore::of(objects), calls: AtomicU64::new(0) });
+    let store = Arc::new(CountedStore { store: MemoryStore::of(objects), calls: AtomicU64::new(0) });
     let archive = match Archive::open(Arc::clone(&store) as Arc<dyn Store>) {
         Ok(archive) => Arc::new(archive),
         Err(error) => return assert!(is_damaged, "{error}"),
@@ -67,7 +67,7 @@ fn install_one(archive: &Archive, manifest: &Manifest) -> Result<Vec<u8>, Instal
     let length = usize::try_from(DISK_BYTES).expect("small");
     let target = MemoryTarget(Mutex::new(vec![NOISE; length + 4096]));
     let options = InstallOptions {
-        free: Free::Leave,
+        free: FreeSectorPolicy::Leave,
         verify: true,
         threads: 2,
         memory_bytes: 4 << 20,
@@ -175,12 +175,12 @@ impl Target for MemoryTarget {
 
 /// A store that counts calls.
 #[derive(Debug)]
-struct Counted {
+struct CountedStore {
     store: MemoryStore,
     calls: AtomicU64,
 }
 
-impl Counted {
+impl CountedStore {
     fn count(&self) -> &MemoryStore {
         let calls = self.calls.fetch_add(1, Ordering::Relaxed);
         assert!(calls < CALLS_MAX, "{calls} calls: this does not end");
@@ -188,7 +188,7 @@ impl Counted {
     }
 }
 
-impl Store for Counted {
+impl Store for CountedStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         self.count().get(name, range)
     }

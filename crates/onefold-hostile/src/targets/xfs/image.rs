@@ -75,7 +75,7 @@ fn within(at: u64, bytes: u64) -> usize {
 }
 
 /// A disk with changes over an image.
-pub(super) struct Changed<'i> {
+pub(super) struct ChangedDisk<'i> {
     image: &'i Image,
     size_bytes: u64,
     sectors: BTreeMap<u64, [u8; SECTOR_BYTES]>,
@@ -87,11 +87,11 @@ pub(super) struct Changed<'i> {
 /// Message of the failing read.
 pub(super) const GONE: &str = "the disk is gone";
 
-impl<'i> Changed<'i> {
+impl<'i> ChangedDisk<'i> {
     /// Returns an image as a disk of `size_bytes`, without changes. Bytes behind the image are zeros.
-    pub(super) fn new(image: &'i Image, size_bytes: u64) -> Changed<'i> {
+    pub(super) fn new(image: &'i Image, size_bytes: u64) -> ChangedDisk<'i> {
         let (read_bytes, reads_left) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        Changed { image, size_bytes, sectors: BTreeMap::new(), read_bytes, reads_left }
+        ChangedDisk { image, size_bytes, sectors: BTreeMap::new(), read_bytes, reads_left }
     }
 
     /// Makes a read fail after `reads` others.
@@ -140,7 +140,7 @@ impl<'i> Changed<'i> {
     }
 }
 
-impl Disk for Changed<'_> {
+impl Disk for ChangedDisk<'_> {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }

@@ -7,7 +7,7 @@ use onefold_guest::filesystem::{AllocationClass, FileSystem, State};
 use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 use onefold_guest::xfs;
 
-use super::image::{Changed, Image, SECTOR_BYTES};
+use super::image::{ChangedDisk, Image, SECTOR_BYTES};
 use super::{must_be_of_the_guest, number, samples};
 use crate::Choices;
 
@@ -23,7 +23,7 @@ const COVERED: [usize; 2] = [328, 324];
 
 /// The ring of a disk that is being changed.
 struct Ring<'d, 'i> {
-    disk: &'d mut Changed<'i>,
+    disk: &'d mut ChangedDisk<'i>,
     place: u64,
     uuid: Vec<u8>,
 }
@@ -192,13 +192,13 @@ fn seed() -> &'static Image {
 }
 
 /// Returns a disk with a short log, and the place and the UUID of that log.
-fn with_short_log(sample: &Image) -> (Changed<'_>, u64, Vec<u8>) {
+fn with_short_log(sample: &Image) -> (ChangedDisk<'_>, u64, Vec<u8>) {
     let superblock = sample.bytes(0, SECTOR_BYTES);
     let block_bytes = be32(&superblock, 4);
     let start = u64::from_be_bytes(superblock[48..56].try_into().expect("eight bytes"));
     let (group_log, group_blocks) = (superblock[124], u64::from(be32(&superblock, 84)));
     let block = (start >> group_log) * group_blocks + (start & ((1 << group_log) - 1));
-    let mut disk = Changed::new(sample, sample.size_bytes);
+    let mut disk = ChangedDisk::new(sample, sample.size_bytes);
     let blocks = u32::try_from(RING_SECTORS * SECTOR_BYTES as u64).expect("a short log") / block_bytes;
     disk.put(96, &blocks.to_be_bytes());
     disk.put(224, &[0; 4]);
@@ -208,7 +208,7 @@ fn with_short_log(sample: &Image) -> (Changed<'_>, u64, Vec<u8>) {
 }
 
 /// Returns whether the log of a disk needs no recovery, according to the reader.
-fn is_certain(disk: &Changed<'_>, size_bytes: u64) -> bool {
+fn is_certain(disk: &ChangedDisk<'_>, size_bytes: u64) -> bool {
     let ranges = vec![DiskRange { start_bytes: 0, length_bytes: size_bytes }];
     let reader = VolumeReader::new(disk, &Volume { origin: VolumeOrigin::WholeDisk, ranges });
     let found = xfs::open(reader).inspect_err(must_be_of_the_guest).expect("only the log was changed");

@@ -12,7 +12,7 @@ use onefold_guest::filesystem::{AllocationClass, FileNumber, FileSystem, State};
 use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 use onefold_guest::xfs;
 
-use self::image::{Changed, GONE, Image};
+use self::image::{ChangedDisk, GONE, Image};
 pub(super) use self::log::run as run_log;
 use self::structures::{BLOCK_BYTES, Structure, structures};
 use crate::Choices;
@@ -66,7 +66,7 @@ pub(super) fn run(bytes: &[u8]) {
     let sample = choices.one_of(samples());
     let whole = sample.image.size_bytes;
     let size_bytes = *choices.one_of(&[whole, whole, whole, whole, whole, whole, whole, whole + 700, whole / 2, 5000]);
-    let mut disk = Changed::new(&sample.image, size_bytes);
+    let mut disk = ChangedDisk::new(&sample.image, size_bytes);
     for _ in 0..=choices.below(6) {
         change(&mut choices, sample, &mut disk);
     }
@@ -83,7 +83,7 @@ pub(super) fn run(bytes: &[u8]) {
 }
 
 /// Checks that an error of the disk is passed on, whichever read fails.
-fn a_failed_read_is_told(choices: &mut Choices<'_>, found: &dyn FileSystem, disk: &Changed<'_>) {
+fn a_failed_read_is_told(choices: &mut Choices<'_>, found: &dyn FileSystem, disk: &ChangedDisk<'_>) {
     disk.fail_after(1 + choices.below(400));
     let outcomes = [
         found.each_file(&mut |_, _| ControlFlow::Continue(())).err(),
@@ -101,7 +101,7 @@ fn must_be_of_the_guest(error: &GuestError) {
 }
 
 /// Changes a structure in one place, or replaces it by another one.
-fn change(choices: &mut Choices<'_>, sample: &Sample, disk: &mut Changed<'_>) {
+fn change(choices: &mut Choices<'_>, sample: &Sample, disk: &mut ChangedDisk<'_>) {
     // Each kind is equally likely, however many structures it has.
     let mut any = || {
         let kind: &Vec<Structure> = choices.one_of(&sample.structures);
@@ -225,7 +225,7 @@ mod tests {
         for (sample, kinds) in samples().iter().zip([20, 12, 14]) {
             assert!(sample.structures.len() >= kinds, "{} kinds of structures", sample.structures.len());
             let size_bytes = sample.image.size_bytes;
-            let disk = Changed::new(&sample.image, size_bytes);
+            let disk = ChangedDisk::new(&sample.image, size_bytes);
             let ranges = vec![DiskRange { start_bytes: 0, length_bytes: size_bytes }];
             let reader = VolumeReader::new(&disk, &Volume { origin: VolumeOrigin::WholeDisk, ranges });
             let found = xfs::open(reader).expect("a sound sample").expect("a sample of XFS");

@@ -1,6 +1,6 @@
 //! The structures of a sample: their places, and the places of their checksums.
 
-use super::image::{Changed, Image, SECTOR_BYTES};
+use super::image::{ChangedDisk, Image, SECTOR_BYTES};
 
 /// Block length of all samples.
 pub(super) const BLOCK_BYTES: usize = 1024;
@@ -102,7 +102,7 @@ impl Structure {
     }
 
     /// Corrects the checksum. A record of the log gets none, which readers accept.
-    pub(super) fn seal(&self, disk: &mut Changed<'_>) {
+    pub(super) fn seal(&self, disk: &mut ChangedDisk<'_>) {
         let Some(at) = self.checksum else { return };
         let bytes = disk.bytes(self.place, self.length);
         let is_log = bytes.starts_with(&[0xfe, 0xed, 0xba, 0xbe]);
