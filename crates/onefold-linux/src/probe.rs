@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use onefold_block::random::{Random, SeededRandom};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Show};
-use onefold_substrate::{Abilities, At, Compared, Refusal, ShareError, SubstrateKind};
+use onefold_substrate::{Abilities, At, ComparisonResult, Refusal, ShareError, SubstrateKind};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -322,7 +322,7 @@ fn try_to_share(file: &LinuxFile) -> Result<bool, ShareError> {
         Ok(extents.first().filter(|extent| extent.offset == offset && extent.is_shared).and_then(|extent| extent.place))
     };
     let places = (place(0)?, place(SECOND)?);
-    Ok(compared == Compared::Shared && places.0.is_some() && places.0 == places.1)
+    Ok(compared == ComparisonResult::Shared && places.0.is_some() && places.0 == places.1)
 }
 
 fn abilities(kind: SubstrateKind) -> Abilities {

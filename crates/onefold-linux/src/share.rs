@@ -3,7 +3,7 @@
 use std::io;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_substrate::{At, Compared, Refusal, ShareError};
+use onefold_substrate::{At, ComparisonResult, Refusal, ShareError};
 use rustix::fd::AsFd;
 use rustix::fs::IFlags;
 use rustix::io::Errno;
@@ -19,12 +19,12 @@ type LinuxPlace<'a> = At<'a, LinuxFile>;
 
 /// # Panics
 /// If offsets or length violate the rules of the trait.
-pub(super) fn share(source: LinuxPlace<'_>, into: LinuxPlace<'_>, length: u64) -> Result<Compared, ShareError> {
+pub(super) fn share(source: LinuxPlace<'_>, into: LinuxPlace<'_>, length: u64) -> Result<ComparisonResult, ShareError> {
     check_range(source, into, length);
     let mut done = 0;
     while done < length {
         match sys::dedupe_range(behind(source, done), behind(into, done), length - done) {
-            Ok(DedupeOutcome::Differ) => return Ok(Compared::Differ),
+            Ok(DedupeOutcome::Differ) => return Ok(ComparisonResult::Differ),
             Ok(DedupeOutcome::Same(bytes)) => {
                 // The kernel may report fewer bytes than requested, always whole blocks. The rest is requested again.
                 let progress = bytes.min(length - done);
@@ -36,12 +36,12 @@ pub(super) fn share(source: LinuxPlace<'_>, into: LinuxPlace<'_>, length: u64) -
             }
             // The owner has truncated one of the files meanwhile. Like a write, this is not an error.
             Err(Errno::INVAL) if !is_within(source, length)? || !is_within(into, length)? => {
-                return Ok(Compared::Differ);
+                return Ok(ComparisonResult::Differ);
             }
             Err(errno) => return Err(meaning(errno, source, into, length)),
         }
     }
-    Ok(Compared::Shared)
+    Ok(ComparisonResult::Shared)
 }
 
 /// # Panics

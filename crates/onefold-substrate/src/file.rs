@@ -89,7 +89,7 @@ pub const ROOT: u32 = 0;
 
 /// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct FolderEntry {
     /// Its name.
     pub name: PathBuf,
     /// Its kind.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::file::Listed;
+use crate::file::FolderEntry;
 use crate::files::Files;
 use crate::protection::{Protection, UserNo};
 
@@ -37,7 +37,7 @@ pub trait Names: Files {
     ///
     /// # Errors
     /// `NotFound`; `NotADirectory`.
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
+    fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>>;
 
     /// Opens a folder, keeps it open, and returns its protection. From then on this substrate resolves every path that
     /// begins with `folder` from the kept folder, even if another one takes the name. A folder previously kept by that

@@ -6,7 +6,7 @@ use std::io;
 /// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Compared {
+pub enum ComparisonResult {
     /// The ranges were equal, and share their blocks now.
     Shared,
     /// The ranges differ; nothing was changed.

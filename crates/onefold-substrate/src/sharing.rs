@@ -7,7 +7,7 @@ use crate::abilities::{Abilities, Room};
 use crate::extent::{AgedExtent, MappedExtent};
 use crate::file::At;
 use crate::files::Files;
-use crate::outcome::{Compared, Refusal, ShareError};
+use crate::outcome::{ComparisonResult, Refusal, ShareError};
 
 /// Files that can share blocks.
 pub trait Sharing: Files {
@@ -42,7 +42,12 @@ pub trait Sharing: Files {
     ///
     /// # Errors
     /// See [`ShareError`]. Either nothing was changed then, or the first part of the range was shared.
-    fn share(&self, source: At<'_, Self::File>, into: At<'_, Self::File>, length: u64) -> Result<Compared, ShareError>;
+    fn share(
+        &self,
+        source: At<'_, Self::File>,
+        into: At<'_, Self::File>,
+        length: u64,
+    ) -> Result<ComparisonResult, ShareError>;
 
     /// Makes all shares into a file durable.
     ///

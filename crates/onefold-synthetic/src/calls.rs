@@ -7,7 +7,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_substrate::{At, Compared, ShareError, Substrate};
+use onefold_substrate::{At, ComparisonResult, ShareError, Substrate};
 
 /// Equal blocks, as a pair of ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +99,8 @@ pub fn share_pairs<S: Substrate>(
             }
             let call_started = Instant::now();
             match substrate.share(from, into, length) {
-                Ok(Compared::Shared) => {}
-                Ok(Compared::Differ) => return Err(CallsError::Differ(pair.target + done)),
+                Ok(ComparisonResult::Shared) => {}
+                Ok(ComparisonResult::Differ) => return Err(CallsError::Differ(pair.target + done)),
                 Err(why) => return Err(CallsError::Refused(pair.target + done, why)),
             }
             called.longest = called.longest.max(call_started.elapsed());

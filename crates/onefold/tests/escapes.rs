@@ -36,39 +36,39 @@ fn hostile_names() -> Vec<OsString> {
 }
 
 /// What a run printed, which is fit for a terminal.
-struct Printed {
+struct PrintedOutput {
     out: String,
     err: String,
     code: i32,
 }
 
-impl Printed {
+impl PrintedOutput {
     /// Returns both streams.
     fn all(&self) -> String {
         format!("{}{}", self.out, self.err)
     }
 
     #[track_caller]
-    fn done(self) -> Printed {
+    fn done(self) -> PrintedOutput {
         assert_eq!(self.code, 0, "{}", self.all());
         self
     }
 
     #[track_caller]
-    fn failed(self) -> Printed {
+    fn failed(self) -> PrintedOutput {
         assert!(self.code != 0 && !self.err.is_empty(), "{} {}", self.code, self.all());
         self
     }
 
     #[track_caller]
-    fn found_damage(self) -> Printed {
+    fn found_damage(self) -> PrintedOutput {
         assert_eq!(self.code, DAMAGE, "{}", self.all());
         self
     }
 
     /// Asserts that `part` is printed: a run that says nothing of a name shows nothing here.
     #[track_caller]
-    fn names(self, part: &str) -> Printed {
+    fn names(self, part: &str) -> PrintedOutput {
         assert!(self.all().contains(part), "{part} is not in {}", self.all());
         self
     }
@@ -76,12 +76,12 @@ impl Printed {
 
 /// Runs the program and asserts that nothing it prints controls a terminal.
 #[track_caller]
-fn onefold(arguments: &str, names: &[&OsStr]) -> Printed {
+fn onefold(arguments: &str, names: &[&OsStr]) -> PrintedOutput {
     of(Command::new(env!("CARGO_BIN_EXE_onefold")).args(arguments.split_whitespace()).args(names))
 }
 
 #[track_caller]
-fn of(command: &mut Command) -> Printed {
+fn of(command: &mut Command) -> PrintedOutput {
     let output = command.output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|bytes| match String::from_utf8(bytes) {
         Ok(text) => text,
@@ -94,7 +94,7 @@ fn of(command: &mut Command) -> Printed {
         assert_eq!(hidden, None, "{command:?} printed {text:?}");
         assert!(!text.lines().any(|line| line.trim_start().starts_with(FORGED)), "{command:?} printed {text}");
     }
-    Printed { out, err, code: output.status.code().unwrap() }
+    PrintedOutput { out, err, code: output.status.code().unwrap() }
 }
 
 /// Makes an image of each name in a folder whose name is hostile too.

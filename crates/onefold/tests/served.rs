@@ -64,20 +64,20 @@ impl DoorHandle for IdleDoor {
 }
 
 /// A pool in a file, served by this process, and the runtime directory of its clients.
-struct Served {
+struct ServedPool {
     folder: Folder,
     pool: PathBuf,
     socket: PathBuf,
     server: JoinHandle<Result<(), ServeError>>,
 }
 
-impl Served {
-    fn new() -> Served {
-        Served::through(IdleDoor::default(), OpenMode::ReadWrite, None)
+impl ServedPool {
+    fn new() -> ServedPool {
+        ServedPool::through(IdleDoor::default(), OpenMode::ReadWrite, None)
     }
 
     /// Serves a pool through `door` and, if it is given, a mount at the folder `mountpoint`.
-    fn through(door: IdleDoor, mode: OpenMode, mountpoint: Option<&str>) -> Served {
+    fn through(door: IdleDoor, mode: OpenMode, mountpoint: Option<&str>) -> ServedPool {
         let folder = Folder::new();
         let pool = folder.pool();
         let device = FileDevice::open(&pool, mode).unwrap();
@@ -100,7 +100,7 @@ impl Served {
         daemon.add(Box::new(door));
         let socket = daemon.control_path().to_owned();
         let server = thread::spawn(move || daemon.serve());
-        Served { folder, pool, socket, server }
+        ServedPool { folder, pool, socket, server }
     }
 
     /// Runs a verb on `paths`.
@@ -121,7 +121,7 @@ fn can_mount() -> bool {
 
 #[test]
 fn verbs_on_the_pools_file_reach_a_daemon_that_has_no_mount() {
-    let served = Served::new();
+    let served = ServedPool::new();
     let link = served.folder.path("link");
     std::fs::hard_link(&served.pool, &link).unwrap();
     for path in [&served.pool, &link] {
@@ -154,7 +154,7 @@ fn verbs_on_the_pools_file_reach_a_daemon_that_has_no_mount() {
 
 #[test]
 fn a_pool_that_is_served_read_only_is_scrubbed_and_ended() {
-    let served = Served::through(IdleDoor::default(), OpenMode::ReadOnly, None);
+    let served = ServedPool::through(IdleDoor::default(), OpenMode::ReadOnly, None);
     let scrub = served.run("pool scrub --json", &[&served.pool]).done();
     assert!(scrub.err.is_empty() && scrub.json()["clean"] == true, "{scrub:?}");
     served.run("pool trim", &[&served.pool]).failed(FAILED, "read-only");
@@ -193,7 +193,7 @@ fn serve_badly(listener: &UnixListener) {
 
 #[test]
 fn what_a_scrub_found_is_printed_also_where_the_end_fails() {
-    let served = Served::new();
+    let served = ServedPool::new();
     served.run("pool umount", &[&served.pool]).done();
     let listener = UnixListener::bind(&served.socket).unwrap();
     let daemon = thread::spawn(move || serve_badly(&listener));
@@ -207,7 +207,7 @@ fn what_a_scrub_found_is_printed_also_where_the_end_fails() {
 
 #[test]
 fn a_pool_that_is_served_is_not_mounted_by_another_daemon() {
-    let served = Served::new();
+    let served = ServedPool::new();
     let mountpoint = served.folder.path("mnt");
     std::fs::create_dir(&mountpoint).unwrap();
     served.run("pool mount", &[&served.pool, &mountpoint]).failed(FAILED, "a daemon serves it");
@@ -221,7 +221,7 @@ fn a_mount_waits_for_a_daemon_that_is_about_to_end() {
     if !can_mount() {
         return;
     }
-    let served = Served::new();
+    let served = ServedPool::new();
     let mountpoint = served.folder.path("mnt");
     std::fs::create_dir(&mountpoint).unwrap();
     thread::scope(|scope| {
@@ -237,7 +237,7 @@ fn a_mount_waits_for_a_daemon_that_is_about_to_end() {
 #[test]
 fn a_daemon_that_has_ended_badly_is_told_from_one_that_has_not_ended() {
     let door = IdleDoor(Arc::new(DoorState { fails: true, is_used: true.into(), ..DoorState::default() }));
-    let served = Served::through(door.clone(), OpenMode::ReadWrite, None);
+    let served = ServedPool::through(door.clone(), OpenMode::ReadWrite, None);
     served.run("pool umount", &[&served.pool]).failed(FAILED, "cannot end the daemon of");
     door.0.is_used.store(false, Ordering::SeqCst);
     let ended = served.run("pool umount", &[&served.pool]).failed(FAILED, "has ended, but something was wrong");
@@ -253,7 +253,7 @@ fn an_unmount_says_at_once_that_another_door_of_the_daemon_is_used() {
     }
     let door = IdleDoor::default();
     door.0.is_used.store(true, Ordering::SeqCst);
-    let served = Served::through(door.clone(), OpenMode::ReadWrite, Some("mnt"));
+    let served = ServedPool::through(door.clone(), OpenMode::ReadWrite, Some("mnt"));
     let mountpoint = served.folder.path("mnt");
     std::fs::write(mountpoint.join("note"), "text").unwrap();
     let started = Instant::now();

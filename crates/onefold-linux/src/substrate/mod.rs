@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 
 use onefold_block::{Timestamp, fiemap};
 use onefold_substrate::{
-    Abilities, Access, At, FileHandle, FileStat, Files, HeldLock, Listed, ListedKind, Locks, Names, Protection, Reader,
-    ShareError, SubstrateKind, UserNo,
+    Abilities, Access, At, FileHandle, FileStat, Files, FolderEntry, HeldLock, ListedKind, Locks, Names, Protection,
+    Reader, ShareError, SubstrateKind, UserNo,
 };
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
@@ -281,7 +281,7 @@ impl Names for LinuxSubstrate {
         Ok(retry_on_intr(|| rustix::fs::unlinkat(&folder, name, AtFlags::empty()))?)
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>> {
         let folder = self.root.open_folder(folder)?;
         let mut listed = Vec::new();
         for entry in Dir::read_from(&folder)? {
@@ -291,7 +291,7 @@ impl Names for LinuxSubstrate {
                 continue;
             }
             if let Some(kind) = listed_kind(&folder, name, entry.file_type())? {
-                listed.push(Listed { name: path_of(name), kind });
+                listed.push(FolderEntry { name: path_of(name), kind });
             }
         }
         Ok(listed)

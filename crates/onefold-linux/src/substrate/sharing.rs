@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 
 use onefold_substrate::{
-    Abilities, AgedExtent, At, Compared, CopyHints, Exclusive, MappedExtent, Reference, Refusal, Room, ShareError,
-    Sharing, Slice, SubstrateKind, WholeExtent, WholeExtents,
+    Abilities, AgedExtent, At, ComparisonResult, CopyHints, Exclusive, MappedExtent, Reference, Refusal, Room,
+    ShareError, Sharing, Slice, SubstrateKind, WholeExtent, WholeExtents,
 };
 
 use super::LinuxSubstrate;
@@ -35,13 +35,18 @@ impl Sharing for LinuxSubstrate {
     /// difference or fails, the first part stays shared. A range that its owner has meanwhile truncated counts as
     /// different.
     ///
-    /// [`Compared::Shared`] proves that the ranges were equal. Only maps show whether all of their blocks are shared
+    /// [`ComparisonResult::Shared`] proves that the ranges were equal. Only maps show whether all of their blocks are shared
     /// now: kernels from 4.20 on report the requested length even if they ran out of space on the way.
     ///
     /// # Panics
     /// If offsets or length are not whole blocks, or the length is zero or above the maximum: the kernel would report
     /// some of those ranges as equal without comparing anything.
-    fn share(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<Compared, ShareError> {
+    fn share(
+        &self,
+        source: At<'_, LinuxFile>,
+        into: At<'_, LinuxFile>,
+        length: u64,
+    ) -> Result<ComparisonResult, ShareError> {
         share::share(source, into, length)
     }
 

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{
-    Abilities, Access, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, Listed, Locks, MappedExtent,
-    Names, Protection, Reader, Refusal, Room, ShareError, Sharing, SubstrateKind, UserNo, WholeExtents,
+    Abilities, Access, At, ComparisonResult, CopyHints, Exclusive, FileHandle, FileStat, Files, FolderEntry, Locks,
+    MappedExtent, Names, Protection, Reader, Refusal, Room, ShareError, Sharing, SubstrateKind, UserNo, WholeExtents,
 };
 
 use self::errors::{io_error, share_error};
@@ -176,7 +176,7 @@ impl<'a> Names for PoolSubstrate<'a> {
         self.pool.unlink(folder.ino(), name).map_err(io_error)
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>> {
         names::list(self.pool, &names::find_folder(self.pool, &self.root, folder)?)
     }
 }
@@ -201,11 +201,11 @@ impl<'a> Sharing for PoolSubstrate<'a> {
         source: At<'_, PoolFile<'a>>,
         into: At<'_, PoolFile<'a>>,
         length: u64,
-    ) -> Result<Compared, ShareError> {
+    ) -> Result<ComparisonResult, ShareError> {
         ensure_may_change(into)?;
         match self.pool.share_range(range_pair(source, into, length)).map_err(share_error)? {
-            ShareOutcome::Shared => Ok(Compared::Shared),
-            ShareOutcome::Differ => Ok(Compared::Differ),
+            ShareOutcome::Shared => Ok(ComparisonResult::Shared),
+            ShareOutcome::Differ => Ok(ComparisonResult::Differ),
             // References may be dropped later, too, which may make room for another attempt.
             ShareOutcome::InPart => Err(ShareError::Busy),
         }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use onefold_substrate::{Listed, ListedKind, UserNo};
+use onefold_substrate::{FolderEntry, ListedKind, UserNo};
 
 use super::errors::io_error;
 use crate::attr::{Attr, FileKind, Ino, NewFile};
@@ -135,7 +135,7 @@ pub(super) fn create_folder(pool: &Pool, from: &HeldInode<'_>, path: &Path) -> i
 }
 
 /// Lists the entries of a folder.
-pub(super) fn list(pool: &Pool, folder: &HeldInode<'_>) -> io::Result<Vec<Listed>> {
+pub(super) fn list(pool: &Pool, folder: &HeldInode<'_>) -> io::Result<Vec<FolderEntry>> {
     let mut listed = Vec::new();
     let each = &mut |entry: &crate::attr::DirEntry| {
         if !matches!(&entry.name[..], b"." | b"..") {
@@ -149,7 +149,7 @@ pub(super) fn list(pool: &Pool, folder: &HeldInode<'_>) -> io::Result<Vec<Listed
                 | FileKind::BlockDevice => ListedKind::Other,
             };
             let name = PathBuf::from(std::ffi::OsString::from_vec(entry.name.clone()));
-            listed.push(Listed { name, kind });
+            listed.push(FolderEntry { name, kind });
         }
         ControlFlow::Continue(())
     };

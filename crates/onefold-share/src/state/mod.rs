@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onefold_block::{Clock, FingerprintKey, Random};
-use onefold_substrate::{Listed, ListedKind, Substrate};
+use onefold_substrate::{FolderEntry, ListedKind, Substrate};
 
 pub use self::error::StateError;
 pub use self::folder::StateFolder;
@@ -323,7 +323,7 @@ impl<'a, S: Substrate> State<'a, S> {
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.useless.is_some() => Vec::new(),
             listed => listed.map_err(StateError::at(&path))?,
         };
-        let is_taken = |listed: &Listed| {
+        let is_taken = |listed: &FolderEntry| {
             let useless = self.useless.as_ref();
             listed.kind == ListedKind::File && useless.is_none_or(|useless| !useless.contains(&path.join(&listed.name)))
         };

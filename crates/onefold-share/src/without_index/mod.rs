@@ -20,7 +20,7 @@ use std::path::Path;
 
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, FingerprintKey};
-use onefold_substrate::{At, Compared, MappedExtent, ShareError, Substrate};
+use onefold_substrate::{At, ComparisonResult, MappedExtent, ShareError, Substrate};
 
 use self::members::Members;
 use self::need::{Need, RoomState};
@@ -375,13 +375,13 @@ impl<S: Substrate> Sharer<'_, S> {
     /// Makes a call. Returns whether the rest of the run is worth one, too.
     fn share(&mut self, from: At<'_, S::File>, into: At<'_, S::File>, bytes: u64) -> Result<bool, FileError> {
         match self.pace.call(CallKind::Share, bytes, || self.substrate.share(from, into, bytes)) {
-            Ok(Compared::Shared) => {
+            Ok(ComparisonResult::Shared) => {
                 self.done.shared += bytes;
                 self.unlooked += bytes;
                 Ok(true)
             }
             // The earlier place has changed.
-            Ok(Compared::Differ) => Ok(true),
+            Ok(ComparisonResult::Differ) => Ok(true),
             Err(ShareError::Full) => {
                 self.done.is_full = true;
                 Ok(false)

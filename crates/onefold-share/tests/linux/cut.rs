@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
 use onefold_linux::{LinuxFile, LinuxSubstrate};
-use onefold_substrate::{At, Compared, Files, Sharing};
+use onefold_substrate::{At, ComparisonResult, Files, Sharing};
 
 use crate::ground::{K, PrivateMounts, XFS, random_blocks, run, skip, soon};
 
@@ -23,8 +23,8 @@ fn share_until_it_ends(substrate: &LinuxSubstrate, files: &[LinuxFile; 2], seed:
         let offset = random.below(BLOCKS - length) * K;
         let (source, into) = (At { file: &files[0], offset }, At { file: &files[1], offset });
         match substrate.share(source, into, length * K) {
-            Ok(Compared::Shared) => shared += 1,
-            Ok(Compared::Differ) => panic!("equal blocks differ"),
+            Ok(ComparisonResult::Shared) => shared += 1,
+            Ok(ComparisonResult::Differ) => panic!("equal blocks differ"),
             Err(_) => break,
         }
         // So that the next one shares something: the same bytes in places of their own.

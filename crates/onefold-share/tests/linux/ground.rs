@@ -13,7 +13,7 @@ use std::time::Duration;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::random::{Random, SeededRandom};
 use onefold_linux::{LinuxFile, LinuxSubstrate};
-use onefold_substrate::{Access, At, Compared, Files, MappedExtent, ShareError, Sharing, SubstrateKind};
+use onefold_substrate::{Access, At, ComparisonResult, Files, MappedExtent, ShareError, Sharing, SubstrateKind};
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::UnshareFlags;
@@ -159,7 +159,7 @@ impl Ground {
         from: (&LinuxFile, u64),
         into: (&LinuxFile, u64),
         blocks: u64,
-    ) -> Result<Compared, ShareError> {
+    ) -> Result<ComparisonResult, ShareError> {
         let (source, into) = (At { file: from.0, offset: from.1 * K }, At { file: into.0, offset: into.1 * K });
         self.substrate.share(source, into, blocks * K)
     }

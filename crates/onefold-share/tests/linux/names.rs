@@ -11,7 +11,8 @@ use std::sync::PoisonError;
 use onefold_block::BLOCK_BYTES;
 use onefold_linux::LinuxFile;
 use onefold_substrate::{
-    Access, Compared, CopyHints, Files, Listed, ListedKind, Locks, Names, Refusal, ShareError, Sharing, SubstrateKind,
+    Access, ComparisonResult, CopyHints, Files, FolderEntry, ListedKind, Locks, Names, Refusal, ShareError, Sharing,
+    SubstrateKind,
 };
 use rustix::io::Errno;
 use rustix::process::Uid;
@@ -31,7 +32,7 @@ fn open(ground: &Ground, path: &str, access: Access) -> io::Result<LinuxFile> {
 }
 
 fn listed(ground: &Ground, folder: &str) -> Vec<(String, ListedKind)> {
-    let named = |listed: Listed| (listed.name.to_str().unwrap().to_owned(), listed.kind);
+    let named = |listed: FolderEntry| (listed.name.to_str().unwrap().to_owned(), listed.kind);
     let mut names: Vec<_> = ground.substrate.list(Path::new(folder)).unwrap().into_iter().map(named).collect();
     names.sort_by(|one, other| one.0.cmp(&other.0));
     names
@@ -156,7 +157,7 @@ fn other_mounts_are_refused_and_subvolumes_are_not() {
         run("btrfs", ["subvolume", "create", ground.root.join("sub").to_str().unwrap()]).unwrap();
         let content = random_blocks(1, 2);
         let (inner, outer) = (ground.file("sub/file", &content), ground.file("file", &content));
-        assert_eq!(ground.share((&outer, 0), (&inner, 0), 2).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&outer, 0), (&inner, 0), 2).unwrap(), ComparisonResult::Shared);
         assert_eq!(ground.place_of(&inner, 0), ground.place_of(&outer, 0));
         let link = ground.substrate.link(Path::new("file"), Path::new("sub/second"));
         assert_eq!(kind(link), ErrorKind::CrossesDevices);
@@ -294,7 +295,7 @@ fn owners_share_into_files_they_may_not_write_and_strangers_do_not() {
         as_user(OWNER, || {
             let file = ground.open("read-only", Access::Write);
             assert!(!file.is_writable());
-            assert_eq!(ground.share((&source, 0), (&file, 0), 4).unwrap(), Compared::Shared);
+            assert_eq!(ground.share((&source, 0), (&file, 0), 4).unwrap(), ComparisonResult::Shared);
             ground.substrate.keep_copies_small(&file).unwrap();
         });
         assert_eq!(ground.content("read-only"), content);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
 use onefold_linux::LinuxFile;
-use onefold_substrate::{Access, At, Compared, ShareError, Sharing};
+use onefold_substrate::{Access, At, ComparisonResult, ShareError, Sharing};
 use rustix::fs::{Mode, OFlags};
 
 use crate::ground::{Ground, K, on_each};
@@ -65,8 +65,8 @@ fn sharer(ground: &Ground, files: &[LinuxFile; 2]) -> u64 {
             length * K,
         );
         match outcome {
-            Ok(Compared::Shared) => shared += 1,
-            Ok(Compared::Differ) | Err(ShareError::Busy) => {}
+            Ok(ComparisonResult::Shared) => shared += 1,
+            Ok(ComparisonResult::Differ) | Err(ShareError::Busy) => {}
             Err(error) => panic!("{error}"),
         }
     }

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_share::pass::Trouble;
-use onefold_substrate::{Access, At, Compared, Files, Refusal, ShareError, Sharing};
+use onefold_substrate::{Access, At, ComparisonResult, Files, Refusal, ShareError, Sharing};
 
 use crate::ground::{BTRFS, Ground, K, MIB, XFS, on, on_each, random_blocks, run, skip};
 use crate::pass;
 
-fn refusal(outcome: Result<Compared, ShareError>) -> Refusal {
+fn refusal(outcome: Result<ComparisonResult, ShareError>) -> Refusal {
     match outcome {
         Err(ShareError::Refused(refusal)) => refusal,
         other => panic!("{other:?}"),
@@ -31,7 +31,7 @@ fn immutable_files_are_sources_only() {
         let immutable = ground.open("immutable", Access::Write);
         assert!(!immutable.is_writable());
         assert_eq!(refusal(ground.share((&one, 0), (&immutable, 0), 2)), Refusal::Immutable);
-        assert_eq!(ground.share((&immutable, 0), (&one, 0), 2).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&immutable, 0), (&one, 0), 2).unwrap(), ComparisonResult::Shared);
         run("chattr", ["-i", &path(ground, "immutable")]).unwrap();
     });
 }
@@ -44,7 +44,7 @@ fn append_only_files_share() {
         drop(ground.file("append", &content));
         run("chattr", ["+a", &path(ground, "append")]).unwrap();
         let append = ground.open("append", Access::Write);
-        assert_eq!(ground.share((&one, 0), (&append, 0), 2).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&one, 0), (&append, 0), 2).unwrap(), ComparisonResult::Shared);
         run("chattr", ["-a", &path(ground, "append")]).unwrap();
         assert_eq!(ground.content("append"), content);
     });
@@ -88,7 +88,7 @@ fn files_overwritten_in_place_share_with_each_other_only() {
         let (one, other) = (ground.file("in-place/one", &content), ground.file("in-place/other", &content));
         assert_eq!(refusal(ground.share((&usual, 0), (&one, 0), 2)), Refusal::NoCopyOnWrite);
         assert_eq!(refusal(ground.share((&one, 0), (&usual, 0), 2)), Refusal::NoCopyOnWrite);
-        assert_eq!(ground.share((&one, 0), (&other, 0), 2).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&one, 0), (&other, 0), 2).unwrap(), ComparisonResult::Shared);
         assert_eq!(ground.content("in-place/other"), content);
     });
 }
@@ -104,7 +104,7 @@ fn read_only_snapshots_are_shared_into() {
         let (snapshot, origin) = (ground.open("snapshot/file", Access::Write), ground.open("sub/file", Access::Write));
         assert!(!snapshot.is_writable() && origin.is_writable());
         assert_ne!(ground.place_of(&snapshot, 0), ground.place_of(&copy, 0));
-        assert_eq!(ground.share((&copy, 0), (&snapshot, 0), 64).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&copy, 0), (&snapshot, 0), 64).unwrap(), ComparisonResult::Shared);
         assert_eq!(ground.place_of(&snapshot, 0), ground.place_of(&copy, 0));
         assert_ne!(ground.place_of(&origin, 0), ground.place_of(&copy, 0));
         assert_eq!(ground.content("snapshot/file"), content);
@@ -130,7 +130,7 @@ fn overlapping_ranges_are_an_error() {
                 "{overlapping:?}"
             );
         }
-        assert_eq!(ground.share((&file, 0), (&again, 4), 4).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&file, 0), (&again, 4), 4).unwrap(), ComparisonResult::Shared);
         let beyond = ground.substrate.clone_range(At { file: &file, offset: 8 * K }, At { file: &again, offset: 0 }, K);
         assert!(matches!(&beyond, Err(ShareError::Io(_))), "{beyond:?}");
     });

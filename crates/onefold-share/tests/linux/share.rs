@@ -5,7 +5,7 @@ use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_linux::LinuxSubstrate;
-use onefold_substrate::{Access, At, Compared, CopyHints, Files, Locks, ShareError, Sharing, SubstrateKind};
+use onefold_substrate::{Access, At, ComparisonResult, CopyHints, Files, Locks, ShareError, Sharing, SubstrateKind};
 
 use crate::ground::{BTRFS, Ground, K, MIB, Recipe, XFS, on, on_each, random_blocks};
 
@@ -18,14 +18,14 @@ fn equal_ranges_share_and_others_do_not() {
         let (one, other) = (ground.file("one", &content), ground.file("other", &changed));
         let modified = ground.substrate.stat(&other).unwrap();
 
-        assert_eq!(ground.share((&one, 0), (&other, 0), 16).unwrap(), Compared::Differ);
-        assert_eq!(ground.share((&one, 9), (&other, 9), 1).unwrap(), Compared::Differ);
-        assert_eq!(ground.share((&one, 0), (&other, 1), 4).unwrap(), Compared::Differ);
+        assert_eq!(ground.share((&one, 0), (&other, 0), 16).unwrap(), ComparisonResult::Differ);
+        assert_eq!(ground.share((&one, 9), (&other, 9), 1).unwrap(), ComparisonResult::Differ);
+        assert_eq!(ground.share((&one, 0), (&other, 1), 4).unwrap(), ComparisonResult::Differ);
         assert!((0..16).all(|block| ground.place_of(&one, block) != ground.place_of(&other, block)));
 
-        assert_eq!(ground.share((&one, 0), (&other, 0), 9).unwrap(), Compared::Shared);
-        assert_eq!(ground.share((&one, 10), (&other, 10), 6).unwrap(), Compared::Shared);
-        assert_eq!(ground.share((&one, 0), (&other, 0), 9).unwrap(), Compared::Shared, "and again");
+        assert_eq!(ground.share((&one, 0), (&other, 0), 9).unwrap(), ComparisonResult::Shared);
+        assert_eq!(ground.share((&one, 10), (&other, 10), 6).unwrap(), ComparisonResult::Shared);
+        assert_eq!(ground.share((&one, 0), (&other, 0), 9).unwrap(), ComparisonResult::Shared, "and again");
         let (map, _) = ground.map(&other);
         assert_eq!(map.iter().filter(|extent| extent.is_shared).map(|extent| extent.length).sum::<u64>(), 15 * K);
         for block in 0..16 {
@@ -57,7 +57,7 @@ fn sharing_gives_space_back() {
         assert_eq!(step, 16 * MIB);
         for start in (0..24 * MIB).step_by(step as usize) {
             let blocks = step.min(24 * MIB - start) / K;
-            assert_eq!(ground.share((&one, start / K), (&other, start / K), blocks).unwrap(), Compared::Shared);
+            assert_eq!(ground.share((&one, start / K), (&other, start / K), blocks).unwrap(), ComparisonResult::Shared);
         }
         let freed = ground.settled_room() - before;
         assert!((23 * MIB..=25 * MIB).contains(&freed), "{freed} bytes are free now");
@@ -73,13 +73,13 @@ fn scattered_blocks_and_blocks_of_one_file_share() {
             (0..64).flat_map(|block| content[block * 29 % 64 * BLOCK_BYTES..][..BLOCK_BYTES].to_vec()).collect();
         let (one, other) = (ground.file("one", &content), ground.file("other", &shuffled));
         for block in 0..64 {
-            assert_eq!(ground.share((&one, block * 29 % 64), (&other, block), 1).unwrap(), Compared::Shared);
+            assert_eq!(ground.share((&one, block * 29 % 64), (&other, block), 1).unwrap(), ComparisonResult::Shared);
         }
         assert_eq!(ground.content("other"), shuffled);
 
         let twice = [&content[..], &content].concat();
         let both = ground.file("both", &twice);
-        assert_eq!(ground.share((&both, 0), (&both, 64), 64).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&both, 0), (&both, 64), 64).unwrap(), ComparisonResult::Shared);
         assert_eq!(ground.place_of(&both, 0), ground.place_of(&both, 64));
         assert_eq!(ground.content("both"), twice);
     });
@@ -91,7 +91,7 @@ fn a_hole_as_source_frees_zeros() {
         let zeros = vec![0; MIB as usize];
         let (full, hole) = (ground.file("full", &zeros), ground.file("hole", b""));
         ground.substrate.set_len(&hole, MIB).unwrap();
-        assert_eq!(ground.share((&hole, 0), (&full, 0), MIB / K).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&hole, 0), (&full, 0), MIB / K).unwrap(), ComparisonResult::Shared);
         assert_eq!(ground.map(&full).0, []);
         assert_eq!(ground.content("full"), zeros);
     });
@@ -103,9 +103,9 @@ fn data_that_is_not_on_the_disk_yet_is_compared_as_it_reads() {
         let content = random_blocks(4, 8);
         let (one, other) = (ground.file("one", &content), ground.file("other", &random_blocks(5, 8)));
         ground.substrate.write_at(&other, 0, &content).unwrap();
-        assert_eq!(ground.share((&one, 0), (&other, 0), 8).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&one, 0), (&other, 0), 8).unwrap(), ComparisonResult::Shared);
         ground.substrate.write_at(&one, 0, &[1]).unwrap();
-        assert_eq!(ground.share((&one, 0), (&other, 0), 8).unwrap(), Compared::Differ);
+        assert_eq!(ground.share((&one, 0), (&other, 0), 8).unwrap(), ComparisonResult::Differ);
         assert_eq!(ground.content("other"), content);
     });
 }
@@ -115,11 +115,11 @@ fn what_was_cut_off_meanwhile_differs() {
     on_each(|ground| {
         let content = random_blocks(6, 8);
         let (short, long) = (ground.file("short", &content[..6 * BLOCK_BYTES - 5]), ground.file("long", &content));
-        assert_eq!(ground.share((&long, 0), (&short, 0), 6).unwrap(), Compared::Differ);
-        assert_eq!(ground.share((&short, 0), (&long, 0), 6).unwrap(), Compared::Differ);
-        assert_eq!(ground.share((&long, 0), (&short, 100), 1).unwrap(), Compared::Differ);
-        assert_eq!(ground.share((&short, 100), (&long, 0), 1).unwrap(), Compared::Differ);
-        assert_eq!(ground.share((&long, 0), (&short, 0), 5).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&long, 0), (&short, 0), 6).unwrap(), ComparisonResult::Differ);
+        assert_eq!(ground.share((&short, 0), (&long, 0), 6).unwrap(), ComparisonResult::Differ);
+        assert_eq!(ground.share((&long, 0), (&short, 100), 1).unwrap(), ComparisonResult::Differ);
+        assert_eq!(ground.share((&short, 100), (&long, 0), 1).unwrap(), ComparisonResult::Differ);
+        assert_eq!(ground.share((&long, 0), (&short, 0), 5).unwrap(), ComparisonResult::Shared);
     });
 }
 
@@ -196,7 +196,7 @@ fn all_locks_can_be_given_up_at_once() {
 fn taken_by_small_writes(ground: &Ground, name: &str, is_kept_small: bool) -> u64 {
     let content = random_blocks(9, 16 << 8);
     let (one, other) = (ground.file(&format!("{name}.one"), &content), ground.file(&format!("{name}.other"), &content));
-    assert_eq!(ground.share((&one, 0), (&other, 0), 16 << 8).unwrap(), Compared::Shared);
+    assert_eq!(ground.share((&one, 0), (&other, 0), 16 << 8).unwrap(), ComparisonResult::Shared);
     if is_kept_small {
         assert_eq!(ground.substrate.keep_copies_small(&other).unwrap(), ground.kind() == SubstrateKind::Xfs);
         let changed = ground.substrate.stat(&other).unwrap().changed;
@@ -237,7 +237,7 @@ fn a_full_file_system_says_so_and_keeps_all_bytes() {
             let mut refused = 0;
             for block in (0..BLOCKS).map(|index| index * 1021 % BLOCKS) {
                 match ground.share((&one, block), (&other, block), 1) {
-                    Ok(compared) => assert_eq!(compared, Compared::Shared, "block {block}"),
+                    Ok(compared) => assert_eq!(compared, ComparisonResult::Shared, "block {block}"),
                     Err(ShareError::Full) => refused += 1,
                     Err(error) => panic!("block {block}: {error}"),
                 }

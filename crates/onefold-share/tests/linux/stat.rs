@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use onefold_substrate::{Access, Compared, FileHandle, Files, Names, Sharing};
+use onefold_substrate::{Access, ComparisonResult, FileHandle, Files, Names, Sharing};
 
 use crate::ground::{BTRFS, Ground, K, MIB, on, on_each, random_blocks, run};
 
@@ -51,7 +51,7 @@ fn times_tell_writes_and_not_sharing() {
         assert_eq!(before.length, MIB);
         assert_eq!(before.allocated, MIB);
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert_eq!(ground.share((&one, 0), (&other, 0), 256).unwrap(), Compared::Shared);
+        assert_eq!(ground.share((&one, 0), (&other, 0), 256).unwrap(), ComparisonResult::Shared);
         assert_eq!(ground.substrate.stat(&other).unwrap(), before);
         ground.substrate.write_at(&other, MIB, &[1]).unwrap();
         let after = ground.substrate.stat(&other).unwrap();

@@ -19,8 +19,8 @@ use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
 use onefold_substrate::{
-    Abilities, Access, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, Listed, Locks, MappedExtent,
-    Names, Protection, Room, ShareError, Sharing, UserNo, WholeExtents,
+    Abilities, Access, At, ComparisonResult, CopyHints, Exclusive, FileHandle, FileStat, Files, FolderEntry, Locks,
+    MappedExtent, Names, Protection, Room, ShareError, Sharing, UserNo, WholeExtents,
 };
 
 use super::ground::{Ground, K, STARTING, XFS, on, random_blocks};
@@ -182,7 +182,7 @@ impl Names for TwoStepHost<'_> {
         self.alive()?.remove(path)
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>> {
         self.alive()?.list(folder)
     }
 }
@@ -202,7 +202,12 @@ impl Sharing for TwoStepHost<'_> {
         self.alive()?.extents(file, from)
     }
 
-    fn share(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<Compared, ShareError> {
+    fn share(
+        &self,
+        source: At<'_, LinuxFile>,
+        into: At<'_, LinuxFile>,
+        length: u64,
+    ) -> Result<ComparisonResult, ShareError> {
         let inner = self.alive()?;
         self.note_change("share");
         let [ours, theirs] = [source, into].map(|at| {
@@ -210,7 +215,7 @@ impl Sharing for TwoStepHost<'_> {
             inner.read_at(at.file, at.offset, &mut bytes).map(|_| bytes)
         });
         if ours? != theirs? {
-            return Ok(Compared::Differ);
+            return Ok(ComparisonResult::Differ);
         }
         let modified = inner.stat(into.file)?.modified;
         inner.punch(into.file, into.offset, length)?;
@@ -218,7 +223,7 @@ impl Sharing for TwoStepHost<'_> {
         inner.sync(into.file)?;
         if self.shares_left.get() == 0 {
             return match self.outcome {
-                Some(Ok(())) => Ok(Compared::Shared),
+                Some(Ok(())) => Ok(ComparisonResult::Shared),
                 Some(Err(kind)) => Err(ShareError::Io(kind.into())),
                 None => {
                     self.is_dead.set(true);
@@ -229,7 +234,7 @@ impl Sharing for TwoStepHost<'_> {
         self.shares_left.set(self.shares_left.get() - 1);
         inner.clone_range(source, into, length)?;
         inner.set_modified(into.file, modified)?;
-        Ok(Compared::Shared)
+        Ok(ComparisonResult::Shared)
     }
 
     fn clone_range(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<(), ShareError> {

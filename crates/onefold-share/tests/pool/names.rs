@@ -7,7 +7,7 @@ use std::sync::Arc;
 use onefold_block::BlockDevice;
 use onefold_pool::{Ino, OpenOptions, PoolSubstrate};
 use onefold_substrate::{
-    Access, At, Compared, Files, ListedKind, Locks, Names, Refusal, ShareError, Sharing, SubstrateKind,
+    Access, At, ComparisonResult, Files, ListedKind, Locks, Names, Refusal, ShareError, Sharing, SubstrateKind,
 };
 
 use crate::ground::*;
@@ -176,7 +176,7 @@ fn what_was_opened_for_reading_is_not_changed() {
     assert!(matches!(refused, Err(ShareError::Refused(Refusal::NotPermitted))), "{refused:?}");
     let b = substrate.open(path("b"), Access::Write).unwrap();
     let into = At { file: &b, offset: 0 };
-    assert_eq!(substrate.share(source, into, 4 * K).unwrap(), Compared::Shared);
+    assert_eq!(substrate.share(source, into, 4 * K).unwrap(), ComparisonResult::Shared);
     let beyond = substrate.clone_range(At { file: &a, offset: 2 * K }, into, 4 * K);
     assert!(matches!(beyond, Err(ShareError::Io(_))), "{beyond:?}");
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock};
-use onefold_substrate::{Access, At, Compared, ListedKind, ShareError, Substrate};
+use onefold_substrate::{Access, At, ComparisonResult, ListedKind, ShareError, Substrate};
 
 const FOLDER: &str = ".onefold";
 /// How many slots a host's arena has.
@@ -123,15 +123,15 @@ fn found<S: Substrate>(
     let lengths: &[u64] = if fingerprint.is_multiple_of(2) { &[4, 1] } else { &[1] };
     for blocks in lengths {
         compared = settle(substrate.share(at, into, blocks * BLOCK_BYTES_U64))?;
-        if compared == Some(Compared::Shared) {
+        if compared == Some(ComparisonResult::Shared) {
             break;
         }
     }
     match compared {
-        Some(Compared::Shared) if fingerprint.is_multiple_of(5) => keep(substrate, at, host, fingerprint),
-        Some(Compared::Shared) => Ok(()),
+        Some(ComparisonResult::Shared) if fingerprint.is_multiple_of(5) => keep(substrate, at, host, fingerprint),
+        Some(ComparisonResult::Shared) => Ok(()),
         // Also where the two are the same place, or one may not be shared: another may do better.
-        Some(Compared::Differ) | None => {
+        Some(ComparisonResult::Differ) | None => {
             table.insert(fingerprint, (Rc::clone(path), offset));
             Ok(())
         }

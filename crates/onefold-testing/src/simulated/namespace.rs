@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_substrate::{Listed, ListedKind};
+use onefold_substrate::{FolderEntry, ListedKind};
 use rustix::io::Errno;
 
 use super::checks::StepChange;
@@ -102,10 +102,10 @@ impl World {
         }
     }
 
-    pub(super) fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
+    pub(super) fn list(&self, path: &Path) -> io::Result<Vec<FolderEntry>> {
         let folder = self.names.find_folder(path)?;
         self.names.permit(folder, READ)?;
-        let listed = |(name, entry): (&Name, &NameTarget)| Listed {
+        let listed = |(name, entry): (&Name, &NameTarget)| FolderEntry {
             name: PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name)),
             kind: match entry {
                 NameTarget::File(_) => ListedKind::File,

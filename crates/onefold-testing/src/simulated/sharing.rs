@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_substrate::{AgedExtent, Compared, MappedExtent, Reference, Refusal, ShareError, Slice, WholeExtent};
+use onefold_substrate::{
+    AgedExtent, ComparisonResult, MappedExtent, Reference, Refusal, ShareError, Slice, WholeExtent,
+};
 use rustix::io::Errno;
 
 use super::blocks::PhysicalNo;
@@ -88,7 +90,7 @@ impl World {
         host: HostNo,
         ranges: SharedRanges,
         stop_after: Option<u64>,
-    ) -> Result<Compared, ShareError> {
+    ) -> Result<ComparisonResult, ShareError> {
         let (source, into) = (ranges.source.0, ranges.into.0);
         self.make_range_durable(host, source, ranges.source.1, ranges.count);
         self.make_range_durable(host, into, ranges.into.1, ranges.count);
@@ -97,7 +99,7 @@ impl World {
         if is_compared && !pairs.all(|(from, to)| reads_same(self.content_at(source, from), self.content_at(into, to)))
         {
             self.counters.differs += 1;
-            return Ok(Compared::Differ);
+            return Ok(ComparisonResult::Differ);
         }
         self.check_owners(SharedRanges { count: stop_after.unwrap_or(ranges.count).min(ranges.count), ..ranges });
         let used = self.blocks.used();
@@ -112,12 +114,12 @@ impl World {
             self.leave_rest(ranges, count);
             if self.shares_in_two_steps() && self.dice.one_in(2) {
                 // Like kernels that have shared a part.
-                return Ok(Compared::Shared);
+                return Ok(ComparisonResult::Shared);
             }
             return Err(ShareError::Io(Errno::IO.into()));
         }
         self.counters.shares += 1;
-        Ok(Compared::Shared)
+        Ok(ComparisonResult::Shared)
     }
 
     /// Checks that a host shares blocks of one user's images only. Images keep their owner while a host has them open.

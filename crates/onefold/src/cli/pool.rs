@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 
 use super::key::Acceptance;
 use super::values::{
-    DiscardWhen, InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy,
-    parse_duration,
+    DiscardWhen, InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch,
+    VerificationArg, parse_duration,
 };
 use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
@@ -122,8 +122,8 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     pub(crate) read_only: bool,
     /// How a block with a known fingerprint is confirmed to be equal
-    #[arg(long, value_enum, default_value_t = VerifyBy::Fingerprint)]
-    pub(crate) verify: VerifyBy,
+    #[arg(long, value_enum, default_value_t = VerificationArg::Fingerprint)]
+    pub(crate) verify: VerificationArg,
     /// How much of a fingerprint store a look-up reads
     #[arg(long, value_enum, default_value_t = PrefetchWhen::Adaptive)]
     pub(crate) prefetch: PrefetchWhen,

@@ -104,18 +104,18 @@ impl From<Stores> for StorePlacement {
 
 /// How a block with an equal fingerprint is confirmed to be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum VerifyBy {
+pub(crate) enum VerificationArg {
     /// Equal keyed 128-bit fingerprints are equal blocks
     Fingerprint,
     /// The bytes are compared too
     Value,
 }
 
-impl From<VerifyBy> for Verification {
-    fn from(by: VerifyBy) -> Verification {
+impl From<VerificationArg> for Verification {
+    fn from(by: VerificationArg) -> Verification {
         match by {
-            VerifyBy::Fingerprint => Verification::Fingerprint,
-            VerifyBy::Value => Verification::Value,
+            VerificationArg::Fingerprint => Verification::Fingerprint,
+            VerificationArg::Value => Verification::Value,
         }
     }
 }

@@ -17,7 +17,7 @@ const NEWER: &str = "use the version of Onefold that wrote the archive, or a new
 
 /// What an installation that fails leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum TargetRemains {
     /// Nothing: the target was a new file, which had no name yet.
     Nothing,
     /// A target that was not written to.
@@ -62,12 +62,14 @@ impl Failure {
     }
 
     /// Returns the failure that an error of an installation is. `left` is what it leaves behind.
-    pub(crate) fn of_install(error: impl Into<String>, cause: &InstallError, left: Left) -> Failure {
+    pub(crate) fn of_install(error: impl Into<String>, cause: &InstallError, left: TargetRemains) -> Failure {
         let (state, again) = match left {
-            Left::Nothing => ("no file is left behind", "run the command again"),
-            Left::Untouched => ("nothing was written to the target", "run the command again"),
-            Left::Incomplete => ("the target is incomplete and does not boot", "install again with --overwrite"),
-            Left::Bootable => {
+            TargetRemains::Nothing => ("no file is left behind", "run the command again"),
+            TargetRemains::Untouched => ("nothing was written to the target", "run the command again"),
+            TargetRemains::Incomplete => {
+                ("the target is incomplete and does not boot", "install again with --overwrite")
+            }
+            TargetRemains::Bootable => {
                 ("the target may boot: its first sectors cannot be wiped again", "install again with --overwrite")
             }
         };
@@ -95,16 +97,18 @@ impl Failure {
                 .because_of(state)
                 .hint("do not use the target: its disk, its cable or the memory of this machine loses data"),
             InstallError::Untouched(first) => {
-                let left = if left == Left::Nothing { left } else { Left::Untouched };
+                let left = if left == TargetRemains::Nothing { left } else { TargetRemains::Untouched };
                 Failure::of_install(error, first, left)
             }
             InstallError::Unwiped { cause: first, source } => {
                 // A new file vanishes, with its ends.
-                let left = if left == Left::Nothing { left } else { Left::Bootable };
+                let left = if left == TargetRemains::Nothing { left } else { TargetRemains::Bootable };
                 let failure = Failure::of_install(error, first, left);
                 let failure = failure.because_of(format!("its ends cannot be wiped again: {source}"));
                 match left {
-                    Left::Bootable => failure.hint("wipe the target before a machine starts from it: `wipefs --all`"),
+                    TargetRemains::Bootable => {
+                        failure.hint("wipe the target before a machine starts from it: `wipefs --all`")
+                    }
                     _ => failure,
                 }
             }
@@ -269,7 +273,8 @@ mod tests {
     fn damage_of_an_archive_has_its_own_code_and_names_the_object() {
         let source = FormatError::Digest { structure: "manifest" };
         let damaged = ArchiveError::Damaged { name: "manifests/00/11".to_owned(), source };
-        let failure = Failure::of_install("cannot install `web@1`", &InstallError::Archive(damaged), Left::Incomplete);
+        let failure =
+            Failure::of_install("cannot install `web@1`", &InstallError::Archive(damaged), TargetRemains::Incomplete);
         assert_eq!(failure.exit, Exit::Damage);
         assert!(failure.causes[0].contains("`manifests/00/11`"), "{failure}");
         assert!(failure.hint.is_some_and(|hint| hint.contains("archive check")));
@@ -291,16 +296,20 @@ mod tests {
             assert_eq!(failure.exit, Exit::Damage);
             failure.causes.concat()
         };
-        assert!(causes(Left::Incomplete).contains("nothing was written"), "{}", causes(Left::Incomplete));
-        assert!(causes(Left::Nothing).contains("no file is left"), "{}", causes(Left::Nothing));
+        assert!(
+            causes(TargetRemains::Incomplete).contains("nothing was written"),
+            "{}",
+            causes(TargetRemains::Incomplete)
+        );
+        assert!(causes(TargetRemains::Nothing).contains("no file is left"), "{}", causes(TargetRemains::Nothing));
         let stopped = InstallError::Untouched(Box::new(InstallError::Stopped));
-        let failure = Failure::of_install("cannot install", &stopped, Left::Incomplete);
+        let failure = Failure::of_install("cannot install", &stopped, TargetRemains::Incomplete);
         assert_eq!((failure.exit, failure.hint.as_deref()), (Exit::Interrupted, Some("run the command again")));
     }
 
     #[test]
     fn an_interrupted_installation_has_its_own_code() {
-        let failure = Failure::of_install("cannot install", &InstallError::Stopped, Left::Incomplete);
+        let failure = Failure::of_install("cannot install", &InstallError::Stopped, TargetRemains::Incomplete);
         assert_eq!(failure.exit, Exit::Interrupted);
         assert!(failure.hint.is_some_and(|hint| hint.contains("--overwrite")));
     }
@@ -308,7 +317,7 @@ mod tests {
     #[test]
     fn a_target_that_returns_other_bytes_is_told_to_boot_or_not() {
         let told = |error: InstallError| {
-            let failure = Failure::of_install("cannot install", &error, Left::Incomplete);
+            let failure = Failure::of_install("cannot install", &error, TargetRemains::Incomplete);
             assert_eq!(failure.exit, Exit::Damage);
             failure.causes.concat()
         };
@@ -316,7 +325,7 @@ mod tests {
         assert!(damaged.contains("at byte 5") && damaged.contains("does not boot"), "{damaged}");
         let cause = Box::new(InstallError::ReadBack { offset: 5 });
         let unwiped = InstallError::Unwiped { cause, source: std::io::Error::other("the cable is loose") };
-        let of_file = Failure::of_install("cannot install", &unwiped, Left::Nothing).causes.concat();
+        let of_file = Failure::of_install("cannot install", &unwiped, TargetRemains::Nothing).causes.concat();
         assert!(of_file.contains("no file is left") && !of_file.contains("may boot"), "{of_file}");
         let unwiped = told(unwiped);
         assert!(unwiped.contains("at byte 5") && unwiped.contains("may boot"), "{unwiped}");

@@ -13,7 +13,7 @@ use onefold_block::shown::ShownText;
 use onefold_pool::PoolError;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use image::Left;
+pub(crate) use image::TargetRemains;
 
 /// Exit codes; documented in the command reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
-use onefold_substrate::{At, Compared, FileHandle, Reference, ShareError, Substrate};
+use onefold_substrate::{At, ComparisonResult, FileHandle, Reference, ShareError, Substrate};
 
 use super::remainder::{Holder, Part, Remainder, copy_of};
 use super::{ROOM_LEFT_PART, Releaser};
@@ -189,7 +189,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                     (At { file: copies, offset: first + from }, At { file, offset: part.offset + from });
                 match pace.call(CallKind::Share, bytes, || substrate.share(source, into, bytes))? {
                     // If it differs, it was written to since, and so it no longer refers to the extent.
-                    Compared::Shared | Compared::Differ => {}
+                    ComparisonResult::Shared | ComparisonResult::Differ => {}
                 }
             }
             at += length;

@@ -3,7 +3,7 @@
 use std::io;
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
-use onefold_substrate::{At, Compared, ShareError, Slice, Substrate};
+use onefold_substrate::{At, ComparisonResult, ShareError, Slice, Substrate};
 
 use super::Sharer;
 use super::target::{MappedFile, TargetFile};
@@ -32,7 +32,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let is_declared = self.declaring.is_some() && part.source != Source::Zeros;
         if !is_declared {
             self.bring_in(file, part)?;
-            if self.ask(file, part)? == Compared::Shared {
+            if self.ask(file, part)? == ComparisonResult::Shared {
                 return Ok(());
             }
         }
@@ -42,7 +42,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 self.count(&part, Outcome::TooShort);
             } else if let Some(declaring) = self.declaring.as_mut().filter(|_| is_equal && is_declared) {
                 declaring.gather(part);
-            } else if !is_equal || self.ask(file, part)? == Compared::Differ {
+            } else if !is_equal || self.ask(file, part)? == ComparisonResult::Differ {
                 self.note_differing(&part);
             }
         }
@@ -96,14 +96,14 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Asks the file system to compare and share.
-    pub(super) fn ask(&mut self, file: &S::File, part: FinderRun) -> Result<Compared, ShareError> {
+    pub(super) fn ask(&mut self, file: &S::File, part: FinderRun) -> Result<ComparisonResult, ShareError> {
         let substrate = self.state.substrate();
         let freed = self.freed_by(part);
         let (source, source_offset) = self.sources.place(part.source);
         let (source, into) = (At { file: source, offset: source_offset }, At { file, offset: part.offset() });
         let length = part.bytes();
         let compared = self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))?;
-        if compared == Compared::Shared {
+        if compared == ComparisonResult::Shared {
             self.note_shared(part, freed)?;
         }
         Ok(compared)

@@ -21,7 +21,7 @@ use std::io;
 
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
-use onefold_substrate::{Compared, FileStat, ShareError, Substrate};
+use onefold_substrate::{ComparisonResult, FileStat, ShareError, Substrate};
 
 use super::Sharer;
 use crate::extents::Extents;
@@ -244,8 +244,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 return ShareAnswer::up_to(index);
             }
             match self.ask(file, *run) {
-                Ok(Compared::Shared) => {}
-                Ok(Compared::Differ) => self.note_differing(run),
+                Ok(ComparisonResult::Shared) => {}
+                Ok(ComparisonResult::Differ) => self.note_differing(run),
                 Err(why) => {
                     let is_refused = matches!(why, ShareError::Refused(_));
                     if is_refused || matches!(why, ShareError::Full) {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use onefold_block::{BLOCK_BYTES_U64, Show, Timestamp};
 use onefold_substrate::{
-    Access, At, FileHandle, FileStat, Files, HeldLock, Listed, Locks, Names, Protection, ROOT, Refusal, Room,
+    Access, At, FileHandle, FileStat, Files, FolderEntry, HeldLock, Locks, Names, Protection, ROOT, Refusal, Room,
     ShareError, UserNo,
 };
 use rustix::io::Errno;
@@ -345,7 +345,7 @@ impl<'run> Names for SimulatedSubstrate<'run> {
         self.call_names(|| format!("remove {}", path.shown()), false, |world, actor| world.remove(actor, path))
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>> {
         self.call_names(
             || format!("list {}", folder.shown()),
             false,

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use onefold_block::Show;
 use onefold_substrate::{
-    Abilities, Access, AgedExtent, At, Compared, CopyHints, Exclusive, Files, MappedExtent, Reference, Refusal, Room,
-    ShareError, Sharing, Slice, WholeExtent, WholeExtents,
+    Abilities, Access, AgedExtent, At, ComparisonResult, CopyHints, Exclusive, Files, MappedExtent, Reference, Refusal,
+    Room, ShareError, Sharing, Slice, WholeExtent, WholeExtents,
 };
 use rustix::io::Errno;
 
@@ -70,7 +70,7 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
         source: At<'_, SimulatedFile<'run>>,
         into: At<'_, SimulatedFile<'run>>,
         length: u64,
-    ) -> Result<Compared, ShareError> {
+    ) -> Result<ComparisonResult, ShareError> {
         for file in [source.file, into.file] {
             self.own(file);
             self.check_bounds(file);

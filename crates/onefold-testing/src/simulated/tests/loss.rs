@@ -142,7 +142,7 @@ fn what_was_shared_stays_as_it_was_whoever_crashes() {
         one.substrate.write_at(&theirs, 0, &bytes(&[7])).unwrap();
         two.substrate.write_at(&mine, 0, &bytes(&[7])).unwrap();
         let source = two.substrate.open(Path::new("a"), Access::Read).unwrap();
-        assert_eq!(two.substrate.share(at(&source, 0), at(&mine, 0), 2 * B).unwrap(), Compared::Shared);
+        assert_eq!(two.substrate.share(at(&source, 0), at(&mine, 0), 2 * B).unwrap(), ComparisonResult::Shared);
         system.crash(HostNo(0));
         system.crash(HostNo(1));
         (read(system, "a"), read(system, "b"))

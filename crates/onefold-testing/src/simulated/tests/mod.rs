@@ -8,7 +8,7 @@ mod sharing;
 use std::path::Path;
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
-use onefold_substrate::{Access, At, Compared, Files, ShareError};
+use onefold_substrate::{Access, At, ComparisonResult, Files, ShareError};
 
 use super::{Host, HostNo, SimulatedFile, SimulatedFileSystem, SimulationOptions};
 

@@ -149,7 +149,7 @@ fn content_changes_times_and_sharing_does_not() {
     let times = |file| host.substrate.stat(file).map(|stat| (stat.modified, stat.changed)).unwrap();
     let before = times(&two);
     host.clock.sleep(Duration::from_secs(1));
-    assert_eq!(host.substrate.share(at(&one, 0), at(&two, 0), B).unwrap(), Compared::Shared);
+    assert_eq!(host.substrate.share(at(&one, 0), at(&two, 0), B).unwrap(), ComparisonResult::Shared);
     assert_eq!(times(&two), before);
     host.substrate.write_at(&two, 0, b"x").unwrap();
     assert!(times(&two).0 > before.0 && times(&two).1 > before.1);

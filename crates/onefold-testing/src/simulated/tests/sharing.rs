@@ -8,7 +8,7 @@ use super::super::world::{Actor, World};
 use super::*;
 
 /// Returns the outcome of an attempt to share, as text.
-fn outcome(result: Result<Compared, ShareError>) -> String {
+fn outcome(result: Result<ComparisonResult, ShareError>) -> String {
     match result {
         Ok(compared) => format!("{compared:?}"),
         Err(ShareError::Io(error)) => format!("{:?}", error.kind()),
@@ -24,11 +24,11 @@ fn equal_ranges_are_shared_and_others_are_not_touched() {
     let two = file(&host, "b", &[9, 1, 2, 3]);
     let free = || host.substrate.room().unwrap().free;
     let before = free();
-    assert_eq!(host.substrate.share(at(&one, 0), at(&two, 1), 3 * B).unwrap(), Compared::Shared);
+    assert_eq!(host.substrate.share(at(&one, 0), at(&two, 1), 3 * B).unwrap(), ComparisonResult::Shared);
     assert_eq!(free(), before + 3 * B);
-    assert_eq!(host.substrate.share(at(&one, 0), at(&two, 1), 3 * B).unwrap(), Compared::Shared, "again");
+    assert_eq!(host.substrate.share(at(&one, 0), at(&two, 1), 3 * B).unwrap(), ComparisonResult::Shared, "again");
     assert_eq!(free(), before + 3 * B);
-    assert_eq!(host.substrate.share(at(&one, 2), at(&two, 2), 2 * B).unwrap(), Compared::Differ);
+    assert_eq!(host.substrate.share(at(&one, 2), at(&two, 2), 2 * B).unwrap(), ComparisonResult::Differ);
     assert_eq!((content(&host, &one), content(&host, &two)), (vec![1, 2, 3, 4], vec![9, 1, 2, 3]));
     host.substrate.write_at(&two, B, &bytes(&[7, 7])).unwrap();
     assert_eq!((content(&host, &one), content(&host, &two)), (vec![1, 2, 3, 4], vec![9, 7, 7, 3]));
@@ -42,7 +42,7 @@ fn sharing_with_a_hole_frees_zeros() {
     let host = system.mount(HostNo(0));
     let (zeros, hole) = (file(&host, "a", &[0, 0]), file(&host, "b", &[]));
     host.substrate.set_len(&hole, 2 * B).unwrap();
-    assert_eq!(host.substrate.share(at(&hole, 0), at(&zeros, 0), 2 * B).unwrap(), Compared::Shared);
+    assert_eq!(host.substrate.share(at(&hole, 0), at(&zeros, 0), 2 * B).unwrap(), ComparisonResult::Shared);
     assert_eq!(host.substrate.stat(&zeros).unwrap().allocated, 0);
     system.check().unwrap();
 }
@@ -124,7 +124,7 @@ fn a_map_tells_where_data_is_and_with_whom_it_is_shared() {
     let one = file(&host, "a", &[1, 2, 3, 4, 5]);
     host.substrate.punch(&one, B, B).unwrap();
     let two = file(&host, "b", &[4]);
-    assert_eq!(host.substrate.share(at(&two, 0), at(&one, 3), B).unwrap(), Compared::Shared);
+    assert_eq!(host.substrate.share(at(&two, 0), at(&one, 3), B).unwrap(), ComparisonResult::Shared);
     let extents = host.substrate.extents(&one, 0).unwrap();
     let seen: Vec<_> = extents.iter().map(|extent| (extent.offset / B, extent.length / B, extent.is_shared)).collect();
     assert_eq!(seen, [(0, 1, false), (2, 1, false), (3, 1, true), (4, 1, false)]);

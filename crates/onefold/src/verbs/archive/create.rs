@@ -7,7 +7,7 @@ use onefold_image::archive::{Archive, ArchiveError};
 use onefold_image::format::descriptor::UnitKind;
 use serde_json::json;
 
-use super::place::Place;
+use super::place::ArchivePlace;
 use crate::cli::archive::{CreateArgs, Units};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, machine_name};
@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
     let cannot = || format!("cannot create an archive in `{}`", path.shown());
     let units = units_of(arguments)
         .ok_or_else(|| Failure::usage(cannot()).because_of("the length of a unit is a power of two from 4K to 1M"))?;
-    let store = Place::from(path).create()?;
+    let store = ArchivePlace::from(path).create()?;
     let failed = |error: ArchiveError| Failure::of_archive(cannot(), &error);
     // A store with objects is refused below, and keeps the objects that it has.
     let is_empty = store.list("", None).map_err(|error| failed(error.into()))?.is_empty();

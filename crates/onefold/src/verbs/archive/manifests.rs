@@ -11,11 +11,11 @@ use crate::failure::{Exit, Failure};
 #[derive(Default)]
 pub(crate) struct Manifests {
     pub(crate) images: Vec<(ImageRecord, Manifest)>,
-    pub(crate) unread: Vec<Unread>,
+    pub(crate) unread: Vec<UnreadManifest>,
 }
 
 /// An image whose manifest cannot be read. The ledger has its name and its time.
-pub(crate) struct Unread {
+pub(crate) struct UnreadManifest {
     record: ImageRecord,
     failure: Failure,
 }
@@ -31,7 +31,7 @@ impl Manifests {
                 Err(ArchiveError::Removed { .. }) => {}
                 Err(error) => {
                     let failure = Failure::of_archive(format!("cannot read the image `{}`", record.image), &error);
-                    manifests.unread.push(Unread { record, failure });
+                    manifests.unread.push(UnreadManifest { record, failure });
                 }
             }
         }
@@ -39,9 +39,9 @@ impl Manifests {
     }
 }
 
-impl Unread {
+impl UnreadManifest {
     /// Returns the worst exit code of some images, and a line for each of them.
-    pub(crate) fn lines(unread: &[Unread]) -> (Exit, String) {
+    pub(crate) fn lines(unread: &[UnreadManifest]) -> (Exit, String) {
         let exit = unread.iter().fold(Exit::Done, |exit, unread| exit.worse(unread.failure.exit));
         let lines: Vec<String> = unread.iter().map(|unread| unread.failure.line()).collect();
         (exit, lines.join("\n"))

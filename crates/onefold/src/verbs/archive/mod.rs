@@ -19,7 +19,7 @@ use onefold_block::clock::SystemClock;
 use onefold_image::archive::Archive;
 use onefold_image::store::PacedStore;
 
-use self::place::Place;
+use self::place::ArchivePlace;
 use crate::cli::Talk;
 use crate::cli::archive::ArchiveCommand;
 use crate::failure::{Failure, Outcome};
@@ -38,12 +38,12 @@ pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
 }
 
 /// Opens an archive: a folder, or a part of a bucket.
-pub(super) fn open<'a>(place: impl Into<Place<'a>>) -> Outcome<Arc<Archive>> {
+pub(super) fn open<'a>(place: impl Into<ArchivePlace<'a>>) -> Outcome<Arc<Archive>> {
     open_paced(place, None)
 }
 
 /// As [`open`]; with a rate, at most so many bytes are read and written in a second.
-fn open_paced<'a>(place: impl Into<Place<'a>>, rate: Option<NonZeroU64>) -> Outcome<Arc<Archive>> {
+fn open_paced<'a>(place: impl Into<ArchivePlace<'a>>, rate: Option<NonZeroU64>) -> Outcome<Arc<Archive>> {
     let place = place.into();
     let store = match rate {
         Some(rate) => Arc::new(PacedStore::new(place.open()?, Arc::new(SystemClock), rate)),

@@ -17,31 +17,31 @@ use crate::failure::{Failure, Outcome};
 
 /// Where an archive is, and how its store is reached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ArchivePlace<'a> {
     pub(crate) path: &'a Path,
     /// `None` where the command line has no options of stores.
     options: Option<&'a StoreOptions>,
 }
 
-impl<'a> From<&'a ArchiveArg> for Place<'a> {
-    fn from(argument: &'a ArchiveArg) -> Place<'a> {
-        Place { path: &argument.archive, options: Some(&argument.store) }
+impl<'a> From<&'a ArchiveArg> for ArchivePlace<'a> {
+    fn from(argument: &'a ArchiveArg) -> ArchivePlace<'a> {
+        ArchivePlace { path: &argument.archive, options: Some(&argument.store) }
     }
 }
 
-impl<'a> From<&'a Path> for Place<'a> {
-    fn from(path: &'a Path) -> Place<'a> {
-        Place { path, options: None }
+impl<'a> From<&'a Path> for ArchivePlace<'a> {
+    fn from(path: &'a Path) -> ArchivePlace<'a> {
+        ArchivePlace { path, options: None }
     }
 }
 
-impl<'a> From<&'a PathBuf> for Place<'a> {
-    fn from(path: &'a PathBuf) -> Place<'a> {
-        Place { path, options: None }
+impl<'a> From<&'a PathBuf> for ArchivePlace<'a> {
+    fn from(path: &'a PathBuf) -> ArchivePlace<'a> {
+        ArchivePlace { path, options: None }
     }
 }
 
-impl Place<'_> {
+impl ArchivePlace<'_> {
     /// Opens the store.
     pub(crate) fn open(&self) -> Outcome<Arc<dyn Store>> {
         let cannot = || format!("cannot open the archive `{}`", self.path.shown());

@@ -8,7 +8,7 @@ use onefold_block::random::SystemRandom;
 use onefold_image::archive::probe::{LARGE_BYTES_MAX, ProbeReport, probe};
 use serde_json::{Value, json};
 
-use super::place::Place;
+use super::place::ArchivePlace;
 use crate::cli::archive::ProbeArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{Report, machine_name};
@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &ProbeArgs) -> Outcome<Report> {
     if size_bytes == 0 || size_bytes > LARGE_BYTES_MAX {
         return Err(Failure::usage(cannot()).because_of(format!("--size is at most {}", human(LARGE_BYTES_MAX))));
     }
-    let store = Place::from(path).open()?;
+    let store = ArchivePlace::from(path).open()?;
     let report = probe(&*store, &SystemClock, &SystemRandom, size_bytes);
     let report = report.map_err(|error| Failure::of_archive(cannot(), &error))?;
     let exit = if report.is_fit() { Exit::Done } else { Exit::Failed };

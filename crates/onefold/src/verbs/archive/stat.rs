@@ -9,7 +9,7 @@ use onefold_image::store::Store;
 use serde_json::json;
 
 use super::create::{kind_name, kind_text};
-use super::manifests::{Manifests, Unread};
+use super::manifests::{Manifests, UnreadManifest};
 use crate::cli::archive::StatArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, TextTable, machine_name};
@@ -28,14 +28,14 @@ const KINDS: [(&str, &str); 7] = [
 
 /// Objects of one kind.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stored {
+struct ObjectTotals {
     objects: u64,
     bytes: u64,
 }
 
 /// What the images of an archive contain, in bytes: `size = free + zero + data`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Contained {
+struct ContentTotals {
     size_bytes: u64,
     free_bytes: u64,
     zero_bytes: u64,
@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
     }
     let objects: u64 = stored.iter().map(|(_, stored)| stored.objects).sum();
     table.row(["all".to_owned(), grouped(objects), grouped(total_bytes), human(total_bytes)]);
-    let (exit, lines) = Unread::lines(&unread);
+    let (exit, lines) = UnreadManifest::lines(&unread);
     let lines = if lines.is_empty() { lines } else { format!("\nnot counted:\n{lines}") };
     let text = format!(
         "{} images of {}: {} free, {} zero, {} data\nunits of up to {} {cut}\n\n{table}\n{}{lines}",
@@ -91,7 +91,7 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
         "units": kind_name(units),
         "unit_bytes": unit_bytes,
         "images": images.len(),
-        "unread": unread.iter().map(Unread::json).collect::<Vec<_>>(),
+        "unread": unread.iter().map(UnreadManifest::json).collect::<Vec<_>>(),
         "size_bytes": contained.size_bytes,
         "free_bytes": contained.free_bytes,
         "zero_bytes": contained.zero_bytes,
@@ -104,8 +104,8 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
     Ok(Report { text, json, exit })
 }
 
-fn contained(images: &[(ImageRecord, Manifest)]) -> Contained {
-    let mut sum = Contained::default();
+fn contained(images: &[(ImageRecord, Manifest)]) -> ContentTotals {
+    let mut sum = ContentTotals::default();
     for (_, manifest) in images {
         sum.size_bytes = sum.size_bytes.saturating_add(manifest.size_bytes);
         sum.free_bytes = sum.free_bytes.saturating_add(manifest.totals.free_bytes);
@@ -138,8 +138,8 @@ fn unneeded_text(report: Option<&CollectReport>) -> String {
 }
 
 /// Counts the objects whose names begin with `prefix`.
-fn objects_of(store: &dyn Store, prefix: &str) -> Result<Stored, ArchiveError> {
-    let mut sum = Stored::default();
+fn objects_of(store: &dyn Store, prefix: &str) -> Result<ObjectTotals, ArchiveError> {
+    let mut sum = ObjectTotals::default();
     let mut after = None;
     loop {
         let listed = store.list(prefix, after.as_ref())?;

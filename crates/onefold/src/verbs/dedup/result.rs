@@ -35,7 +35,7 @@ pub(super) struct DedupResult {
     differed_bytes: u64,
     pub(super) freed_bytes: u64,
     /// Results for equal files of guests; `None` if these were not requested.
-    by_files: Option<ByFiles>,
+    by_files: Option<FilesResult>,
     /// Files that were left alone, with the reasons.
     left: Vec<(PathBuf, String)>,
     has_failed: bool,
@@ -46,7 +46,7 @@ pub(super) struct DedupResult {
 
 /// Results for equal files of guests.
 #[derive(Debug, Default)]
-struct ByFiles {
+struct FilesResult {
     images: u64,
     images_with_packages: u64,
     files: u64,
@@ -193,7 +193,7 @@ impl DedupResult {
             "read_bytes": self.read_bytes,
             "shared_bytes": self.shared_bytes,
             "differed_bytes": self.differed_bytes,
-            "by_files": self.by_files.as_ref().map(ByFiles::json),
+            "by_files": self.by_files.as_ref().map(FilesResult::json),
             "freed_bytes": self.freed_bytes,
             "full": self.is_full,
             "left": left.collect::<Vec<_>>(),
@@ -203,7 +203,7 @@ impl DedupResult {
     }
 }
 
-impl ByFiles {
+impl FilesResult {
     fn json(&self) -> Value {
         let unexamined = self.unexamined.iter().map(|(path, why)| json!({ "path": machine_name(path), "why": why }));
         json!({
@@ -266,7 +266,8 @@ mod tests {
     #[test]
     fn what_guests_say_wrongly_is_told_and_no_damage() {
         let unexamined = vec![(PathBuf::from("vm/a\nb"), "no \x1b".to_owned())];
-        let by_files = ByFiles { files: 3, shared_bytes: 4096, differed_bytes: 8192, unexamined, ..ByFiles::default() };
+        let by_files =
+            FilesResult { files: 3, shared_bytes: 4096, differed_bytes: 8192, unexamined, ..FilesResult::default() };
         let found = DedupResult { by_files: Some(by_files), ..DedupResult::new(Path::new("x.pool")) };
         assert_eq!(found.exit(), Exit::Done);
         let text = found.text();

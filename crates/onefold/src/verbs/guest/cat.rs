@@ -51,8 +51,8 @@ fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut im
         return Err(Failure::of_guest(cannot(), &GuestError::Encoded(encoding)).into());
     }
     let written = copy(scene, &found, out).map_err(|stop| match stop {
-        Copying::Guest(error) => PrintStop::Failed(Failure::of_guest(cannot(), &error)),
-        Copying::Out(error) => PrintStop::from(error),
+        CopyError::Guest(error) => PrintStop::Failed(Failure::of_guest(cannot(), &error)),
+        CopyError::Out(error) => PrintStop::from(error),
     })?;
     if written < found.stat.size_bytes {
         ending.warn(format!("`{}` ended {} bytes early", path.shown(), found.stat.size_bytes - written));
@@ -61,7 +61,7 @@ fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut im
 }
 
 /// Why copying content stopped.
-pub(super) enum Copying {
+pub(super) enum CopyError {
     /// The guest cannot be read.
     Guest(GuestError),
     /// The output cannot be written.
@@ -69,18 +69,18 @@ pub(super) enum Copying {
 }
 
 /// Writes the content of a file up to its length. Returns the number of bytes that were available.
-fn copy(scene: &Scene<'_, '_>, found: &ResolvedFile, out: &mut impl Write) -> Result<u64, Copying> {
+fn copy(scene: &Scene<'_, '_>, found: &ResolvedFile, out: &mut impl Write) -> Result<u64, CopyError> {
     let system = scene.tree.system(found.file.system);
     let mut piece = vec![0; usize::try_from(found.stat.size_bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)];
     let mut offset = 0;
     while offset < found.stat.size_bytes {
-        let count = system.read(found.file.file, offset, &mut piece).map_err(Copying::Guest)?.min(piece.len());
+        let count = system.read(found.file.file, offset, &mut piece).map_err(CopyError::Guest)?.min(piece.len());
         if count == 0 {
             break;
         }
-        out.write_all(&piece[..count]).map_err(Copying::Out)?;
+        out.write_all(&piece[..count]).map_err(CopyError::Out)?;
         offset += count as u64;
     }
-    out.flush().map_err(Copying::Out)?;
+    out.flush().map_err(CopyError::Out)?;
     Ok(offset)
 }

@@ -16,7 +16,7 @@ use onefold_guest::tree::{Crossing, GuestFile, Links, SystemIndex, Tree, Visitor
 use serde_json::{Value, json};
 
 use super::describe::{class_name, origin, path_members};
-use super::scene::Readable;
+use super::scene::ReadableVolumes;
 use crate::size::grouped;
 use crate::verbs::images::{self, FoundImage};
 
@@ -106,7 +106,7 @@ fn of_owner(guest: &Guest<'_>, owner: &Owner) -> Result<OwnedByte, GuestError> {
         files: Vec::new(),
     };
     let Some((at, volume)) = volume.filter(|_| !owner.files.is_empty()) else { return Ok(owned) };
-    let readable = Readable::of(guest);
+    let readable = ReadableVolumes::of(guest);
     // The tree of the system that mounts the volume, or else of the volume alone.
     let mut trees = machines(&readable.volumes).into_iter().filter_map(|machine| {
         let index = machine.mounts.iter().position(|mount| readable.place(mount.volume) == at)?;

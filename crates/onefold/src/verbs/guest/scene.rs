@@ -24,7 +24,7 @@ pub(super) struct Scene<'g, 'a> {
     /// For each file system of the tree, its volume.
     volumes: Vec<usize>,
     /// Mounts of the system that the tree lacks.
-    missing: Vec<Missing>,
+    missing: Vec<UnmountedPath>,
     /// The mount points of volumes below the root.
     mounted: Vec<Vec<u8>>,
     /// Unreadable parts of the system's own texts.
@@ -32,15 +32,15 @@ pub(super) struct Scene<'g, 'a> {
 }
 
 /// A missing mount. The tree shows the directory under the mount point instead, which is not the guest's content there.
-struct Missing {
+struct UnmountedPath {
     /// Its mount point, without links in the path.
     path: Vec<u8>,
     /// The missing mount and the reason, for people.
     why: String,
 }
 
-impl Missing {
-    fn of(mount: &MissingMount, tree: &Tree<'_>) -> Missing {
+impl UnmountedPath {
+    fn of(mount: &MissingMount, tree: &Tree<'_>) -> UnmountedPath {
         let (path, source) = (mount.entry.path.shown(), mount.entry.source_text.shown());
         let why = match mount.reason {
             MissingReason::NoVolume => {
@@ -50,7 +50,7 @@ impl Missing {
                 format!("the guest mounts `{source}` on `{path}`, but one of the two is not a directory here")
             }
         };
-        Missing { path: resolved(tree, &mount.entry.path), why }
+        UnmountedPath { path: resolved(tree, &mount.entry.path), why }
     }
 }
 
@@ -79,7 +79,7 @@ impl<'g, 'a> Scene<'g, 'a> {
         if let Some(at) = chosen(guest, arguments).map_err(|why| cannot(why).hint(volumes_hint(guest)))? {
             return Scene::of_volume(image, guest, at).map_err(cannot);
         }
-        let readable = Readable::of(guest);
+        let readable = ReadableVolumes::of(guest);
         let mut systems = machines(&readable.volumes);
         if systems.len() > 1 {
             let root = |system: &Machine<'_>| Some(readable.name(system.mounts.first()?.volume));
@@ -89,7 +89,7 @@ impl<'g, 'a> Scene<'g, 'a> {
         }
         if let Some(system) = systems.pop() {
             let volumes = system.mounts.iter().map(|mount| readable.place(mount.volume)).collect();
-            let missing = system.missing.iter().map(|mount| Missing::of(mount, &system.tree)).collect();
+            let missing = system.missing.iter().map(|mount| UnmountedPath::of(mount, &system.tree)).collect();
             let below_root = system.mounts.iter().skip(1);
             let mounted = below_root.map(|mount| resolved(&system.tree, &mount.path)).collect();
             let Machine { tree, problems, .. } = system;
@@ -125,7 +125,7 @@ impl<'g, 'a> Scene<'g, 'a> {
 
     /// Returns why a path does not show the guest's content there; `None` if it does.
     fn missing_at(&self, path: &[u8]) -> Option<&str> {
-        let covers = |missing: &&Missing| {
+        let covers = |missing: &&UnmountedPath| {
             let is_below = |mount: &Vec<u8>| is_at_or_below(path, mount) && is_at_or_below(mount, &missing.path);
             let is_deeper = |mount: &Vec<u8>| !is_at_or_below(&missing.path, mount);
             let is_mounted_again = self.mounted.iter().any(|mount| is_below(mount) && is_deeper(mount));
@@ -175,15 +175,15 @@ impl<'g, 'a> Scene<'g, 'a> {
 }
 
 /// The volumes of a disk with readable file systems, in the form that a search for systems takes.
-pub(super) struct Readable<'g> {
+pub(super) struct ReadableVolumes<'g> {
     pub(super) volumes: Vec<MachineVolume<'g>>,
     /// Their indices in the guest.
     places: Vec<usize>,
 }
 
-impl<'g> Readable<'g> {
-    pub(super) fn of(guest: &'g Guest<'_>) -> Readable<'g> {
-        let mut readable = Readable { volumes: Vec::new(), places: Vec::new() };
+impl<'g> ReadableVolumes<'g> {
+    pub(super) fn of(guest: &'g Guest<'_>) -> ReadableVolumes<'g> {
+        let mut readable = ReadableVolumes { volumes: Vec::new(), places: Vec::new() };
         for (at, volume) in guest.volumes().iter().enumerate() {
             let Some(system) = volume.file_system() else { continue };
             let partition = volume.partition.as_ref();

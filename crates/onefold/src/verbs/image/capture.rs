@@ -38,13 +38,13 @@ const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd",
 const INDEX_SHARE: u64 = 4;
 
 /// An image that is to be captured, and its name in the archive.
-struct Wanted {
+struct CaptureRequest {
     found: FoundImage,
     name: ImageName,
 }
 
 /// What became of an image.
-struct Done {
+struct CaptureResult {
     path: PathBuf,
     captured: CaptureReport,
     format: &'static str,
@@ -55,7 +55,7 @@ struct Done {
 }
 
 /// An image that was not captured.
-struct Failed {
+struct FailedCapture {
     path: PathBuf,
     failure: Failure,
 }
@@ -84,7 +84,7 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
         match work.capture(&wanted) {
             Ok(captured) => done.push(captured),
             Err(failure) if arguments.each.is_none() => return Err(failure),
-            Err(failure) => failed.push(Failed { path: wanted.found.path().to_owned(), failure }),
+            Err(failure) => failed.push(FailedCapture { path: wanted.found.path().to_owned(), failure }),
         }
         if work.interrupt.is_asked() {
             break;
@@ -95,7 +95,7 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns the one image that the user named.
-fn one(source: &Path, name: Option<ImageName>) -> Outcome<Wanted> {
+fn one(source: &Path, name: Option<ImageName>) -> Outcome<CaptureRequest> {
     let cannot = || format!("cannot capture `{}`", source.shown());
     let found = images::find_one(source).map_err(|failure| failure.wrap(cannot()))?;
     let name = match (name, &found) {
@@ -105,7 +105,7 @@ fn one(source: &Path, name: Option<ImageName>) -> Outcome<Wanted> {
             name_of(Path::new(source.file_name().unwrap_or_default())).map_err(|failure| failure.wrap(cannot()))?
         }
     };
-    Ok(Wanted { found, name })
+    Ok(CaptureRequest { found, name })
 }
 
 /// Returns the images in a folder, named after their files; objects of the archive are none. What cannot be captured
@@ -113,9 +113,9 @@ fn one(source: &Path, name: Option<ImageName>) -> Outcome<Wanted> {
 fn each(
     folder: &Path,
     archive: &Path,
-    failed: &mut Vec<Failed>,
+    failed: &mut Vec<FailedCapture>,
     repeated: &mut Vec<UnfitFile>,
-) -> Outcome<Vec<Wanted>> {
+) -> Outcome<Vec<CaptureRequest>> {
     if !folder.is_dir() {
         return Err(Failure::usage(format!("cannot capture the images in `{}`", folder.shown()))
             .because_of("it is not a folder"));
@@ -123,7 +123,7 @@ fn each(
     let finding = images::find(&[folder.to_owned()]);
     failed.extend(finding.unfit.into_iter().map(|unfit| {
         let failure = unfit.why.wrap(format!("cannot capture `{}`", unfit.path.shown()));
-        Failed { path: unfit.path, failure }
+        FailedCapture { path: unfit.path, failure }
     }));
     repeated.extend(finding.repeated);
     let archive = fs::canonicalize(archive).ok();
@@ -149,8 +149,8 @@ fn each(
                 .hint("capture it by itself, with a name of its own")),
         });
         match name {
-            Ok(name) => wanted.push(Wanted { found, name }),
-            Err(failure) => failed.push(Failed { path: found.path().to_owned(), failure: failure.wrap(cannot) }),
+            Ok(name) => wanted.push(CaptureRequest { found, name }),
+            Err(failure) => failed.push(FailedCapture { path: found.path().to_owned(), failure: failure.wrap(cannot) }),
         }
     }
     if wanted.is_empty() && failed.is_empty() {
@@ -183,7 +183,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn capture(&self, wanted: &Wanted) -> Outcome<Done> {
+    fn capture(&self, wanted: &CaptureRequest) -> Outcome<CaptureResult> {
         let started = Instant::now();
         let path = wanted.found.path();
         let cannot = || format!("cannot capture `{}`", path.shown());
@@ -218,7 +218,7 @@ impl Work<'_> {
         match captured {
             Ok(captured) => {
                 self.sign(&captured)?;
-                Ok(Done {
+                Ok(CaptureResult {
                     path: path.to_owned(),
                     captured,
                     format: source.format,
@@ -263,7 +263,7 @@ impl Work<'_> {
 }
 
 /// `left` are the images that an interrupt left out.
-fn report(done: &[Done], failed: &[Failed], left: &[PathBuf]) -> Report {
+fn report(done: &[CaptureResult], failed: &[FailedCapture], left: &[PathBuf]) -> Report {
     let images: Vec<Value> = done.iter().map(json_of_done).collect();
     let failures: Vec<Value> = failed
         .iter()
@@ -307,7 +307,7 @@ fn with_repeated(mut report: Report, repeated: &[UnfitFile]) -> Report {
     report
 }
 
-fn json_of_done(done: &Done) -> Value {
+fn json_of_done(done: &CaptureResult) -> Value {
     let CaptureReport { image, manifest } = &done.captured;
     let mut json = json_of(image, manifest);
     json["source"] = machine_name(&done.path).into();
@@ -319,7 +319,7 @@ fn json_of_done(done: &Done) -> Value {
 }
 
 /// Bytes of the images: `size = free + zero + known + new`.
-fn table(done: &[Done]) -> TextTable {
+fn table(done: &[CaptureResult]) -> TextTable {
     let mut table = TextTable::new(["image", "size", "free", "zero", "known", "new", "stored"]);
     let mut all = [0_u64; 6];
     for one in done {
@@ -347,8 +347,8 @@ mod tests {
     #[test]
     fn the_worst_of_all_images_is_the_exit_code_and_what_is_left_is_listed() {
         let failed =
-            |exit| Failed { path: "a".into(), failure: Failure { exit, ..Failure::new("cannot capture `a`") } };
-        let exit = |failed: &[Failed], left: &[PathBuf]| report(&[], failed, left).exit;
+            |exit| FailedCapture { path: "a".into(), failure: Failure { exit, ..Failure::new("cannot capture `a`") } };
+        let exit = |failed: &[FailedCapture], left: &[PathBuf]| report(&[], failed, left).exit;
         assert_eq!(exit(&[], &[]), Exit::Done);
         assert_eq!(exit(&[failed(Exit::Failed), failed(Exit::Damage), failed(Exit::Failed)], &[]), Exit::Damage);
         assert_eq!(exit(&[failed(Exit::Damage), failed(Exit::Interrupted)], &[]), Exit::Interrupted);

@@ -18,7 +18,7 @@ use super::{find_manifest, rate, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::ExportArgs;
 use crate::cli::values::OutputFormat;
-use crate::failure::{Failure, Left, Outcome};
+use crate::failure::{Failure, Outcome, TargetRemains};
 use crate::interrupt::Interrupt;
 use crate::outgoing::{OutgoingImage, RawStream, UnpublishedFile, format_of, is_stream, path_of};
 use crate::output::{Report, machine_name};
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     // As an installation does: an image that is damaged there is not exported in part.
     let examined = || {
         let examined = examine(&archive, &manifest, &options, &meter.on_progress());
-        examined.map_err(|error| Failure::of_install(&cannot, &error, Left::Nothing))
+        examined.map_err(|error| Failure::of_install(&cannot, &error, TargetRemains::Nothing))
     };
     if is_stream(&arguments.output) {
         examined()?;
@@ -118,7 +118,7 @@ fn raw(
         install(archive, manifest, target, options, &meter.on_progress())
     });
     meter.finish();
-    let installed = installed.map_err(|error| Failure::of_install(cannot(), &error, Left::Nothing))?;
+    let installed = installed.map_err(|error| Failure::of_install(cannot(), &error, TargetRemains::Nothing))?;
     file.publish()?;
     Ok(installed.written_bytes)
 }

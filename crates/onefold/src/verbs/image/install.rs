@@ -22,7 +22,7 @@ use serde_json::json;
 use super::{find_manifest, partitions, rate, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
-use crate::failure::{Failure, Left, Outcome};
+use crate::failure::{Failure, Outcome, TargetRemains};
 use crate::interrupt::Interrupt;
 use crate::outgoing::UnpublishedFile;
 use crate::output::{Report, machine_name};
@@ -111,13 +111,13 @@ fn data_text(manifest: &Manifest) -> String {
 }
 
 /// A finished installation.
-struct Done {
+struct InstallResult {
     installed: InstallReport,
     /// Why the kernel keeps the partitions that the target had before.
     stale: Option<io::Error>,
 }
 
-impl Done {
+impl InstallResult {
     /// Returns what to say to people.
     fn text(&self, image: &ImageVersion, arguments: &InstallArgs, is_new: bool) -> String {
         let (installed, target) = (&self.installed, arguments.target.shown());
@@ -163,7 +163,7 @@ impl Work<'_> {
     fn examine(&self) -> Outcome<()> {
         let examined = examine(self.archive, self.manifest, &self.options, &self.meter.on_progress());
         self.meter.finish();
-        examined.map_err(|error| Failure::of_install(&self.cannot, &error, Left::Untouched))
+        examined.map_err(|error| Failure::of_install(&self.cannot, &error, TargetRemains::Untouched))
     }
 
     /// Returns the bytes of the target that the image takes, unless that is all of it.
@@ -181,11 +181,11 @@ impl Work<'_> {
         let mut head = vec![0; usize::try_from(HEAD_BYTES.min(disk.size_bytes())).unwrap_or(0)];
         disk.read(0, &mut head).map_err(|error| Failure::of_disk(&error).wrap(&self.cannot))?;
         let fits = check_fit(&head, target_bytes);
-        fits.map_err(|error| Failure::of_install(&self.cannot, &error.into(), Left::Nothing))
+        fits.map_err(|error| Failure::of_install(&self.cannot, &error.into(), TargetRemains::Nothing))
     }
 
     /// Installs to a target that begins at byte `start_bytes` of its disk.
-    fn install(&self, target: &dyn Target, start_bytes: u64, left: Left) -> Outcome<InstallReport> {
+    fn install(&self, target: &dyn Target, start_bytes: u64, left: TargetRemains) -> Outcome<InstallReport> {
         let options = InstallOptions { start_bytes, ..self.options };
         let is_stopped = || self.meter.is_interrupted();
         let installed = rate::of_target(target, self.rate, &is_stopped, |target| {
@@ -197,7 +197,7 @@ impl Work<'_> {
 }
 
 /// Installs to a file that is not there yet; `None` after a dry run.
-fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Done>> {
+fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<InstallResult>> {
     // A folder that takes no file is found out by a dry run, too. A file without a name leaves nothing behind.
     let output = UnpublishedFile::create(&arguments.target, NEW_FILE_MODE)?;
     let place = work.place(arguments);
@@ -210,18 +210,18 @@ fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Done>
     let target = FileTarget::blank(output.descriptor()?, length_bytes);
     let target = target.map_err(|error| Failure::of_io(&work.cannot, &error))?;
     let installed = match place {
-        None => work.install(&target, 0, Left::Nothing)?,
+        None => work.install(&target, 0, TargetRemains::Nothing)?,
         Some(place) => {
             let target = TargetPlace::new(&target, place.start, length_of(&place));
-            work.install(&target, place.start, Left::Nothing)?
+            work.install(&target, place.start, TargetRemains::Nothing)?
         }
     };
     output.publish()?;
-    Ok(Some(Done { installed, stale: None }))
+    Ok(Some(InstallResult { installed, stale: None }))
 }
 
 /// Installs over what is there; `None` after a dry run.
-fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Done>> {
+fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<InstallResult>> {
     let content = if arguments.overwrite { Content::Overwrite } else { Content::Refuse };
     let place = work.place(arguments);
     let target = FileTarget::open_at(&arguments.target, content, place.clone().unwrap_or(0..u64::MAX));
@@ -231,7 +231,7 @@ fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Done
     let target_bytes = target.length_bytes();
     if target_bytes < needed_bytes {
         let error = InstallError::TooSmall { needed_bytes, target_bytes };
-        return Err(Failure::of_install(&work.cannot, &error, Left::Nothing));
+        return Err(Failure::of_install(&work.cannot, &error, TargetRemains::Nothing));
     }
     work.check_fit(target_bytes)?;
     if arguments.dry_run {
@@ -242,14 +242,14 @@ fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Done
     // Behind the start of a disk, nothing changes its table.
     let may_have_table = place.as_ref().is_none_or(|place| place.start == 0);
     let installed = match place {
-        None => work.install(&target, start_bytes, Left::Incomplete)?,
+        None => work.install(&target, start_bytes, TargetRemains::Incomplete)?,
         Some(place) => {
             let place = TargetPlace::new(&target, place.start, length_of(&place));
-            work.install(&place, start_bytes, Left::Incomplete)?
+            work.install(&place, start_bytes, TargetRemains::Incomplete)?
         }
     };
     let stale = partitions::read_again(&target).err().filter(|_| may_have_table);
-    Ok(Some(Done { installed, stale }))
+    Ok(Some(InstallResult { installed, stale }))
 }
 
 fn length_of(place: &Range<u64>) -> u64 {

@@ -12,7 +12,7 @@ use crate::failure::{Exit, Outcome};
 use crate::output::{Report, TextTable};
 use crate::size::human;
 use crate::verbs::archive;
-use crate::verbs::archive::manifests::{Manifests, Unread};
+use crate::verbs::archive::manifests::{Manifests, UnreadManifest};
 
 pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
     let archive = archive::open(&arguments.archive)?;
@@ -27,7 +27,11 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
 }
 
 /// Reports images, those whose manifests cannot be read, and the entry at which the ledger ends too early.
-fn report(images: &[(ImageRecord, Manifest, Vec<Signer>)], unread: &[Unread], hole: Option<&LedgerHole>) -> Report {
+fn report(
+    images: &[(ImageRecord, Manifest, Vec<Signer>)],
+    unread: &[UnreadManifest],
+    hole: Option<&LedgerHole>,
+) -> Report {
     let mut table = TextTable::new(["image", "captured (UTC)", "size", "data", "new", "stored", "signed by"]);
     for (record, manifest, signers) in images {
         table.row([
@@ -40,7 +44,7 @@ fn report(images: &[(ImageRecord, Manifest, Vec<Signer>)], unread: &[Unread], ho
             signers.iter().map(Signer::text).collect::<Vec<String>>().join(", "),
         ]);
     }
-    let (mut exit, lines) = Unread::lines(unread);
+    let (mut exit, lines) = UnreadManifest::lines(unread);
     let mut text = match (images.is_empty(), unread.is_empty()) {
         (true, true) => "no images".to_owned(),
         (true, false) => lines,
@@ -63,7 +67,7 @@ fn report(images: &[(ImageRecord, Manifest, Vec<Signer>)], unread: &[Unread], ho
         exit = exit.worse(Exit::Damage);
     }
     let hole = hole.map(|hole| json!({ "entry": hole.position, "object": hole.object(), "what": hole.what }));
-    let unread: Vec<Value> = unread.iter().map(Unread::json).collect();
+    let unread: Vec<Value> = unread.iter().map(UnreadManifest::json).collect();
     Report { text, json: json!({ "images": images, "unread": unread, "ledger_hole": hole }), exit }
 }
 

@@ -47,13 +47,13 @@ pub(super) struct Source {
 
 /// The files of a source that is no clone.
 struct Watch {
-    files: Vec<Watched>,
+    files: Vec<WatchedFile>,
     /// Why there is no clone.
     not_cloned: String,
 }
 
 /// One of the files, as it was when it was opened.
-struct Watched {
+struct WatchedFile {
     path: PathBuf,
     state: State,
     /// Keeps others from mounting a device meanwhile.
@@ -96,10 +96,10 @@ impl Source {
         }
         let format = arguments.format.map(Into::into).or(probed).unwrap_or(ImageFormat::Raw);
         let not_cloned = match open_clone(&file, &found.path, format)? {
-            Cloned::Made(disk) => {
+            CloneResult::Made(disk) => {
                 return Ok(Source { disk, format: format.name(), is_clone: true, memory_bytes: 0, watch: None });
             }
-            Cloned::None(why) => why,
+            CloneResult::None(why) => why,
         };
         let explained = |failure: Failure| failure.because_of(not_cloned.clone());
         let mut files = vec![watched(&file, &found.path).map_err(explained)?];
@@ -114,7 +114,7 @@ impl Source {
 
     /// Returns whether the source is what it was when it was opened.
     pub(super) fn is_unchanged(&self) -> bool {
-        self.watch.as_ref().is_none_or(|watch| watch.files.iter().all(Watched::is_unchanged))
+        self.watch.as_ref().is_none_or(|watch| watch.files.iter().all(WatchedFile::is_unchanged))
     }
 
     /// Returns the failure of a source that has changed while it was captured.
@@ -157,7 +157,7 @@ fn refuse_as_raw(path: &Path, probed: ImageFormat) -> Outcome<()> {
         .hint("capture it by itself, with --format"))
 }
 
-impl Watched {
+impl WatchedFile {
     fn is_unchanged(&self) -> bool {
         // NFS promises to show changes of other hosts to a process that opens the file after them. The times that `stat`
         // returns may be old ones.
@@ -196,18 +196,18 @@ fn refused(path: &Path, cause: impl Into<String>) -> Failure {
 }
 
 /// Watches an open file of a source, which nobody may write to.
-fn watched(file: &ImageFile, path: &Path) -> Outcome<Watched> {
+fn watched(file: &ImageFile, path: &Path) -> Outcome<WatchedFile> {
     refuse_if_used(file, path)?;
     let exclusive = hold(file, path)?;
     let state = State::of(file.metadata());
     if matches!(state, State::Device(None)) {
         return Err(refused(path, "the kernel does not count what is written to the device"));
     }
-    Ok(Watched { path: path.to_owned(), state, _exclusive: exclusive })
+    Ok(WatchedFile { path: path.to_owned(), state, _exclusive: exclusive })
 }
 
 /// Watches a file that the image refers to, since it was opened.
-fn watched_other(other: &NamedFile) -> Outcome<Watched> {
+fn watched_other(other: &NamedFile) -> Outcome<WatchedFile> {
     let path = &other.path;
     let file = ImageFile::named(path).map_err(|error| {
         Failure::of_io(format!("cannot open `{}`, which the image refers to", path.shown()), &error)
@@ -218,7 +218,7 @@ fn watched_other(other: &NamedFile) -> Outcome<Watched> {
     }
     // Of a device, nothing is known of the time before.
     let is_file = other.metadata.is_file();
-    Ok(if is_file { Watched { state: State::of(&other.metadata), ..watched } } else { watched })
+    Ok(if is_file { WatchedFile { state: State::of(&other.metadata), ..watched } } else { watched })
 }
 
 /// Fails if a machine or this host may write to a source that cannot be cloned.
@@ -264,15 +264,15 @@ fn is_mounted(device: u64) -> bool {
 }
 
 /// A clone of an image.
-enum Cloned {
+enum CloneResult {
     Made(Box<dyn Disk>),
     /// There is none, for this reason.
     None(String),
 }
 
 /// Opens a clone of an image that consists of one file.
-fn open_clone(file: &ImageFile, path: &Path, format: ImageFormat) -> Outcome<Cloned> {
-    let none = |why: &str| Ok(Cloned::None(format!("it is not cloned: {why}")));
+fn open_clone(file: &ImageFile, path: &Path, format: ImageFormat) -> Outcome<CloneResult> {
+    let none = |why: &str| Ok(CloneResult::None(format!("it is not cloned: {why}")));
     if !file.metadata().is_file() {
         return none("it is a device");
     }
@@ -289,7 +289,7 @@ fn open_clone(file: &ImageFile, path: &Path, format: ImageFormat) -> Outcome<Clo
         _ => FileDisk::new(clone, path).map(|disk| Box::new(disk) as Box<dyn Disk>),
     };
     match opened {
-        Ok(disk) => Ok(Cloned::Made(disk)),
+        Ok(disk) => Ok(CloneResult::Made(disk)),
         Err(DiskError::Image { source: ImageError::OtherFiles, .. }) => none("it refers to other files"),
         Err(error) => Err(Failure::of_disk(&error)),
     }

@@ -141,13 +141,13 @@ fn parse(text: &OsStr) -> Outcome<ImageRef> {
 }
 
 /// An image of a named archive, or its path and why it cannot be read.
-pub(super) type Listed = Result<ArchivedImage, (PathBuf, Failure)>;
+pub(super) type ListedArchive = Result<ArchivedImage, (PathBuf, Failure)>;
 
 /// Returns the newest version of each image of the archive in a folder; `None` if the folder is none.
 ///
 /// # Errors
 /// When the archive cannot be opened.
-pub(super) fn newest(folder: &Path) -> Option<Outcome<Vec<Listed>>> {
+pub(super) fn newest(folder: &Path) -> Option<Outcome<Vec<ListedArchive>>> {
     if !is_archive(folder) {
         return None;
     }
@@ -176,7 +176,7 @@ fn newest_of(records: Vec<ImageRecord>) -> Vec<ImageRecord> {
     newest
 }
 
-fn listed(folder: &Path, archive: &Arc<Archive>, record: &ImageRecord) -> Listed {
+fn listed(folder: &Path, archive: &Arc<Archive>, record: &ImageRecord) -> ListedArchive {
     let mut path = folder.as_os_str().to_owned();
     path.push(OsStr::from_bytes(&[SEPARATOR]));
     path.push(record.image.name.as_str());

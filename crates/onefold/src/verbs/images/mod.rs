@@ -220,7 +220,7 @@ impl ImageSearch {
         }
     }
 
-    fn listed(&mut self, listed: archived::Listed) {
+    fn listed(&mut self, listed: archived::ListedArchive) {
         match listed {
             Ok(image) => self.image(FoundImage::Archived(image)),
             Err((path, failure)) => self.leave_out(&path, failure),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::verbs::guest::describe::{hex, path_members};
 use crate::verbs::guest::ending::Ending;
-use crate::verbs::guest::scene::Readable;
+use crate::verbs::guest::scene::ReadableVolumes;
 
 /// The report about the systems.
 pub(super) struct Systems(Vec<SystemReport>);
@@ -29,7 +29,7 @@ struct SystemReport {
 impl Systems {
     /// Finds the systems, and reports their unreadable parts.
     pub(super) fn of(guest: &Guest<'_>, ending: &mut Ending) -> Systems {
-        let readable = Readable::of(guest);
+        let readable = ReadableVolumes::of(guest);
         let machines = machines(&readable.volumes);
         machines.iter().for_each(|machine| ending.problems(&machine.problems));
         Systems(machines.iter().map(|machine| SystemReport::of(machine, &readable)).collect())
@@ -46,7 +46,7 @@ impl Systems {
 }
 
 impl SystemReport {
-    fn of(machine: &Machine<'_>, readable: &Readable<'_>) -> SystemReport {
+    fn of(machine: &Machine<'_>, readable: &ReadableVolumes<'_>) -> SystemReport {
         let release = machine.release.as_ref();
         SystemReport {
             kind: match machine.kind {

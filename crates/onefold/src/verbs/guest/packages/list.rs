@@ -69,7 +69,7 @@ impl PackageList {
         let time = self.times.get(at).copied().flatten();
         if listing.form() == RowForm::Json {
             let mut row = PackageRow::of(of, package);
-            row.files = of.arguments.files.then_some(FilesOf { database: of.database, at });
+            row.files = of.arguments.files.then_some(PackageFiles { database: of.database, at });
             if of.arguments.history {
                 row.since = Some(time.map(since));
                 row.since_from = Some(time.map(since_from));
@@ -193,7 +193,7 @@ fn event_json(event: &PackageEvent) -> Value {
 struct PackageRow<'p> {
     architecture: &'p str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    files: Option<FilesOf<'p>>,
+    files: Option<PackageFiles<'p>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     history: Option<Vec<Value>>,
     image: String,
@@ -231,12 +231,12 @@ impl<'p> PackageRow<'p> {
 
 /// The files of a package. Each becomes text as it is read, because a package may have a million files. Only the text
 /// of the package's row is kept until the row is printed.
-struct FilesOf<'p> {
+struct PackageFiles<'p> {
     database: &'p dyn PackageDatabase,
     at: usize,
 }
 
-impl Serialize for FilesOf<'_> {
+impl Serialize for PackageFiles<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut files = serializer.serialize_seq(None)?;
         let mut outcome = Ok(());

@@ -14,7 +14,7 @@ use onefold_share::files::common::{self, Volume};
 use onefold_substrate::{Files, Names, Sharing, SubstrateKind, UserNo};
 use serde_json::json;
 
-pub(super) use self::used::{UsedFor, UsedVolume};
+pub(super) use self::used::{RunImages, UsedVolume};
 
 use self::failure::{common_failure, unsupported};
 use self::result::{PackageListing, changed_json};

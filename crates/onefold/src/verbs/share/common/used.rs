@@ -32,7 +32,7 @@ pub(in crate::verbs::share) struct UsedVolume {
 }
 
 /// The images of a run, and its memory.
-pub(in crate::verbs::share) struct UsedFor<'a> {
+pub(in crate::verbs::share) struct RunImages<'a> {
     pub(in crate::verbs::share) root: &'a Path,
     pub(in crate::verbs::share) paths: &'a [PathBuf],
     pub(in crate::verbs::share) selection: Selection<'a>,
@@ -44,7 +44,10 @@ pub(in crate::verbs::share) struct UsedFor<'a> {
 
 impl UsedVolume {
     /// Finds the common volume of a run, adds content that two images hold, and opens it.
-    pub(in crate::verbs::share) fn find(state: &State<'_, LinuxSubstrate>, used: &UsedFor<'_>) -> Outcome<UsedVolume> {
+    pub(in crate::verbs::share) fn find(
+        state: &State<'_, LinuxSubstrate>,
+        used: &RunImages<'_>,
+    ) -> Outcome<UsedVolume> {
         let substrate = state.substrate();
         let failed = |error: CommonError| common_failure(CANNOT, &error);
         let kind = substrate.abilities().kind;

@@ -22,7 +22,7 @@ use onefold_share::state::Notice;
 use onefold_substrate::Sharing;
 
 use self::result::FilesFindings;
-use super::common::{UsedFor, UsedVolume};
+use super::common::{RunImages, UsedVolume};
 use super::limits::{check_memory, limits};
 use super::patterns::NamePatterns;
 use super::result::Space;
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
         notices: &|notice: Notice| notices.borrow_mut().push(notice),
     };
     let state = seams.open().map_err(|error| state_failure(&error))?;
-    let used = || UsedFor {
+    let used = || RunImages {
         root: &root,
         paths: &paths,
         selection: Selection::new(&paths, &is_wanted),
