@@ -7,13 +7,15 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use onefold_disk::{CachedDisk, Disk, DiskError};
+use onefold_disk::{CacheMemory, CachedDisk, Disk, DiskError};
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{AllocationClass, ExtentKind, TableKind};
 use onefold_guest::guest::{DiskRun, DiskUse, Guest, GuestVolume, OrderError};
 
 /// Size of the disk's cache in bytes: the program's default for `--memory`.
 const CACHE_BYTES: usize = 64 << 20;
+/// Size of a page of that cache for bitmaps alone, in bytes. Most reads are headers of other kinds at distant places.
+const SMALL_PAGE_BYTES: usize = 4096;
 /// Memory for sorting all extents, in bytes.
 const SORT_BYTES: usize = 64 << 20;
 
@@ -121,7 +123,8 @@ pub fn map(disk: &dyn Disk) -> Result<MapSummary, GuestError> {
 /// When there is no file system, and those of the file system.
 pub fn bitmaps(disk: &dyn Disk) -> Result<BitmapSummary, GuestError> {
     let started = Instant::now();
-    let cached = CachedDisk::new(disk, CACHE_BYTES);
+    let memory = CacheMemory::of_pages(SMALL_PAGE_BYTES);
+    let cached = CachedDisk::with_memory(disk, CACHE_BYTES, memory);
     let guest = Guest::open(&cached)?;
     let (mut file_systems, mut allocated_bytes, mut free_bytes) = (0, 0, 0);
     for system in guest.volumes().iter().filter_map(GuestVolume::file_system) {

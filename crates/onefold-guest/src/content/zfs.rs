@@ -3,7 +3,7 @@
 //! A member has four labels of 256 KiB, two of them at its beginning. The second half of a label is an array of
 //! uberblocks, at every KiB or more. An uberblock begins with its magic, in the byte order of the machine.
 
-use super::{NotRead, head};
+use super::NotRead;
 use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::volume::VolumeReader;
@@ -15,8 +15,13 @@ const UBERBLOCKS_BYTES: usize = 128 << 10;
 const STEP_BYTES: usize = 1 << 10;
 
 pub(super) fn recognise(reader: &VolumeReader<'_>) -> Result<Option<NotRead>, GuestError> {
+    // One memory for both: the system gives fresh memory page by page, which takes as long as reading it.
+    let mut array = vec![0; UBERBLOCKS_BYTES];
     for label in 0..2 {
-        let array = head(reader, label * LABEL_BYTES + UBERBLOCKS_BYTES as u64, UBERBLOCKS_BYTES)?;
+        let at = label * LABEL_BYTES + UBERBLOCKS_BYTES as u64;
+        let room = usize::try_from(reader.size_bytes().saturating_sub(at)).unwrap_or(usize::MAX);
+        array.truncate(room);
+        reader.read(at.min(reader.size_bytes()), &mut array, "header")?;
         let version = array.chunks(STEP_BYTES).find_map(|block| version(Bytes(block)));
         if let Some(version) = version {
             return Ok(Some(NotRead::new(NAME, format!("version {version}"))));

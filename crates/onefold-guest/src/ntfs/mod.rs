@@ -278,7 +278,7 @@ impl Ntfs<'_> {
             let stream = self.system_stream(UPPER_CASE_RECORD).ok().flatten();
             let bytes = stream.and_then(|stream| stream.read_all(self.mft.clusters(), UpperCase::BYTES).ok());
             match bytes.filter(|bytes| !bytes.is_empty()) {
-                Some(bytes) => UpperCase::decode(&bytes),
+                Some(bytes) => UpperCase::stored(bytes),
                 None => {
                     self.damage.note(self.mft.damage(UPPER_CASE_RECORD, "it has no table of upper case"));
                     UpperCase::ascii()

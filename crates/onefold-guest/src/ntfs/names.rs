@@ -117,26 +117,27 @@ fn surrogate([first, middle, last]: [u8; 3]) -> Option<u16> {
     is_one.then(|| 0xd000 | u16::from(middle & 0x3f) << 6 | u16::from(last & 0x3f))
 }
 
-/// The upper case of every 16-bit unit, according to `$UpCase`.
+/// The upper case of every 16-bit unit, according to `$UpCase`. It stays in its stored form: most processes look up a
+/// few names, which is less work than decoding the table.
 #[derive(Clone, Debug)]
-pub(super) struct UpperCase(Vec<u16>);
+pub(super) struct UpperCase(Vec<u8>);
 
 impl UpperCase {
     /// Bytes of a whole table.
     pub(super) const BYTES: u64 = 1 << 17;
 
-    /// Decodes the table. Units past its end are their own upper case.
-    pub(super) fn decode(bytes: &[u8]) -> UpperCase {
-        UpperCase(Units(bytes).iter().collect())
+    /// Returns the table in its stored form. Units past its end are their own upper case.
+    pub(super) fn stored(bytes: Vec<u8>) -> UpperCase {
+        UpperCase(bytes)
     }
 
     /// Returns a table for ASCII only, for a volume without one.
     pub(super) fn ascii() -> UpperCase {
-        UpperCase((0..128_u8).map(|byte| u16::from(byte.to_ascii_uppercase())).collect())
+        UpperCase((0..128_u8).flat_map(|byte| [byte.to_ascii_uppercase(), 0]).collect())
     }
 
     fn of(&self, unit: u16) -> u16 {
-        self.0.get(usize::from(unit)).copied().unwrap_or(unit)
+        Bytes(&self.0).le16(2 * usize::from(unit)).unwrap_or(unit)
     }
 
     /// Compares two names without regard to case.
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(compare(&ascii, "_", "a"), Ordering::Greater);
         let mut table: Vec<u16> = (0..=u16::MAX).collect();
         table[0xe4] = 0xc4;
-        let table = UpperCase::decode(&bytes(&table));
+        let table = UpperCase::stored(bytes(&table));
         assert_eq!(compare(&table, "ä", "Ä"), Ordering::Equal);
         assert_eq!(compare(&table, "a", "A"), Ordering::Greater);
     }

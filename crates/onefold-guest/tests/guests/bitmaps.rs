@@ -24,7 +24,7 @@ mkdir mounted
 /// Prints the free bytes. The bitmaps of the last groups were never written.
 const EXT4: &str = r#"
 truncate -s 1G image; mke2fs -q -t ext4 image; mount -o loop image mounted; fill
-dumpe2fs image 2>/dev/null | grep -q BLOCK_UNINIT
+dumpe2fs image 2>/dev/null | grep BLOCK_UNINIT >/dev/null
 dumpe2fs -h image 2>/dev/null |
     awk '/^Free blocks:/ { free = $3 } /^Block size:/ { size = $3 } END { print free * size }'
 "#;
