@@ -119,9 +119,11 @@ fn finish(ntfs: &Ntfs<'_>, uses: Vec<ClassRun>) -> Vec<Allocation> {
         (start_bytes < end_bytes).then(|| Allocation { start_bytes, length_bytes: end_bytes - start_bytes, class })
     };
     let bytes = ntfs.geometry.cluster_bytes;
+    // The list keeps its memory, as the rows of both have the same length.
     let inside = uses.into_iter().filter_map(|run| allocation(run.first * bytes, run.end * bytes, run.class));
-    let outside = allocation(ntfs.geometry.size_bytes(), volume_bytes, AllocationClass::Outside);
-    inside.chain(outside).collect()
+    let mut runs: Vec<_> = inside.collect();
+    runs.extend(allocation(ntfs.geometry.size_bytes(), volume_bytes, AllocationClass::Outside));
+    runs
 }
 
 /// Sorted runs. Adjacent ones with the same class are merged.
