@@ -22,13 +22,13 @@ use std::path::{Path, PathBuf};
 
 use self::cache::Cache;
 use self::filter::{HALVINGS_MAX, LINE_BYTES};
-use self::memory::{MemoryRuns, SourcedPack};
+use self::memory::MemoryRuns;
 use self::merge::MergeError;
 pub(super) use self::parts::{read_segment, rebuild};
 use self::run::{IndexRun, LookupScope};
 use super::ArchiveError;
 use super::state::State;
-use super::tables::{Tables, is_unread};
+use super::tables::Tables;
 use crate::format::segment::IndexEntry;
 use crate::store::Store;
 use crate::{ArchiveId, ObjectId, UnitName};
@@ -124,7 +124,7 @@ pub(super) struct Index {
     units: usize,
     /// Position of the ledger state whose parts the index contains.
     position: Option<u64>,
-    /// Packs that it lacks, because neither their segment nor their table could be read.
+    /// Packs that it lacks, because neither their segment nor their table gave their units. Both may be read later.
     unread: Vec<ObjectId>,
 }
 
@@ -382,24 +382,15 @@ impl Index {
         broken.is_empty()
     }
 
-    /// Reads the packs again that could not be read. Returns whether it knows more units now.
+    /// Reads the parts again of packs whose units it does not know. Returns whether it knows more now.
     pub(super) fn read_again(&mut self, reading: &Reading<'_>) -> Result<bool, ArchiveError> {
-        let mut knows_more = false;
-        for id in std::mem::take(&mut self.unread) {
-            match reading.tables.table(reading.store, reading.archive, id) {
-                Ok(table) => {
-                    self.add_table(SourcedPack { id, segment: None }, &table);
-                    knows_more = true;
-                }
-                Err(error) if is_unread(&error) => self.unread.push(id),
-                Err(_) => {}
-            }
-        }
-        self.count_units();
-        Ok(knows_more)
+        let again = std::mem::take(&mut self.unread);
+        again.iter().for_each(|pack| _ = self.seen.remove(pack));
+        self.read_on(reading)?;
+        Ok(again.iter().any(|pack| !self.unread.contains(pack)))
     }
 
-    /// Returns the packs whose units it does not know, because they could not be read.
+    /// Returns the packs whose units it does not know, because neither their segment nor their table gave them.
     pub(super) fn unread(&self) -> &[ObjectId] {
         &self.unread
     }

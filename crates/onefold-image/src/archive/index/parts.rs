@@ -10,7 +10,7 @@ use super::run::IndexRun;
 use super::run_writer::RunWriter;
 use super::{Index, Reading, no_room};
 use crate::archive::ArchiveError;
-use crate::archive::objects::{Folder, damaged, read_whole};
+use crate::archive::objects::{Folder, damaged, is_missing, read_whole};
 use crate::archive::state::{Part, State};
 use crate::archive::tables::{Tables, is_broken, is_unread};
 use crate::format::FormatError;
@@ -142,8 +142,7 @@ impl Index {
             }
             match reading.tables.table(reading.store, reading.archive, *pack) {
                 Ok(table) => self.add_table(from(part, *pack), &table),
-                Err(error) if is_unread(&error) && is_broken(&error) => self.unread.push(*pack),
-                Err(error) if is_broken(&error) => {}
+                Err(error) if is_broken(&error) => self.unread.push(*pack),
                 Err(error) => return Err(error),
             }
             self.seen.insert(*pack);
@@ -191,22 +190,22 @@ pub(in crate::archive) fn read_segment(
     Ok(segment)
 }
 
-/// Returns what the segment of a part would say, from the tables of its packs. Packs that are gone or damaged are left
-/// out, and so are those that cannot be read, which `unread` gets.
+/// Returns what the segment of a part would say, from the tables of its packs. Packs that are damaged are left out, and
+/// so are those that do not exist or cannot be read. `away` gets the latter two: they may return.
 pub(in crate::archive) fn rebuild(
     store: &dyn Store,
     archive: ArchiveId,
     state: &State,
     part: &Part,
     tables: &Tables,
-    unread: &mut Vec<ObjectId>,
+    away: &mut Vec<ObjectId>,
 ) -> Result<Segment, ArchiveError> {
     let mut segment = Segment { packs: part.packs.clone(), entries: Vec::new() };
     for (number, pack) in (0u32..).zip(&part.packs).filter(|(_, pack)| state.is_live(**pack)) {
         let table = match tables.table(store, archive, *pack) {
             Ok(table) => table,
             Err(error) if is_broken(&error) => {
-                unread.extend(is_unread(&error).then_some(*pack));
+                away.extend((is_missing(&error) || is_unread(&error)).then_some(*pack));
                 continue;
             }
             Err(error) => return Err(error),

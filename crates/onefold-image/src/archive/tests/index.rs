@@ -113,3 +113,24 @@ fn what_another_store_of_the_archive_left_in_the_cache_hides_no_unit() {
     // The next process finds no such run either.
     assert_eq!(contents(&open(&store, folder.path()), &image).unwrap(), plain);
 }
+
+/// Regression: a pack whose table was damaged when its segment could not be read stayed unknown to this process, though
+/// the segment could be read later.
+#[test]
+fn a_segment_that_can_be_read_later_shows_the_units_of_a_pack_without_a_table() {
+    let random = SeededRandom::new(91);
+    let store = Arc::new(MemoryStore::default());
+    let content = units(&random, 4);
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let (image, _) = capture(&archive, &random, "web", &content);
+    let find = |prefix: &str| store.objects().into_iter().find(|(name, _)| name.as_str().starts_with(prefix)).unwrap();
+    let ((segment, bytes), (pack, mut damaged)) = (find("segments/"), find("packs/"));
+    store.delete(&segment).unwrap();
+    let end = damaged.len() - 20;
+    damaged[end] ^= 0x10;
+    store.put(&pack, &[&damaged]).unwrap();
+    let reader = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    assert!(contents(&reader, &image).is_err(), "nothing says where the units are");
+    store.put(&segment, &[&bytes]).unwrap();
+    assert_eq!(contents(&reader, &image).unwrap(), content);
+}
