@@ -16,7 +16,7 @@ use super::state::{ImageRecord, Part, State};
 use super::tables::is_unread;
 use super::{Archive, ArchiveError, DESCRIPTORS, read_descriptor};
 use crate::format::pack::TableEntry;
-use crate::store::ObjectName;
+use crate::store::{ByteRange, ObjectName};
 use crate::{ImageVersion, ObjectId, UnitName};
 
 /// How often the ledger is read on for a unit that is missing: where many are, no collection is the reason.
@@ -293,7 +293,7 @@ impl Check<'_> {
                 }
                 Err(error) if self.is_collected(&error, |state| !state.is_live(packs[number]))? => {}
                 Err(error) => {
-                    let is_missing = is_missing(&error);
+                    let is_missing = is_missing(&error) || self.is_empty(packs[number]);
                     self.broken(name, error, None)?;
                     let list = if is_missing { &mut self.survey.missing } else { &mut self.survey.damaged };
                     list.push(packs[number]);
@@ -305,6 +305,13 @@ impl Check<'_> {
         })?;
         self.known.sort_unstable();
         Ok(())
+    }
+
+    /// Returns whether a pack is an empty object. A capture that made sure of a missing pack may have left it, and a copy
+    /// that was cut, too. Like a missing one, it may be put back.
+    fn is_empty(&self, pack: ObjectId) -> bool {
+        let first = ByteRange::From { offset: 0, length_bytes: 1 };
+        self.archive.store().get(&Folder::Packs.object(pack), first).is_ok_and(|bytes| bytes.is_empty())
     }
 
     /// Returns whether an object is missing because a collection deleted it: `is_dropped` says so of the newest state.

@@ -21,7 +21,7 @@ pub(in crate::archive) struct Survey {
     pub(in crate::archive) snapshots: Vec<ObjectName>,
     /// Live packs that exist, and are damaged or cannot be read.
     pub(in crate::archive) damaged: Vec<ObjectId>,
-    /// Live packs that do not exist.
+    /// Live packs that do not exist, or are empty objects.
     pub(in crate::archive) missing: Vec<ObjectId>,
     /// Units that live packs have although an entry calls them lost.
     pub(in crate::archive) unheld: HashMap<UnitName, (ObjectId, TableEntry)>,

@@ -12,13 +12,14 @@ use std::collections::{BTreeSet, HashSet};
 use onefold_block::{Clock, Random};
 
 use super::check::{Extent, Survey};
-use super::index::rebuild;
+use super::index::{read_segment, rebuild};
 use super::objects::{Folder, new_id};
 use super::rules::{Rule, follows};
-use super::state::Part;
+use super::state::{Part, State};
 use super::tables::{is_broken, is_unread};
 use super::{Archive, ArchiveError, CheckOptions, CheckReport, Writer, descriptor_name};
 use crate::format::ledger::Change;
+use crate::format::segment::{IndexEntry, Segment};
 use crate::{ObjectId, UnitName, WriterId};
 
 /// How often units are healed: a chunk header that was lost reveals its lost units only when it is back.
@@ -296,7 +297,7 @@ impl<'a> Repair<'a> {
                 }
                 let new = Part::new(new_id(id, random)?, packs);
                 let descriptor = archive.descriptor().archive;
-                let segment = rebuild(archive.store(), descriptor, &state, &new, &archive.tables, &mut Vec::new())?;
+                let Some(segment) = rebuilt(archive, &state, part, &new)? else { return Ok(None) };
                 let object = segment.encode(descriptor, new.segment)?;
                 archive.store().put(&Folder::Segments.object(new.segment), &[&object])?;
                 Ok(Some(Change::SegmentsMerged { old: vec![part.segment], new: new.segment }))
@@ -305,4 +306,28 @@ impl<'a> Repair<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns the segment of `new`, which takes the place of `old`: what the tables say, and of packs that may return what
+/// the old segment says. `None` if that cannot be read: without a segment, readers look into the tables, and a segment
+/// that lacks such a pack would hide its units.
+fn rebuilt(archive: &Archive, state: &State, old: &Part, new: &Part) -> Result<Option<Segment>, ArchiveError> {
+    let (store, id) = (archive.store(), archive.descriptor().archive);
+    let mut away = Vec::new();
+    let mut segment = rebuild(store, id, state, new, &archive.tables, &mut away)?;
+    if away.is_empty() {
+        return Ok(Some(segment));
+    }
+    let before = match read_segment(store, id, old) {
+        Err(error) if is_broken(&error) || matches!(error, ArchiveError::Newer { .. }) => return Ok(None),
+        before => before?,
+    };
+    let number_of = |pack: &ObjectId| new.packs.iter().position(|other| other == pack).filter(|_| away.contains(pack));
+    let numbers: Vec<Option<usize>> = before.packs.iter().map(number_of).collect();
+    segment.entries.extend(before.entries.iter().filter_map(|entry| {
+        let pack = numbers.get(entry.pack as usize).copied().flatten()?;
+        Some(IndexEntry { pack: u32::try_from(pack).ok()?, ..*entry })
+    }));
+    segment.entries.sort_unstable_by_key(|entry| (entry.prefix, entry.pack, entry.offset));
+    Ok(Some(segment))
 }

@@ -140,20 +140,64 @@ fn a_source_heals_units_and_the_headers_that_name_them() {
     assert_eq!(check(&store), [], "the packs that are missing are retired");
 }
 
+/// A capture that makes sure of a pack, which goes meanwhile, leaves an empty object.
 #[test]
 fn a_pack_that_is_put_back_counts_again_after_a_repair() {
     let (objects, images) = sample();
     let pack = objects.keys().find(|name| name.as_str().starts_with("packs/")).unwrap();
-    let mut lost = objects.clone();
-    lost.remove(pack);
-    let store = Arc::new(MemoryStore::of(lost));
-    let report = repair(&store, None);
-    assert!(report.units_lost > 0 && report.left.damages.iter().any(|damage| damage.object == pack.as_str()));
-    store.put(pack, &[&objects[pack]]).unwrap();
-    assert!(whole(&store, &images).len() < 2, "an entry calls its units lost");
-    let report = repair(&store, None);
-    assert_eq!((report.units_lost, report.left.damages), (0, Vec::new()));
-    assert_eq!((whole(&store, &images).len(), check(&store)), (2, Vec::new()));
+    // Missing, and empty.
+    for way in [0, 4] {
+        let mut lost = objects.clone();
+        damage(&mut lost, pack, way);
+        let store = Arc::new(MemoryStore::of(lost));
+        let report = repair(&store, None);
+        assert!(report.units_lost > 0 && report.left.damages.iter().any(|damage| damage.object == pack.as_str()));
+        store.put(pack, &[&objects[pack]]).unwrap();
+        assert!(whole(&store, &images).len() < 2, "an entry calls its units lost");
+        let report = repair(&store, None);
+        assert_eq!((report.units_lost, report.left.damages), (0, Vec::new()));
+        assert_eq!((whole(&store, &images).len(), check(&store)), (2, Vec::new()));
+    }
+}
+
+/// Replaces the segment of an archive by one that lacks the units of a pack.
+fn hide(store: &MemoryStore, archive: &Archive, hidden: ObjectId) -> ObjectName {
+    let part = archive.state.read().live_parts().into_iter().find(|part| part.packs.contains(&hidden)).unwrap();
+    let mut segment = crate::archive::index::read_segment(store, archive.descriptor().archive, &part).unwrap();
+    let number = u32::try_from(segment.packs.iter().position(|pack| *pack == hidden).unwrap()).unwrap();
+    segment.entries.retain(|entry| entry.pack != number);
+    let name = Folder::Segments.object(part.segment);
+    store.put(&name, &[&segment.encode(archive.descriptor().archive, part.segment).unwrap()]).unwrap();
+    name
+}
+
+/// Regression: the new segment lacked the units of a pack that was away for a while, and hid them once it was back.
+#[test]
+fn a_segment_is_repaired_without_hiding_the_units_of_a_pack_that_returns() {
+    let random = SeededRandom::new(81);
+    let store = Arc::new(MemoryStore::default());
+    let mut archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    archive.limits.pack_bytes = 1000;
+    let content = units(&random, 9);
+    let (image, _) = capture(&archive, &random, "web", &content);
+    let packs = archive.state.read().packs();
+    assert!(packs.len() > 2, "{packs:?}");
+    let name = hide(&store, &archive, packs[0]);
+    let (away, whole_segment) = (Folder::Packs.object(packs[1]), store.objects()[&name].clone());
+    for is_readable in [true, false] {
+        let mut objects = store.objects();
+        if !is_readable {
+            objects.get_mut(&name).unwrap().truncate(whole_segment.len() / 2);
+        }
+        let bytes = objects.remove(&away).unwrap();
+        let store = Arc::new(MemoryStore::of(objects));
+        assert_eq!(repair(&store, None).segments, u64::from(is_readable));
+        store.put(&away, &[&bytes]).unwrap();
+        let hides_units = |damage: &&Damage| damage.what.contains("it lacks units of the pack");
+        assert_eq!(check(&store).iter().find(hides_units), None);
+        repair(&store, None);
+        assert_eq!((whole(&store, &[(image.clone(), content.clone())]).len(), check(&store)), (1, Vec::new()));
+    }
 }
 
 #[test]
