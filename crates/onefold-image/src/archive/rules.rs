@@ -1,7 +1,6 @@
 //! The rules by which several hosts change an archive without a lock, each with the place that follows it.
 //!
-//! A test build can leave one rule out, on one thread: the simulation must notice that. It does not leave out those of
-//! repairs and of last copies yet (`MissingPacksStay` to `LastCopiesStay`), which `tests/repair.rs` shows one by one.
+//! A test build can leave one rule out, on one thread: the simulation must notice that.
 //! Other builds follow all rules.
 
 /// A rule that the code follows at one place.

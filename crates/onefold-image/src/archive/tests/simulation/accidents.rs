@@ -31,6 +31,12 @@ impl Accidents {
         self.unreadable.as_ref().is_some_and(|(unreadable, until)| unreadable == name && call < *until)
     }
 
+    /// Returns whether a call that reads a pack gets something else than what was stored.
+    pub(super) fn is_harmed(&self, name: &ObjectName, call: u64) -> bool {
+        let is_away = self.away.iter().any(|(away, _)| away == name);
+        is_away || self.is_rotten(name) || self.is_unreadable(name, call)
+    }
+
     /// Takes note that a pack is deleted.
     pub(super) fn deleted(&mut self, name: &ObjectName) {
         self.rotten.remove(name);
@@ -47,9 +53,9 @@ impl Sea {
         }
         let pack = packs[usize::try_from(self.random.below(packs.len() as u64)).unwrap()];
         let name = Folder::Packs.object(pack);
-        // It may be away.
+        // It may be away. A capture that made sure of it then has left an empty object.
         let Ok(mut bytes) = self.memory.get(&name, ByteRange::Whole) else { return };
-        if self.accidents.is_rotten(&name) {
+        if bytes.is_empty() || self.accidents.is_rotten(&name) {
             return;
         }
         self.accidents.count += 1;
@@ -101,6 +107,6 @@ impl Sea {
 
     /// Returns whether nothing was damaged, and no repair has called a unit lost because a call failed.
     pub(super) fn is_sound(&self) -> bool {
-        self.accidents.count == 0 && !self.oracle.calls_units_lost()
+        self.accidents.count == 0 && self.oracle.losses() == 0
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use onefold_block::random::{Random, SeededRandom};
 
 use super::oracle::Violation;
-use super::world::{Life, World};
+use super::world::{Life, Outset, World};
 use super::{LIMITS, Mutant};
 use crate::archive::tests::collect::options;
 use crate::archive::tests::try_add_all;
@@ -95,7 +95,7 @@ impl Actor<'_> {
 
     /// Lets a writer use packs of others that it takes for ended. Returns whether it is of further use.
     fn reuse(&self, writer: &mut Writer<'_>) -> bool {
-        let faults = self.life.faults();
+        let outset = self.life.outset();
         match writer.reuse(&|host| host == HOST && self.random.below(2) == 0) {
             Ok(units) => {
                 self.world.sea.lock().counters.reused += units;
@@ -103,22 +103,17 @@ impl Actor<'_> {
             }
             Err(ArchiveError::GivenUp { .. }) => false,
             Err(error) => {
-                self.failed_where(faults, "a reuse", &error);
+                self.failed_where(outset, "a reuse", &error);
                 false
             }
         }
     }
 
     /// Reports a deed that fails though nothing is wrong.
-    pub(super) fn failed_where(&self, faults: u64, what: &str, error: &ArchiveError) {
-        if !self.life.is_dead() && self.is_calm(faults) {
+    pub(super) fn failed_where(&self, outset: Outset, what: &str, error: &ArchiveError) {
+        if !self.life.is_dead() && self.life.is_calm(outset) {
             self.world.check(Err(format!("{what} fails without a fault: {error:?}")));
         }
-    }
-
-    /// Returns whether no call has failed since so many faults, and nothing is damaged.
-    pub(super) fn is_calm(&self, faults: u64) -> bool {
-        self.life.faults() == faults && self.world.sea.lock().is_sound()
     }
 
     /// Captures an image, and tells the oracle what it was told. Returns whether the writer is of further use.
@@ -130,12 +125,12 @@ impl Actor<'_> {
         self.random.fill(&mut own[..16]).unwrap();
         contents.push(own);
         let name = ["web", "mail"][usize::try_from(self.random.below(2)).unwrap()];
-        let faults = self.life.faults();
+        let outset = self.life.outset();
         let mut chunk = None;
         for _ in 0..AGAIN_MAX {
             let draft = match try_add_all(&self.archive, writer, name, &contents) {
                 Ok(draft) => draft,
-                Err(error) => return self.failed(writer, faults, chunk, &error),
+                Err(error) => return self.failed(writer, outset, chunk, &error),
             };
             chunk = Some(draft.chunks[0]);
             self.world.sea.lock().oracle.expect(draft.chunks[0], &contents);
@@ -148,14 +143,20 @@ impl Actor<'_> {
                 }
                 Err(ArchiveError::Retired(_)) => self.world.sea.lock().counters.again += 1,
                 Err(ArchiveError::Store(_)) if !self.life.is_dead() && self.random.below(2) == 0 => {}
-                Err(error) => return self.failed(writer, faults, chunk, &error),
+                Err(error) => return self.failed(writer, outset, chunk, &error),
             }
         }
-        self.failed(writer, faults, chunk, &ArchiveError::Retired(Vec::new()))
+        self.failed(writer, outset, chunk, &ArchiveError::Retired(Vec::new()))
     }
 
     /// Tells the oracle of a capture that failed.
-    fn failed(&self, writer: &Writer<'_>, faults: u64, chunk: Option<crate::UnitName>, error: &ArchiveError) -> bool {
+    fn failed(
+        &self,
+        writer: &Writer<'_>,
+        outset: Outset,
+        chunk: Option<crate::UnitName>,
+        error: &ArchiveError,
+    ) -> bool {
         if self.mutant == Some(Mutant::WriterCleansUp) {
             self.delete_packs(writer);
         }
@@ -165,7 +166,7 @@ impl Actor<'_> {
         self.world.sea.lock().counters.failures += 1;
         let is_expected = matches!(error, ArchiveError::GivenUp { .. } | ArchiveError::Retired(_));
         if !is_expected {
-            self.failed_where(faults, "a capture", error);
+            self.failed_where(outset, "a capture", error);
         }
         if let Some(chunk) = chunk.filter(|_| !matches!(error, ArchiveError::Doubtful(_))) {
             let failed = self.world.sea.lock().oracle.failed(chunk);
@@ -184,8 +185,9 @@ impl Actor<'_> {
 
     fn remove(&self) {
         let Some(ImageRecord { image, .. }) = self.choose() else { return };
-        let faults = self.life.faults();
+        let outset = self.life.outset();
         let removed = self.archive.remove(&image, &self.life, &self.random);
+        let is_calm = self.life.is_calm(outset);
         let mut sea = self.world.sea.lock();
         let is_there = sea.oracle.is_there(&image);
         let result = match removed {
@@ -196,9 +198,7 @@ impl Actor<'_> {
                 Ok(())
             }
             Err(ArchiveError::NoImage { .. }) => Ok(()),
-            Err(error) if self.life.faults() == faults && sea.is_sound() => {
-                Err(format!("a removal fails without a fault: {error:?}"))
-            }
+            Err(error) if is_calm => Err(format!("a removal fails without a fault: {error:?}")),
             Err(_) => Ok(()),
         };
         drop(sea);
@@ -208,8 +208,9 @@ impl Actor<'_> {
     /// Reads an image: it is as it was captured, or was removed.
     fn read(&self) {
         let Some(record) = self.choose() else { return };
-        let faults = self.life.faults();
+        let outset = self.life.outset();
         let read = self.contents(&record).map_err(|error| self.archive.of_image(&record.image, error));
+        let is_calm = self.life.is_calm(outset);
         let mut sea = self.world.sea.lock();
         let is_there = sea.oracle.is_there(&record.image);
         let result = match read {
@@ -223,7 +224,7 @@ impl Actor<'_> {
                 sea.counters.reads_of_removed += 1;
                 Ok(())
             }
-            Err(error) if self.life.faults() == faults && sea.is_sound() => {
+            Err(error) if is_calm => {
                 Err(format!("{}, which exists: {is_there}, cannot be read: {error:?}", record.image))
             }
             Err(_) => Ok(()),
@@ -260,7 +261,7 @@ impl Actor<'_> {
             memory_bytes: COLLECT_BYTES_MIN,
             ..options()
         };
-        let faults = self.life.faults();
+        let outset = self.life.outset();
         if self.mutant == Some(Mutant::EntriesDeleted) {
             for listed in self.life.list("ledger/", None).unwrap_or_default().into_iter().take(3) {
                 let _ = self.life.delete(&listed.name);
@@ -274,7 +275,7 @@ impl Actor<'_> {
             // Another collector may have given this one up.
             Err(ArchiveError::GivenUp { .. }) => Ok(()),
             Err(error) => {
-                self.failed_where(faults, "a collection", &error);
+                self.failed_where(outset, "a collection", &error);
                 Ok(())
             }
         };
@@ -284,11 +285,15 @@ impl Actor<'_> {
 
 /// Collects what is left, with a store that does not fail.
 pub(super) fn collect_all(archive: &Archive, life: &Life, random: &SeededRandom) -> Result<(), Violation> {
-    let options = CollectOptions { delay: Duration::ZERO, silence: Duration::ZERO, ..options() };
     // The first one gives writers up and drops objects, and the next one may find that packs became spare.
     for _ in 0..3 {
-        let collected = archive.collect(&options, life, random, &mut |_, _| ());
-        collected.map_err(|error| format!("the last collection: {error:?}"))?;
+        collect_once(archive, life, random).map_err(|error| format!("the last collection: {error:?}"))?;
     }
     Ok(())
+}
+
+/// Collects without a delay.
+pub(super) fn collect_once(archive: &Archive, life: &Life, random: &SeededRandom) -> Result<(), ArchiveError> {
+    let options = CollectOptions { delay: Duration::ZERO, silence: Duration::ZERO, ..options() };
+    archive.collect(&options, life, random, &mut |_, _| ()).map(|_| ())
 }

@@ -6,13 +6,36 @@ use super::*;
 const SEEDS: u64 = 1200;
 
 /// Returns the first violation by a mistake, with its seed.
-fn caught(mutant: Mutant) -> Option<(u64, Violation)> {
+fn caught(mutant: Mutant, change: impl Fn(Options) -> Options) -> Option<(u64, Violation)> {
     (1..=SEEDS).find_map(|seed| {
-        let options = Options::drawn(seed, 2 + usize::try_from(seed % 9).unwrap(), 600);
-        // Where packs are damaged, deeds may fail without a mistake.
-        let options = Options { accident_in: 0, ..options };
+        let options = change(Options::drawn(seed, 2 + usize::try_from(seed % 9).unwrap(), 600));
         simulate(&options, Some(mutant)).err().map(|violation| (seed, violation))
     })
+}
+
+fn expect_caught(mutant: Mutant, change: impl Fn(Options) -> Options) {
+    let (seed, violation) = caught(mutant, change).unwrap_or_else(|| panic!("{mutant:?} is not noticed"));
+    println!("{mutant:?}: seed {seed}: {violation}");
+}
+
+/// Packs are damaged, away or unreadable in these.
+#[test]
+fn every_rule_of_repairs_that_is_left_out_is_missed() {
+    for rule in [Rule::MissingPacksStay, Rule::UnreadPacksStay, Rule::LastCopiesStay] {
+        expect_caught(Mutant::Without(rule), |options| Options { accident_in: 20, return_in: 1000, ..options });
+    }
+    // A unit may be called lost because a call failed. A repair takes long here beside few others.
+    expect_caught(Mutant::Without(Rule::PacksSinceCount), |options| Options {
+        actors: 4,
+        calls: 1500,
+        fault_in: 0,
+        death_in: 0,
+        sleep_in: 0,
+        lag_max: 0,
+        accident_in: 20,
+        return_in: 1000,
+        ..options
+    });
 }
 
 #[test]
@@ -32,7 +55,6 @@ fn every_rule_that_is_left_out_is_missed() {
         Mutant::WriterCleansUp,
     ];
     for mutant in mutants {
-        let (seed, violation) = caught(mutant).unwrap_or_else(|| panic!("{mutant:?} is not noticed"));
-        println!("{mutant:?}: seed {seed}: {violation}");
+        expect_caught(mutant, |options| Options { accident_in: 0, ..options });
     }
 }

@@ -9,7 +9,7 @@ use crate::compress::Decompressor;
 use crate::format::descriptor::Descriptor;
 use crate::format::ledger::{Change, LedgerEntry};
 use crate::format::manifest::Manifest;
-use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader, decode_pack};
+use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader, cost_of, decode_pack};
 use crate::store::{ByteRange, MemoryStore, ObjectName, Store, StoreError};
 use crate::{ArchiveId, ImageVersion, ObjectId, UnitName, WriterId};
 
@@ -43,7 +43,7 @@ pub(super) struct Oracle {
     live: HashSet<ObjectId>,
     /// Units of the packs in the store.
     packs: HashMap<ObjectId, Vec<UnitName>>,
-    /// Bytes of each unit in a pack.
+    /// Bytes of each unit in a pack, with its header and its entry in the table.
     lengths: HashMap<(ObjectId, UnitName), u64>,
     /// Number of live packs in the store that have a unit.
     held: HashMap<UnitName, u32>,
@@ -57,7 +57,12 @@ pub(super) struct Oracle {
     rotted: HashSet<UnitName>,
     /// Packs to which accidents happened.
     touched: HashSet<ObjectId>,
-    calls_units_lost: bool,
+    /// Units that an entry has called lost, with the position of the last one.
+    lost: HashMap<UnitName, u64>,
+    /// Number of entries that called units lost.
+    losses: u64,
+    /// Positions of the entries that added packs.
+    brought: HashMap<ObjectId, u64>,
     /// Whether only accidents make calls fail.
     no_call_fails: bool,
 }
@@ -99,7 +104,9 @@ impl Oracle {
             plain: HashMap::new(),
             rotted: HashSet::new(),
             touched: HashSet::new(),
-            calls_units_lost: false,
+            lost: HashMap::new(),
+            losses: 0,
+            brought: HashMap::new(),
             no_call_fails,
         }
     }
@@ -127,9 +134,19 @@ impl Oracle {
         self.touched.insert(pack);
     }
 
-    /// Returns whether an entry has called units lost.
-    pub(super) fn calls_units_lost(&self) -> bool {
-        self.calls_units_lost
+    /// Returns how many entries have called units lost.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses
+    }
+
+    /// Returns whether some image needs a unit of which no pack has an intact copy that counts by the ledger.
+    pub(super) fn lacks_units(&self) -> bool {
+        let mut counted: HashSet<UnitName> = HashSet::new();
+        for (pack, units) in self.packs.iter().filter(|(pack, _)| self.live.contains(*pack)) {
+            let brought = self.brought[pack];
+            counted.extend(units.iter().filter(|unit| self.lost.get(unit).is_none_or(|lost| *lost < brought)));
+        }
+        self.images.values().any(|image| self.units_of(image).any(|unit| !counted.contains(&unit)))
     }
 
     /// Returns the bytes of a unit, as a source has them.
@@ -235,7 +252,7 @@ impl Oracle {
             }
         }
         let units: Vec<UnitName> = pack.table.iter().map(|unit| unit.name).collect();
-        self.lengths.extend(pack.table.iter().map(|unit| ((id, unit.name), u64::from(unit.stored_bytes))));
+        self.lengths.extend(pack.table.iter().map(|unit| ((id, unit.name), cost_of(unit.stored_bytes))));
         self.packs.insert(id, units.clone());
         self.count(&units, id, true);
         Ok(())
@@ -259,6 +276,8 @@ impl Oracle {
             let units = self.packs.get(pack).cloned();
             if is_live {
                 self.live.insert(*pack);
+                // The entry has been counted already.
+                self.brought.insert(*pack, self.position - 1);
                 let units = units.ok_or_else(|| format!("an entry names pack {pack}, which is not there"))?;
                 self.count(&units, *pack, true);
             } else {
@@ -312,7 +331,8 @@ impl Oracle {
                 self.add_part(objects, Some(new), packs)?;
             }
             Change::UnitsLost { units } => {
-                self.calls_units_lost = true;
+                self.losses += 1;
+                self.lost.extend(units.iter().map(|unit| (*unit, entry.position)));
                 self.check_lost(&units)?;
             }
             Change::WriterBegins { .. } | Change::WriterGivenUp { .. } => {}

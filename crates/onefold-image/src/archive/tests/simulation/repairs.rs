@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onefold_block::random::SeededRandom;
 
-use super::actors::{Actor, HOST};
+use super::actors::{self, Actor, HOST};
 use super::oracle::Violation;
 use super::world::{Life, World};
 use crate::UnitName;
@@ -28,27 +28,27 @@ fn heal(world: &World, writer: &mut Writer<'_>, wanted: &HashSet<UnitName>) -> R
 impl Actor<'_> {
     /// Checks the archive. Beside whatever others do, nothing is damaged unless something happened.
     pub(super) fn check(&self) {
-        let faults = self.life.faults();
+        let outset = self.life.outset();
         match self.archive.check(CheckOptions { data: self.random.below(2) == 0 }, &mut |_, _| ()) {
             Ok(report) => {
                 self.world.sea.lock().counters.checks += 1;
-                if !self.life.is_dead() && self.is_calm(faults) && !report.damages.is_empty() {
+                if !self.life.is_dead() && self.life.is_calm(outset) && !report.damages.is_empty() {
                     self.world.check(Err(format!("a check finds damage: {:?}", report.damages)));
                 }
             }
-            Err(error) => self.failed_where(faults, "a check", &error),
+            Err(error) => self.failed_where(outset, "a check", &error),
         }
     }
 
     /// Repairs the archive, perhaps with a source that has all units.
     pub(super) fn repair(&self) {
-        let faults = self.life.faults();
+        let outset = self.life.outset();
         let has_source = self.random.below(2) == 0;
         match repair(self.world, &self.life, &self.archive, &self.random, has_source) {
             Ok(report) => count(self.world, &report),
             // Another collector may have given this one up, or a capture may have taken its packs.
             Err(ArchiveError::GivenUp { .. }) => {}
-            Err(error) => self.failed_where(faults, "a repair", &error),
+            Err(error) => self.failed_where(outset, "a repair", &error),
         }
     }
 }
@@ -71,6 +71,24 @@ fn repair(
     let mut from_source = |writer: &mut Writer<'_>, wanted: &HashSet<UnitName>| heal(world, writer, wanted);
     let heal: Option<&mut Heal<'_, ArchiveError>> = if has_source { Some(&mut from_source) } else { None };
     archive.repair(options, heal, &mut |_, _| ())
+}
+
+/// Repairs what is left while packs are still away or cannot be read, lets them return, and collects: nothing may go
+/// that the returned packs alone have.
+pub(super) fn settle(world: &Arc<World>, archive: &Archive, random: &SeededRandom) -> Result<(), Violation> {
+    let failure = |what: &str, error: ArchiveError| Err(format!("{what} fails without a fault: {error:?}"));
+    let is_harmed = !world.sea.lock().is_sound();
+    if is_harmed && let Err(error) = repair(world, &Life::last(world), archive, random, false) {
+        return failure("a repair", error);
+    }
+    world.sea.lock().let_all_return();
+    match actors::collect_once(archive, &Life::last(world), random) {
+        // Nobody knows what an image needs of which a chunk header is lost.
+        Err(ArchiveError::Unknown { .. }) if world.sea.lock().oracle.lacks_units() => Ok(()),
+        Err(error) if is_harmed => failure("a collection", error),
+        _ => Ok(()),
+    }?;
+    world.sea.lock().failure.take().map_or(Ok(()), Err)
 }
 
 /// Repairs what is left, with a store that does not fail: images whose units are all there are whole then, and all are

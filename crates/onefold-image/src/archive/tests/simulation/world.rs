@@ -191,6 +191,16 @@ impl Sea {
     }
 }
 
+/// What may make a deed fail, as it was when the deed began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outset {
+    faults: u64,
+    harmed: u64,
+    /// Number of entries that called units lost.
+    losses: u64,
+    lacks_units: bool,
+}
+
 /// One life of an actor: its calls until it dies.
 #[derive(Clone)]
 pub(super) struct Life {
@@ -198,6 +208,8 @@ pub(super) struct Life {
     actor: usize,
     is_dead: Arc<AtomicBool>,
     faults: Arc<AtomicU64>,
+    /// How many calls read a pack that is rotten, away or unreadable.
+    harmed: Arc<AtomicU64>,
     /// Whether it holds the right to delete.
     may_delete: bool,
     /// How far its clock is from the world's, in seconds.
@@ -214,8 +226,8 @@ impl std::fmt::Debug for Life {
 
 impl Life {
     pub(super) fn new(world: &Arc<World>, actor: usize, may_delete: bool, skew: i64) -> Life {
-        let (is_dead, faults) = (Arc::default(), Arc::default());
-        Life { world: Arc::clone(world), actor, is_dead, faults, may_delete, skew, is_last: false }
+        let (is_dead, faults, harmed) = (Arc::default(), Arc::default(), Arc::default());
+        Life { world: Arc::clone(world), actor, is_dead, faults, harmed, may_delete, skew, is_last: false }
     }
 
     /// An observer whose calls neither fail nor let others go first.
@@ -227,9 +239,21 @@ impl Life {
         self.is_dead.load(Ordering::Relaxed)
     }
 
-    /// Returns how many calls have failed.
-    pub(super) fn faults(&self) -> u64 {
-        self.faults.load(Ordering::Relaxed)
+    /// Returns what may make a deed fail that begins now.
+    pub(super) fn outset(&self) -> Outset {
+        let sea = self.world.sea.lock();
+        Outset {
+            faults: self.faults.load(Ordering::Relaxed),
+            harmed: self.harmed.load(Ordering::Relaxed),
+            losses: sea.oracle.losses(),
+            lacks_units: sea.oracle.lacks_units(),
+        }
+    }
+
+    /// Returns whether nothing explains that a deed fails: since it began, none of its calls has failed or read a
+    /// damaged pack, and by the ledger no image lacked a unit.
+    pub(super) fn is_calm(&self, outset: Outset) -> bool {
+        !outset.lacks_units && self.outset() == outset
     }
 
     /// Begins a call: others go first, perhaps for long. Returns nothing where this one is dead.
@@ -261,7 +285,7 @@ impl Life {
         if sea.chance(options.accident_in) {
             sea.accident();
         }
-        if sea.chance(options.accident_in) {
+        if sea.chance(options.return_in) {
             sea.let_return();
         }
         let fate = self.fate(&mut sea);
@@ -329,9 +353,12 @@ fn failed(action: &'static str, name: &str) -> StoreError {
 
 impl Store for Life {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        self.read(name.as_str(), |sea| match sea.accidents.is_unreadable(name, sea.calls) {
-            true => Err(failed("read", name.as_str())),
-            false => sea.memory.get(name, range),
+        self.read(name.as_str(), |sea| {
+            self.harmed.fetch_add(u64::from(sea.accidents.is_harmed(name, sea.calls)), Ordering::Relaxed);
+            match sea.accidents.is_unreadable(name, sea.calls) {
+                true => Err(failed("read", name.as_str())),
+                false => sea.memory.get(name, range),
+            }
         })
     }
 
