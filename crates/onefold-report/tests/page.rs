@@ -14,7 +14,7 @@ use onefold_report::{Analysis, Image, Options, Share, Shifts, analyze_sample, pa
 use serde_json::Value;
 
 const PHONE: u32 = 390;
-const DESKTOP: u32 = 1280;
+const DESKTOP: u32 = 1200;
 
 /// A report with something in every figure, and names that are hard to show.
 fn found() -> Analysis {

@@ -16,10 +16,12 @@ use onefold_report::{
 use serde_json::Value;
 
 /// Widths of a page, and the drawing that belongs to each.
-const WIDTHS: [(u32, &str); 4] = [
+const WIDTHS: [(u32, &str); 6] = [
     (360, "figure-files-narrow"),
     (375, "figure-files-narrow"),
+    (390, "figure-files-narrow"),
     (768, "figure-files-middle"),
+    (1200, "figure-files-wide"),
     (1280, "figure-files-wide"),
 ];
 

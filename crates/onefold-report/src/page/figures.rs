@@ -122,7 +122,7 @@ pub(super) fn repeats(sizes: &[BlockSize]) -> String {
             .collect();
         drawing.curve(series, &points);
     }
-    drawing.text((LEFT + RIGHT) / 2.0, plot.bottom() + 36.0, Anchor::Middle, "tick", "at most so many times");
+    drawing.text((LEFT + RIGHT) / 2.0, plot.bottom() + 36.0, Anchor::Middle, "tick", "occurrences, at most");
     drawing.finish(plot.bottom() + 46.0)
 }
 

@@ -82,7 +82,7 @@ fn sections(found: &Analysis) -> Vec<(&'static str, String, String)> {
         sections.push((
             "How often blocks repeat",
             format!(
-                "Part of the distinct blocks that are there at most so many times; the most repeated one {max} times."
+                "Part of the distinct blocks that occur at most this often. The most repeated one occurs {max} times."
             ),
             figures::repeats(&found.block_sizes),
         ));
