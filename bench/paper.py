@@ -89,7 +89,7 @@ def repeat_all(wanted, sides, paths, measured):
         left = list(sides)
         for round_no in range(rounds):
             say(f"[{time.monotonic() - started:4.0f} s] {name}, round {round_no + 1} of {rounds}")
-            # Who goes first changes, in case going first matters.
+            # The side that goes first changes, in case going first matters.
             start = round_no % len(sides)
             for side in [side for side in sides[start:] + sides[:start] if side in left]:
                 try:

@@ -12,7 +12,7 @@ readonly BIOS_BOOT_SECTORS=6144
 readonly EFI_SECTORS=65536
 
 # What firmware and systemd look for.
-# shellcheck disable=SC2034 # for who sources this
+# shellcheck disable=SC2034 # for scripts that source this
 declare -rA TYPE_ROOT=(
     [amd64]=4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709
     [i386]=44479540-F297-41B2-9AF7-D131D5F0458A

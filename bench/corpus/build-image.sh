@@ -107,7 +107,7 @@ bootstrap() {
         --include="$(package_list)" --aptopt="$options" --dpkgopt=force-unsafe-io \
         --customize-hook='rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"' "$release" "$root" -
     rm -f "$root/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
-    # Who lives in the image gets updates.
+    # The image's own users get updates.
     printf '%s\n' "$sources" >"$root/etc/apt/sources.list"
 }
 

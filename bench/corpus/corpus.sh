@@ -43,7 +43,7 @@ readonly GIB=$((1 << 30))
 #          own, and then got the same LibreOffice. The image is an XFS that holds all of them
 # fbs42    the same with 42 machines, as in the FBS paper. The build takes an hour and about
 #          25 GB; full copies would take 60 GB
-# emulated a deployable image of another architecture: nobody waits for it who does not ask, as all
+# emulated a deployable image of another architecture: only a caller that asks for it waits for it, as all
 #          that the guest runs while it is built is emulated
 readonly IMAGES="
 demo,distros,fbs,builds  debian-12-base  debian  bookworm/base                 $((2 * GIB))  onefold-1   90   900

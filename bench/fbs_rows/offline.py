@@ -107,7 +107,7 @@ class OfflineExperiment(Experiment):
         wanted = (machines.count - 1) * stored * SHARED_PART_MIN
         found = {(side.key, state): [] for state in (COLD, WARM) for side in SIDES}
         for round_no in range(bench.settings.rounds):
-            # Who goes first changes, in case going first matters.
+            # The side that goes first changes, in case going first matters.
             start = round_no % len(SIDES)
             for side in SIDES[start:] + SIDES[:start]:
                 for state in (COLD, WARM):

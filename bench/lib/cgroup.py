@@ -75,7 +75,7 @@ class Group:
         put(self.path / "cgroup.procs", "0")
 
     def close(self):
-        """Takes the group away; who is still in it goes back to the whole.
+        """Takes the group away; processes that are still in it go back to the whole.
 
         Raises BenchError where it cannot be taken away.
         """

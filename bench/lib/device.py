@@ -60,7 +60,7 @@ def wait_until_unused(loop):
     started = time.monotonic()
     while True:
         try:
-            # Who mounts a device has it for himself, as who opens it so.
+            # A mount holds its device exclusively, and so does a process that opens it with O_EXCL.
             return os.close(os.open(loop, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
         except OSError as error:
             if error.errno != errno.EBUSY:

@@ -14,7 +14,7 @@ COLD_BALLAST_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of a run, and who its clients are."""
+    """The folder of a run, and the user of its clients."""
 
     folder: Path
     user: User = ROOT

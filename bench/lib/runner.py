@@ -157,7 +157,7 @@ class Bench(Measuring):
 
     def round(self, row, round_no, series):
         sides = self._sides_of(row)
-        # Who goes first changes from round to round, in case going first matters.
+        # The side that goes first changes from round to round, in case going first matters.
         start = round_no % len(sides)
         for side in sides[start:] + sides[:start]:
             for settling in self.sides:

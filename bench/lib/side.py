@@ -37,7 +37,7 @@ class Side(ABC):
         self.profiler = None
         # Options of `pool mount` for as long as a row wants them, in place of the run's own.
         self.options = {}
-        # Who the clients are.
+        # The user of the clients.
         self.user = place.user
         # The control group that everything runs in, where a row wants one.
         self.group = None

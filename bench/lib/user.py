@@ -1,4 +1,4 @@
-"""Who the benchmarks' clients are: an ordinary user, as libvirt's QEMU is.
+"""The user of the benchmarks' clients: an ordinary one, as libvirt's QEMU is.
 
 The kernel tells a FUSE daemon of every write by a process that may not keep set-user-id bits, and root's it does not:
 a door may be many times slower for users than for root.
@@ -18,7 +18,7 @@ KVM = Path("/dev/kvm")
 
 @dataclass(frozen=True)
 class User:
-    """Who a program runs as."""
+    """The user that a program runs as."""
 
     uid: int
     gid: int

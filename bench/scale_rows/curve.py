@@ -47,7 +47,7 @@ class CurveRow(ScaleRow):
 
     def measure(self, pools, settings, round_no):
         samples, rates = [], {}
-        # Who goes first changes, in case going first matters.
+        # The side that goes first changes, in case going first matters.
         start = round_no % len(pools)
         for pool in pools[start:] + pools[:start]:
             rates[pool.plan.blocks] = by_key = self._write_both(pool, settings, round_no)

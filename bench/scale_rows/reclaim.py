@@ -1,4 +1,4 @@
-"""What it costs to remove a very large file, for who removes it and for others."""
+"""What it costs to remove a very large file, for the process that removes it and for others."""
 
 import statistics
 import time

@@ -44,7 +44,7 @@ class BatchRow(ShareRow):
     def measure(self, ground, settings, round_no):
         turns = [(ONEFOLD, IN_SMALL_BATCHES), (OTHER, ())]
         shared = {}
-        # Who goes first changes, in case going first matters.
+        # The side that goes first changes, in case going first matters.
         for side, words in turns if round_no % 2 == 0 else reversed(turns):
             ground.open()
             copy_set(ground, settings, seed_of(round_no, use=90))

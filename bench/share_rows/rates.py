@@ -46,7 +46,7 @@ class RateRow(ShareRow):
 
     def measure(self, ground, settings, round_no):
         turns = [self._share, self._call]
-        # Who goes first changes, in case going first matters.
+        # The side that goes first changes, in case going first matters.
         for turn in turns if round_no % 2 == 0 else reversed(turns):
             ground.open()
             seed = seed_of(round_no, use=30)

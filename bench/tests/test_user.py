@@ -1,4 +1,4 @@
-"""Who runs the clients."""
+"""The user that runs the clients."""
 
 import os
 import subprocess

@@ -273,7 +273,7 @@ mod tests {
         let without_waiting = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path);
         assert_eq!(without_waiting.unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert!(file.is_exclusive_wanted());
-        assert!(!file.is_exclusive_lost(long), "who wants it still waits");
+        assert!(!file.is_exclusive_lost(long), "the process that wants it still waits");
         assert!(file.is_exclusive_lost(none));
         assert!(lease_lasts() > Duration::ZERO && lease_lasts() < Duration::from_secs(3600));
     }

@@ -222,7 +222,7 @@ fn the_next_mount_takes_the_mount_of_a_killed_daemon_away() {
     onefold("pool check --data", &[&mount.pool]).done();
 }
 
-/// A pool is not mounted over the dead mount of another one: who cares for that one may want to know.
+/// A pool is not mounted over the dead mount of another one: its administrator may want to know.
 #[test]
 fn a_dead_mount_of_another_pool_is_left_alone() {
     let Some(mount) = Mount::new("") else { return };

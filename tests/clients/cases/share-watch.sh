@@ -55,7 +55,7 @@ cp --reflink=never "$images/a.raw" "$images/b.raw"
 sha256sum "$images"/*.raw >"$dir/sums"
 wait_until 20 has_shared first $((8 << 20))
 
-# An image that somebody has open for writing is this host's: who is none of its watch leaves it, and the watch does not.
+# An image that somebody has open for writing is this host's: any run but that of its watch leaves it alone.
 exec 8<>"$images/b.raw"
 sleep 0.6
 head -c 1M /dev/urandom | dd of="$images/b.raw" conv=notrunc bs=1M status=none

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may do what: tables of users, permission bits and calls, tried in the directory that is given.
+"""What users may do: tables of users, permission bits and calls, tried in the directory that is given.
 
     who_may.py DIRECTORY
 

@@ -1,4 +1,4 @@
-"""Leases: whom they keep out, and who is told."""
+"""Leases: the processes that they keep out, and those that are told."""
 
 import time
 

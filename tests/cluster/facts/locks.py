@@ -40,7 +40,7 @@ def fcntl_locks(trial):
     return f"first host and second host: {told}", got["opening"] == ["got it"] * 2
 
 
-@fact("when a host loses power, its flock goes to who waits for it, once the cluster has noticed")
+@fact("when a host loses power, its flock goes to the host that waits for it, once the cluster has noticed")
 def flock_of_the_dead(trial):
     first, second = trial.first, trial.second
     for hand in (first, second):

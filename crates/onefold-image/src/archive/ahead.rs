@@ -1,8 +1,8 @@
 //! Reads ahead: many units of a pack come by one read, although they are asked for one after the other.
 //!
-//! Units lie in their packs in the order of capture, and headers of chunks in runs of their own. So who reads an image
-//! in the order of the disk plans the reads of the next chunks at once. Only what is planned is read, and the small
-//! gaps within it, and each byte once. A plan is a hint: a unit that it does not return is read by itself.
+//! Units lie in their packs in the order of capture, and headers of chunks in runs of their own. So a reader
+//! of an image in the order of the disk plans the reads of the next chunks at once. It reads only planned bytes and the
+//! small gaps between them, each byte once. A plan is a hint: a unit that it does not return is read by itself.
 
 use super::index::ClaimedPlace;
 use super::objects::Folder;

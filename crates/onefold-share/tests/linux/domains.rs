@@ -135,7 +135,7 @@ fn a_file_that_another_tenant_gets_leaves_its_domain() {
         settings(ground, "machine-users 900\n");
         files(ground, &[("given", ALICE)]);
         run(ground);
-        // By way of the machines' user, too: what counts is who has it in the end.
+        // By way of the machines' user, too: only the owner in the end counts.
         give(ground, "given", QEMU);
         run(ground);
         give(ground, "given", MALLORY);

@@ -208,7 +208,7 @@ fn a_lock_keeps_other_openings_out_until_the_file_is_dropped() {
         let (second, reader) = (ground.open("file", Access::Write), ground.open("file", Access::Read));
         let lock = |file: &LinuxFile| ground.substrate.try_lock(file).unwrap();
         assert!(lock(&first));
-        assert!(lock(&first), "who has it may ask again");
+        assert!(lock(&first), "the holder may ask again");
         assert!(!lock(&second) && !lock(&reader));
         drop(first);
         assert!(soon(|| lock(&reader)), "a descriptor for reading locks as well");
@@ -223,7 +223,7 @@ fn who_asks_whether_a_file_is_locked_is_not_taken_for_who_has_the_lock() {
         let open = || ground.open("file", Access::Write);
         let is_locked = |file: &LinuxFile| ground.substrate.is_locked(file).unwrap();
         let (first, second) = (open(), open());
-        assert!(!is_locked(&first) && !is_locked(&second), "neither of the two who ask has it");
+        assert!(!is_locked(&first) && !is_locked(&second), "neither of the two applicants has it");
         drop((first, second));
         let holder = open();
         assert!(soon(|| ground.substrate.try_lock(&holder).unwrap()));

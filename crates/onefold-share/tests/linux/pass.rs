@@ -362,7 +362,7 @@ fn slots_of_deleted_images_come_free() {
         for name in ["a", "b"] {
             fs::remove_file(ground.root.join(name)).unwrap();
         }
-        // XFS tells of the last reference once it has dropped the others: who looks at once looks again.
+        // XFS tells of the last reference once it has dropped the others: a reader that looks at once looks again.
         let mut swept = 0;
         for _ in 0..20 {
             swept += run(ground).passed.swept_slots;
@@ -631,7 +631,7 @@ fn shards_that_split_share_what_one_shares() {
     });
 }
 
-/// A file that somebody else has is not touched; who has it is told what it could share, and does.
+/// A file that another host has is not touched. That host gets a request for it, and shares.
 #[test]
 fn a_request_waits_until_its_file_can_be_had() {
     on_each(|ground| {

@@ -19,7 +19,7 @@ use crate::declared::decode_declared;
 fn slots(simulation: &Simulation) -> (u64, u64) {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
-        .expect("no fault hits who looks on");
+        .expect("no fault hits an observer");
     let files = Marks::load(&state).expect("as above");
     let References { slots, unmapped, .. } = count(&state, &files).expect("as above").expect("few arena files");
     assert_eq!(unmapped, 0);
@@ -32,7 +32,7 @@ fn slots(simulation: &Simulation) -> (u64, u64) {
 fn declared_blocks(simulation: &Simulation) -> u64 {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {});
-    let state = state.expect("no fault hits who looks on");
+    let state = state.expect("no fault hits an observer");
     declared(&state).expect("as above").iter().map(|declared| declared.bytes / BLOCK_BYTES_U64).sum()
 }
 
@@ -43,7 +43,7 @@ fn remove_images(simulation: &Simulation) {
     let mut folders = vec![PathBuf::from("images")];
     let mut images = Vec::new();
     while let Some(folder) = folders.pop() {
-        for listed in observer.substrate.list(&folder).expect("no fault hits who looks on") {
+        for listed in observer.substrate.list(&folder).expect("no fault hits an observer") {
             let path = folder.join(&listed.name);
             if listed.kind == ListedKind::Folder { folders.push(path) } else { images.push(path) }
         }

@@ -160,7 +160,7 @@ pub(super) fn comes_to_share_everything_by(
 pub(super) fn slots(simulation: &Simulation) -> (u64, u64) {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
-        .expect("no fault hits who looks on");
+        .expect("no fault hits an observer");
     let files = Marks::load(&state).expect("as above");
     let counted = count(&state, &files).expect("as above").expect("few arena files");
     (counted.slots.values().sum(), state.count_entries().expect("as above").shared)

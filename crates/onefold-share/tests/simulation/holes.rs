@@ -99,7 +99,7 @@ fn word(image: &MendedImage) -> &'static str {
 fn mend_as_observer(simulation: &Simulation, doubtful: DoubtfulImagePolicy) -> Vec<&'static str> {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
-        .expect("no fault hits who looks on");
+        .expect("no fault hits an observer");
     mend(&state, doubtful).expect("as above").images.iter().map(word).collect()
 }
 

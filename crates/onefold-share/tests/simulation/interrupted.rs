@@ -80,7 +80,7 @@ fn a_run_may_be_interrupted_at_every_step() {
 fn unneeded(simulation: &Simulation) -> u64 {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
-        .expect("no fault hits who looks on");
+        .expect("no fault hits an observer");
     let files = Marks::load(&state).expect("as above");
     let counted = count(&state, &files).expect("as above").expect("few arena files");
     counted.slots.get(&0).copied().unwrap_or(0)

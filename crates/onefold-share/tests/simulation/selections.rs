@@ -125,12 +125,12 @@ fn run_without(host: &Host<'_>, path: &Path) -> RunReport {
         },
     };
     let seams = Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} };
-    onefold_share::run(&seams, &options).expect("no fault hits who looks on")
+    onefold_share::run(&seams, &options).expect("no fault hits an observer")
 }
 
 /// Returns the image in which a dead host was about to share.
 fn declared_image(host: &Host<'_>) -> PathBuf {
-    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).expect("no fault hits who looks on");
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).expect("no fault hits an observer");
     let declared = declared(&state).expect("as above");
     let [image] = &declared[..] else { panic!("{declared:?}") };
     image.path.clone()

@@ -123,7 +123,7 @@ impl BlockTable {
     /// Counts one reference less; the last one frees the block.
     pub(super) fn lower(&mut self, block: PhysicalNo) {
         let physical = &mut self.blocks[block.index()];
-        physical.count = physical.count.checked_sub(1).expect("who refers to a block is counted");
+        physical.count = physical.count.checked_sub(1).expect("each reference to a block is counted");
         if physical.count == 0 {
             physical.content = None;
             self.freed.insert(block.0);

@@ -61,7 +61,7 @@ impl FolderStore {
     }
 }
 
-/// Makes the name of a folder durable that was made, or was there: who made it may have died before this. A user who
+/// Makes the name of a folder durable that was made, or was there: its maker may have died before this. A user who
 /// was given a folder may lack the right to do so.
 fn settle(made: io::Result<()>, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let existed = match made {

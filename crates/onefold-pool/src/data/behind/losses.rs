@@ -1,5 +1,5 @@
-//! Losses: accepted writes that failed after they were answered. Each loss is counted, and is reported until everyone
-//! who must know of it does.
+//! Losses: accepted writes that failed after they were answered. Each loss is counted, and is reported until each
+//! opening that must know of it does.
 //!
 //! A loss is reported once to each opening of a file or folder. Each opening remembers the count that it has seen
 //! ([`SeenLosses`]), like open files in Linux (`errseq_t`). The initial count of an opening decides what it reports:
