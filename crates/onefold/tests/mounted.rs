@@ -8,12 +8,12 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{FAILED, Folder, USAGE, equal, onefold, run, text};
+use common::{FAILED, Folder, USAGE, equal, has, onefold, run, text};
 use onefold_block::shown::is_hidden;
 use serde_json::Value;
 
@@ -151,6 +151,25 @@ fn pools_and_mount_points_may_have_any_name() {
     let again = again.failed(FAILED, r"m\x1b[31m\xff\n");
     assert!(!again.err.chars().any(|character| is_hidden(character) && character != '\n'), "{again:?}");
     assert!(unmounted.done().json()["mountpoint"].is_string());
+}
+
+/// The kernel hands the ioctl of `fstrim` to the daemon.
+#[test]
+fn fstrim_has_free_space_discarded() {
+    let Some(mount) = Mount::new("--discard off") else { return };
+    if !has("fstrim", "util-linux") {
+        return;
+    }
+    let noise = mount.folder.noise("noise.raw", 16);
+    let allocated = || fs::metadata(&mount.pool).unwrap().blocks() * 512;
+    fs::copy(&noise, mount.file("noise.raw")).unwrap();
+    File::open(mount.file("noise.raw")).unwrap().sync_all().unwrap();
+    let before = allocated();
+    fs::remove_file(mount.file("noise.raw")).unwrap();
+    let trimmed = run("fstrim", &["-v", text(&mount.mountpoint)]);
+    assert!(trimmed.contains("trimmed"), "{trimmed}");
+    assert!(allocated() + (12 << 20) < before, "{before}, then {}", allocated());
+    mount.unmount_and_check();
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::open_files::OpenFiles;
 use super::privileges::{Caller, Privileges};
 use super::protocol::{
     DirectoryReply, InitFlags, Operation, Read, RequestHeader, Write, WriteHead, created, encode_attributes, entry,
-    opened, seek_result, statfs, statx, written, xattr_size,
+    opened, seek_result, statfs, statx, trimmed, written, xattr_size,
 };
 use super::read_buffer;
 use super::settled_seeks::{HeldSeek, SettledSeeks};
@@ -31,6 +31,10 @@ mod opening {
     pub(super) const NOFLUSH: u32 = 1 << 5;
     pub(super) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
+
+/// The ioctl by which `fstrim` has free space discarded: `_IOWR('X', 121, struct fstrim_range)`. The kernel hands it to
+/// the daemon. The range in it is ignored, as the pool's free blocks have no places that callers could know.
+const FITRIM: u32 = 0xc018_5879;
 
 /// A read that arrived together with others, and the descriptor that it came from.
 pub(super) struct GatheredRead<'d> {
@@ -305,7 +309,8 @@ impl FuseFilesystem {
             Operation::OpenDirectory => Ok(opened(fs.open_folder(ino), 0)),
             Operation::ReadDirectory { cookie, room } => self.list(ino, cookie, room),
             Operation::ReadDirectoryPlus { cookie, room } => self.list_with_attributes(ino, cookie, room),
-            Operation::Ioctl => Err(Errno::NOTTY),
+            Operation::Ioctl { command: FITRIM } => fs.trim(header.uid).map(trimmed),
+            Operation::Ioctl { .. } => Err(Errno::NOTTY),
             Operation::Allocate { offset, bytes, mode } => done(fs.allocate(place(offset), bytes, mode)),
             // The kernel holds data that the pool has not received, and does not hand it over before a seek. On NOSYS,
             // it treats the whole file as data.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use onefold_block::Clock;
-use onefold_pool::{Attr, FsStat, Ino, Pool, PoolError, SetAttr};
+use onefold_pool::{Attr, FsStat, Ino, NoProgress, Pool, PoolError, SetAttr};
 use rustix::io::Errno;
 
 pub(super) use self::content::FileOffset;
@@ -117,6 +117,14 @@ impl PoolFilesystem {
             return Ok(());
         }
         self.pool.fsync_opened(&self.losses.of(handle)).map_err(|error| self.failed("fsync", ino, &error))
+    }
+
+    /// Discards the pool's free blocks, and returns the number of bytes. Only root and the daemon's user may do that.
+    pub(super) fn trim(&self, uid: u32) -> Result<u64> {
+        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+            return Err(Errno::PERM);
+        }
+        self.pool.trim(&NoProgress).map_err(|error| self.failed("fstrim", Ino::ROOT, &error))
     }
 
     /// Returns the space for `df`: the reported space is what files can get, from the pool and from the file system

@@ -23,6 +23,6 @@ mod request;
 pub(super) use init::{InitFlags, InitReply, InitRequest};
 pub(super) use reply::{
     DirectoryReply, InvalidationReach, created, encode_attributes, entry, notify_inode, opened, reply_header,
-    seek_result, statfs, statx, written, xattr_size,
+    seek_result, statfs, statx, trimmed, written, xattr_size,
 };
 pub(super) use request::{Operation, Read, RequestHeader, Write, WriteHead, XattrChange};

@@ -180,6 +180,15 @@ pub(in crate::fuse) fn seek_result(offset: i64) -> Vec<u8> {
     offset.to_ne_bytes().to_vec()
 }
 
+/// Returns the answer to the ioctl `FITRIM`: its `fstrim_range` with the number of bytes that were discarded.
+pub(in crate::fuse) fn trimmed(bytes: u64) -> Vec<u8> {
+    let mut body = Body::new();
+    // The result of the ioctl, flags, and the counts of ranges for another try.
+    body.u32(0).u32(0).u32(0).u32(0);
+    body.u64(0).u64(bytes).u64(0);
+    body.0
+}
+
 /// Returns the answer to `statfs(2)`.
 pub(in crate::fuse) fn statfs(space: &FsStat) -> Vec<u8> {
     let name_bytes = u32::try_from(NAME_BYTES_MAX).expect("255");

@@ -158,7 +158,10 @@ pub(in crate::fuse) enum Operation<'a> {
     ReleaseDirectory {
         handle: u64,
     },
-    Ioctl,
+    /// An ioctl; `command` is its number with the size of its argument.
+    Ioctl {
+        command: u32,
+    },
     Allocate {
         offset: u64,
         bytes: u64,
@@ -235,7 +238,10 @@ impl<'a> Operation<'a> {
                 Operation::Create { name: f.name()?, mode, umask, flags }
             }
             opcode::DESTROY => Operation::Destroy,
-            opcode::IOCTL => Operation::Ioctl,
+            opcode::IOCTL => {
+                let (_handle, _flags) = (f.u64()?, f.u32()?);
+                Operation::Ioctl { command: f.u32()? }
+            }
             opcode::BATCH_FORGET => Operation::Forget(batch(f)?),
             opcode::FALLOCATE => {
                 let (_handle, offset, bytes) = (f.u64()?, f.u64()?, f.u64()?);

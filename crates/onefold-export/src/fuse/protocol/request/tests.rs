@@ -52,6 +52,18 @@ fn a_header_is_read_and_its_length_must_be_true() {
 }
 
 #[test]
+fn an_ioctl_is_read_with_its_number() {
+    // Seen from `fstrim` on Linux 6.18: the handle, flags, the number, its argument, and the sizes of input and output.
+    let mut body = 1u64.to_ne_bytes().to_vec();
+    body.extend([0u32, 0xc018_5879].map(u32::to_ne_bytes).concat());
+    body.extend(0x7ffe_0000u64.to_ne_bytes());
+    body.extend([24u32, 24].map(u32::to_ne_bytes).concat());
+    body.extend([0; 24]);
+    assert_eq!(Operation::decode(&header(39), &body, true), Ok(Operation::Ioctl { command: 0xc018_5879 }));
+    assert_eq!(Operation::decode(&header(39), &body[..12], true), Err(MalformedRequest));
+}
+
+#[test]
 fn the_least_and_the_greatest_times_are_read_as_they_are() {
     // Seen with another decoder: a `utimensat` with a second of -2^63, which any user may request, ended the daemon.
     for seconds in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX] {
