@@ -56,7 +56,12 @@ const HEAD_BYTES: usize = 512;
 
 /// Returns the format of `file`; a file without a known signature is raw.
 pub(crate) fn detect(file: &File) -> io::Result<ImageFormat> {
-    let mut head = [0; HEAD_BYTES];
+    head(file).map(|head| by_signature(&head))
+}
+
+/// Returns the first bytes of a file, fewer if it is shorter.
+pub(crate) fn head(file: &File) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD_BYTES];
     let mut filled = 0;
     while filled < HEAD_BYTES {
         match file.read_at(&mut head[filled..], filled as u64) {
@@ -66,7 +71,8 @@ pub(crate) fn detect(file: &File) -> io::Result<ImageFormat> {
             Err(error) => return Err(error),
         }
     }
-    Ok(by_signature(&head[..filled]))
+    head.truncate(filled);
+    Ok(head)
 }
 
 fn by_signature(head: &[u8]) -> ImageFormat {

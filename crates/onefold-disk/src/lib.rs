@@ -33,7 +33,7 @@ pub use copy::{CopyResult, copy};
 pub use disk::{Disk, FilePlacement, SIZE_BYTES_MAX, Sink};
 pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, LongWork, RoomError};
 pub use format::ImageFormat;
-pub use image::{OpenImage, format_of, open, open_alone};
+pub use image::{OpenImage, format_of, head_of, open, open_alone};
 pub use image_file::{FileIdentity, ImageFile, NamedFile};
 pub use part::DiskPart;
 pub use progress::{OnProgress, Progress};

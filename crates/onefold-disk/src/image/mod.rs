@@ -1,12 +1,13 @@
 //! Opens the disk in an image, whatever its format.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::chain::ImageChain;
 use crate::disk::Disk;
 use crate::error::{DiskError, FileAction};
-use crate::format::{ImageFormat, detect};
+use crate::format::{ImageFormat, detect, head};
 use crate::image_file::{ImageFile, NamedFile};
 use crate::progress::OnProgress;
 use crate::qcow2::Qcow2Disk;
@@ -81,6 +82,14 @@ pub fn open(
 /// When the image is damaged, or consists of several files.
 pub fn open_alone(file: File, path: &Path) -> Result<Box<dyn Disk>, DiskError> {
     Ok(Box::new(Qcow2Disk::open_alone(file, path)?))
+}
+
+/// Returns the first 512 bytes of a file, fewer if it is shorter.
+///
+/// # Errors
+/// Those of reading it.
+pub fn head_of(file: &ImageFile) -> io::Result<Vec<u8>> {
+    head(&file.file)
 }
 
 /// Returns the format indicated by the first bytes of a file; `None` if they cannot be read.

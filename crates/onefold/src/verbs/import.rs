@@ -24,6 +24,7 @@ use crate::size::human;
 use crate::store::{self, COPY_MODE_MAX, Intent, OpenStore, PoolFileKind, PoolPath, Store};
 use crate::verbs::images::archived::STREAM_BYTES;
 use crate::verbs::images::{self, FoundImage, archived};
+use crate::verbs::no_image::{NoImage, why_no_image};
 
 /// Every disk that can be opened can be stored.
 const _: () = assert!(SIZE_BYTES_MAX <= FILE_BYTES_MAX);
@@ -37,7 +38,8 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
     let sources = sources(&arguments.images)?;
     let (names, skipped) = names(arguments, &sources, store.as_ref())?;
     for (path, _) in &names {
-        check_source(path).map_err(|failure| failure.wrap("cannot import, and nothing was copied"))?;
+        check_source(path, arguments.format.map(Into::into))
+            .map_err(|failure| failure.wrap("cannot import, and nothing was copied"))?;
     }
     let mut imported = Vec::new();
     for (path, name) in &names {
@@ -92,14 +94,22 @@ fn has_image_ending(path: &Path) -> bool {
     path.extension().is_some_and(|ending| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
-/// Finds and opens an image without reading its content, so that a missing or unreadable one is noticed early.
-fn check_source(path: &Path) -> Outcome<()> {
-    match images::find_one(path)? {
-        FoundImage::Archived(_) => Ok(()),
-        FoundImage::File(found) => found
-            .open()
-            .map(drop)
-            .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", path.shown()), &error)),
+/// Finds and opens an image, and reads its first bytes, so that a missing or unreadable one, and a file that is no
+/// image, are noticed early.
+fn check_source(path: &Path, format: Option<ImageFormat>) -> Outcome<()> {
+    let FoundImage::File(found) = images::find_one(path)? else { return Ok(()) };
+    let cannot = |error| Failure::of_io(format!("cannot open the image `{}`", path.shown()), &error);
+    let file = found.open().map_err(cannot)?;
+    let is_guessed_raw = format.is_none() && onefold_disk::format_of(&file) == Some(ImageFormat::Raw);
+    if !is_guessed_raw || !file.metadata().is_file() {
+        return Ok(());
+    }
+    let head = onefold_disk::head_of(&file).map_err(cannot)?;
+    match why_no_image(&head, file.length(), has_image_ending(path)) {
+        None => Ok(()),
+        Some(NoImage { why, hint }) => {
+            Err(Failure::new(format!("`{}` is no disk image", path.shown())).because_of(why).hint(hint))
+        }
     }
 }
 

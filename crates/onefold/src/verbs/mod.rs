@@ -20,6 +20,7 @@ mod ls;
 mod man_page;
 mod mount;
 mod mount_page;
+mod no_image;
 mod run_meter;
 mod scrub;
 pub(crate) mod share;
