@@ -27,9 +27,9 @@ use super::versions::Versions;
 /// Memory of an owner of one image: its name by number, and its counts.
 const OWNER_BYTES: usize = 56;
 /// Pages of the cache of a disk. Directories and lists of packages are scattered, most of them in blocks of 4 KiB.
-/// Larger pages bring unused data into memory that the pass over the blocks also needs. Smaller pages cause more reads,
-/// for which a slow disk would wait.
-pub(super) const PAGE_BYTES: usize = 8 << 10;
+/// Larger pages copy unused data into memory that the pass over the blocks also needs. That costs more than the reads
+/// that they save.
+pub(super) const PAGE_BYTES: usize = 4 << 10;
 /// Memory of a name without its text.
 const USE_BYTES: usize = 160;
 
