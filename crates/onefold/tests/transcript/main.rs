@@ -28,5 +28,6 @@ mod check;
 mod common;
 mod file_system;
 mod pool;
+mod progress;
 mod share;
 mod transcript;
