@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn buffered_writes_count_by_their_length_and_direct_ones_whoever_submits_them() {
+    fn buffered_writes_count_by_their_length_and_direct_ones_of_any_thread() {
         let told = |wchar: u64, written: u64| format!("rchar: 9\nwchar: {wchar}\nwrite_bytes: {written}\n");
         assert_eq!(written_of(&told(4096, 2 << 20), false), Some(4096), "a folio for each block");
         assert_eq!(

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_back_in_order_with_the_digests_of_their_blocks_whoever_reads_them() {
+    fn pieces_come_back_in_order_with_the_digests_of_their_blocks_from_any_reader() {
         let key = FingerprintKey::new([7; 32]);
         let reader: Arc<dyn Reader> = Arc::new(StripedFile);
         for (threads, has_reader) in [(0, false), (0, true), (1, false), (1, true), (3, false), (3, true)] {

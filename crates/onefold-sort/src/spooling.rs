@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_yielded_and_kept_whoever_merges_them() {
+    fn rows_are_yielded_and_kept_by_any_merge() {
         let folder = tempfile::tempdir().unwrap();
         for spawn in [spawn, |_: SpoolingWork| Err(io::ErrorKind::WouldBlock.into())] {
             for (count, rows_max) in [(0, 10), (CHUNK_ROWS, 20_000), (20_000, 50_000), (20_000, 3_000)] {

@@ -45,25 +45,25 @@ chmod 600 "$key"
 
 onefold pool create --quiet --size 256M "$dir/roots.pool"
 as_user pool create --quiet --size 256M "$home/users.pool"
-for who in onefold as_user; do
+for caller in onefold as_user; do
     pool=$dir/roots.pool
-    [[ $who == onefold ]] || pool=$home/users.pool
+    [[ $caller == onefold ]] || pool=$home/users.pool
     for image in evil.qcow2 absolute.qcow2 data.qcow2 evil.vmdk; do
-        refused 1 'outside the folders' "$who" pool import "$pool" "$image"
-        refused 1 'outside the folders' "$who" analyze "$image"
+        refused 1 'outside the folders' "$caller" pool import "$pool" "$image"
+        refused 1 'outside the folders' "$caller" analyze "$image"
     done
-    refused 1 'symbolic link' "$who" pool import "$pool" linked.qcow2
-    refused 1 'symbolic link' "$who" analyze linked.qcow2
+    refused 1 'symbolic link' "$caller" pool import "$pool" linked.qcow2
+    refused 1 'symbolic link' "$caller" analyze linked.qcow2
     for image in nbd.qcow2 json.qcow2 fat.vmdk; do
-        refused 1 'names a protocol' "$who" pool import "$pool" "$image"
-        refused 1 'names a protocol' "$who" analyze "$image"
+        refused 1 'names a protocol' "$caller" pool import "$pool" "$image"
+        refused 1 'names a protocol' "$caller" analyze "$image"
     done
     [[ $(onefold pool stat --json "$pool" | python3 -c 'import json, sys; print(json.load(sys.stdin)["pool"]["apparent_bytes"])') == 0 ]] ||
         fail "a refused image left something"
-    "$who" pool import --quiet "$pool" good.qcow2 >/dev/null
-    "$who" pool import --quiet "$pool" evil.qcow2 --backing-from .ssh >/dev/null
-    "$who" pool export --quiet "$pool" good.raw "$home/tmp/$who.raw" >/dev/null
-    cmp base.raw "$home/tmp/$who.raw"
+    "$caller" pool import --quiet "$pool" good.qcow2 >/dev/null
+    "$caller" pool import --quiet "$pool" evil.qcow2 --backing-from .ssh >/dev/null
+    "$caller" pool export --quiet "$pool" good.raw "$home/tmp/$caller.raw" >/dev/null
+    cmp base.raw "$home/tmp/$caller.raw"
 done
 
 # A file of root's beside a user's image is not the user's to name.

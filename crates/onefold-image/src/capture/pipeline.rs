@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_ends_all_whoever_has_it() {
+    fn the_first_error_of_any_thread_ends_all() {
         let failed = || PlanError::Temporary(io::Error::other("it fails"));
         let work = |batch: Vec<PlanItem>| Ok::<_, PlanError>(as_zeros(&batch));
         let failing = |batch: Vec<PlanItem>| if first_sector(&batch) == 800 { Err(failed()) } else { work(batch) };

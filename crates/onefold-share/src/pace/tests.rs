@@ -219,7 +219,7 @@ fn calls_are_counted_by_their_kind_with_limits_and_without() {
 }
 
 #[test]
-fn whoever_wants_it_to_stop_waits_for_one_sleep_at_most() {
+fn a_stop_waits_for_one_sleep_at_most() {
     let machine = Machine::default();
     let ends = Cell::new((Duration::MAX, Wish::StopNow));
     let wish = || if machine.monotonic() >= ends.get().0 { ends.get().1 } else { Wish::GoOn };

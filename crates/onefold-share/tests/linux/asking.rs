@@ -138,7 +138,7 @@ fn slots_that_only_the_arena_refers_to_are_told() {
 }
 
 #[test]
-fn locks_are_told_and_whoever_wants_one_gets_it() {
+fn locks_are_told_and_a_host_that_wants_one_gets_it() {
     on_each(|ground| {
         ground.file("a", &random_blocks(6, 8));
         run(ground);

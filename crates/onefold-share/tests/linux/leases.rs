@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::ground::{K, on_each, random_blocks, soon};
 
 #[test]
-fn whoever_has_a_file_open_keeps_others_from_having_it_alone() {
+fn a_process_with_an_open_file_keeps_others_from_having_it_alone() {
     on_each(|ground| {
         drop(ground.file("image", &random_blocks(1, 2)));
         let ours = ground.open("image", Access::Write);

@@ -50,7 +50,8 @@ impl HostRoom {
         );
         if self.available_bytes < free_bytes {
             text.push_str(
-                "\nnote: that is less than the pool has free; `onefold pool trim` gives the space of free blocks back",
+                "\nnote: that is less than the pool has free, and writes fail once it is used up; after deletions, \
+                 `onefold pool trim` gives space back",
             );
         }
         text

@@ -104,7 +104,7 @@ fn a_listing_asks_only_for_what_it_returns() {
 }
 
 #[test]
-fn the_name_of_a_folder_is_made_durable_whoever_made_it() {
+fn the_name_of_a_folder_of_any_maker_is_made_durable() {
     let synced = Mutex::new(0);
     let sync = |answer: io::Result<()>| {
         *synced.lock() += 1;

@@ -521,7 +521,7 @@ mod tests {
 
     /// A pace asks only now and then whether to go on, because most steps are short. A wait is not.
     #[test]
-    fn whoever_waits_for_a_thread_hears_soon_that_the_work_is_to_end() {
+    fn a_caller_that_waits_for_a_thread_hears_soon_that_the_work_is_to_end() {
         let is_to_end = Cell::new(false);
         let wish = || if is_to_end.get() { Wish::StopSoon } else { Wish::GoOn };
         let pace = Pace::new(Limits::default(), &SystemClock, &IdleCpu, &wish);

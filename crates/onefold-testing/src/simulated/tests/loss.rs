@@ -133,7 +133,7 @@ fn what_another_host_built_upon_is_not_lost() {
 }
 
 #[test]
-fn what_was_shared_stays_as_it_was_whoever_crashes() {
+fn what_was_shared_stays_as_it_was_after_any_crash() {
     let seen = over_seeds(|system| {
         let [one, two] = [0, 1].map(|number| system.mount(HostNo(number)));
         let theirs = file(&one, "a", &[1, 2]);
@@ -164,7 +164,7 @@ fn a_clone_that_was_not_synced_is_lost_or_kept() {
 }
 
 #[test]
-fn what_was_cloned_from_stays_as_it_was_whoever_crashes() {
+fn what_was_cloned_from_stays_as_it_was_after_any_crash() {
     let seen = over_seeds(|system| {
         let [one, two] = [0, 1].map(|number| system.mount(HostNo(number)));
         let (theirs, arena) = (file(&one, "a", &[1]), file(&two, "arena", &[8]));
