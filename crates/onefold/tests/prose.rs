@@ -133,10 +133,9 @@ fn every_actor_has_a_noun() {
         for path in files(directory, &["rs", "md", "py", "sh"]) {
             let text = fs::read_to_string(&path).unwrap();
             // Headings and the first cells of tables may ask "who".
-            let lines = text.lines().enumerate().filter(|(_, line)| {
-                !line.starts_with('|')
-                    && !(line.starts_with('#') && path.extension().is_some_and(|found| found == "md"))
-            });
+            let has_headings = path.extension().is_some_and(|found| found == "md");
+            let is_prose = |line: &str| !(line.starts_with('|') || (has_headings && line.starts_with('#')));
+            let lines = text.lines().enumerate().filter(|(_, line)| is_prose(line));
             for (at, line) in lines.filter(|_| path.file_name() != Some(own)) {
                 assert!(!lacks_noun(line), "{}:{}: who is this? {line}", path.shown(), at + 1);
                 count += 1;

@@ -49,8 +49,7 @@ const COUNT_PART: u32 = 10;
 
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = check_memory(arguments.work.memory)?;
-    let limits = limits(arguments.work.limits)?;
-    let started = Instant::now();
+    let (limits, started) = (limits(arguments.work.limits)?, Instant::now());
     let interrupt = Interrupt::watch();
     raise_open_files();
     let RootedPaths { root, paths } = locate(&arguments.paths)?;

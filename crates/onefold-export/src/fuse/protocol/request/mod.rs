@@ -219,11 +219,7 @@ impl<'a> Operation<'a> {
             opcode::RELEASE => Operation::Release { handle: f.u64()? },
             opcode::FSYNC | opcode::FSYNCDIR => Operation::Sync { handle: f.u64()? },
             opcode::SETXATTR => set_xattr(f, has_long_setxattr)?,
-            opcode::GETXATTR => {
-                let room = f.u32()?;
-                f.skip(4)?;
-                Operation::GetXattr { name: f.name()?, room }
-            }
+            opcode::GETXATTR => get_xattr(f)?,
             opcode::LISTXATTR => Operation::ListXattrs { room: f.u32()? },
             opcode::REMOVEXATTR => Operation::RemoveXattr { name: f.name()? },
             opcode::FLUSH => Operation::Flush,
@@ -358,6 +354,12 @@ fn write<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, MalformedRequest> {
     let head =
         WriteHead { handle, offset, flags, privileges: privileges(write_flags & KILL_SUIDGID != 0), is_from_cache };
     Ok(Operation::Write(Write { head, data }))
+}
+
+fn get_xattr<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, MalformedRequest> {
+    let room = f.u32()?;
+    f.skip(4)?;
+    Ok(Operation::GetXattr { name: f.name()?, room })
 }
 
 fn set_xattr<'a>(f: &mut Fields<'a>, is_long: bool) -> Result<Operation<'a>, MalformedRequest> {
