@@ -32,9 +32,22 @@ pub(super) fn write_if_due(store: &dyn Store, archive: ArchiveId, state: &State,
     if state.position > 0
         && state.position.is_multiple_of(entries_between)
         && let Ok(object) = to_snapshot(state).encode(archive)
+        && is_durable(store, state)
     {
         let _ = store.create(&Snapshot::object_name(state.position), &object);
     }
+}
+
+/// Makes the last entry durable, and so all before it. Returns whether it is. Its maker may have died between making it
+/// and making it durable. If the snapshot alone survived a power cut, the archive would pass for a copy that was cut.
+fn is_durable(store: &dyn Store, state: &State) -> bool {
+    let Some(last) = state.position.checked_sub(1) else {
+        return false;
+    };
+    let name = Entry::object_name(last);
+    // By the contract of stores, an object is durable once a creation has found it.
+    read_whole(store, &name, ENTRY_BYTES_MAX)
+        .is_ok_and(|entry| *blake3::hash(&entry).as_bytes() == state.last && store.create(&name, &entry).is_ok())
 }
 
 /// Returns the state of the newest snapshot that counts; that of no entry if there is none.
