@@ -44,7 +44,7 @@ fn is_durable(store: &dyn Store, state: &State) -> bool {
     let Some(last) = state.position.checked_sub(1) else {
         return false;
     };
-    let name = Entry::object_name(last);
+    let name = LedgerEntry::object_name(last);
     // By the contract of stores, an object is durable once a creation has found it.
     read_whole(store, &name, ENTRY_BYTES_MAX)
         .is_ok_and(|entry| *blake3::hash(&entry).as_bytes() == state.last && store.create(&name, &entry).is_ok())

@@ -6,7 +6,7 @@ use crate::archive::snapshot::{ENTRIES_BETWEEN, names, prune};
 use crate::archive::state::State;
 use crate::format::snapshot::Snapshot;
 use crate::store::faulty::FaultyStore;
-use crate::store::power_cut::{Recorded, every_cut, store_of};
+use crate::store::power_cut::{RecordedFiles, every_cut, store_of};
 
 /// Returns an archive with more entries than two snapshots take, and with every kind of change.
 fn archive(seed: u64) -> (Arc<MemoryStore>, Archive) {
@@ -236,7 +236,7 @@ fn a_copy_that_was_cut_is_collected_only_after_a_repair() {
 #[test]
 fn no_snapshot_outlives_its_entries() {
     let random = SeededRandom::new(11);
-    let files = Recorded::default();
+    let files = RecordedFiles::default();
     let archive = Archive::create(Arc::new(store_of(files.clone(), 1)), UNITS, &random).unwrap();
     let clock = ManualClock::starting_at(5);
     while archive.state.read().position < 3 {
@@ -246,7 +246,7 @@ fn no_snapshot_outlives_its_entries() {
     archive.writer(&clock, &random, "host").unwrap();
     let mut survived = 0;
     for killed in before..=files.changes() {
-        let files = Recorded::of(files.after(killed));
+        let files = RecordedFiles::of(files.after(killed));
         let mut other = Archive::open(Arc::new(store_of(files.clone(), 2))).unwrap();
         other.limits.snapshot_entries = 4;
         let random = SeededRandom::new(12);
@@ -254,7 +254,7 @@ fn no_snapshot_outlives_its_entries() {
             other.writer(&clock, &random, "other").unwrap();
         }
         every_cut(&files, 2, |changes, disk| {
-            let archive = Archive::open(Arc::new(store_of(Recorded::of(disk), 3))).unwrap();
+            let archive = Archive::open(Arc::new(store_of(RecordedFiles::of(disk), 3))).unwrap();
             assert_eq!(archive.early_snapshots().unwrap(), [], "killed after {killed}, cut after {changes}");
             survived += names(archive.store()).unwrap().len();
         });
