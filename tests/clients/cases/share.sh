@@ -80,4 +80,5 @@ done
 
 # Where blocks cannot be shared, it says so and touches nothing.
 fails_with 'cannot share blocks' "$ONEFOLD" share run /proc/self
+fails_with 'move the files to XFS, Btrfs or OCFS2' "$ONEFOLD" share run /proc/self
 fails_with 'different file systems' "$ONEFOLD" share run "$dir/xfs" "$dir/btrfs"
