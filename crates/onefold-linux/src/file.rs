@@ -19,7 +19,7 @@ use crate::sys;
 /// Size of one read that brings data in. For shorter ranges, reading costs less than `sendfile`.
 const READ_BYTES: usize = 16 << 10;
 
-/// What a descriptor can be used for.
+/// Access that a descriptor grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DescriptorAccess {
     ReadOnly,

@@ -19,7 +19,7 @@ const BLOCK_DEVICES: &str = "/sys/block";
 /// Where their nodes are.
 const NODES: &str = "/dev";
 
-/// What a loop device lies on.
+/// The file or device below a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// A file, with its device and inode number as `stat` returns them.
@@ -51,7 +51,7 @@ impl Backing {
 pub struct LoopDevice {
     /// Its name in `/dev` and `/sys/block`.
     pub name: OsString,
-    /// What it lies on.
+    /// The file or device below it.
     pub backing: Backing,
 }
 

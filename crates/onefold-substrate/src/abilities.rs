@@ -1,8 +1,8 @@
-//! What a file system that shares blocks can do, and how much room it has.
+//! Abilities and room of a file system that shares blocks.
 
 use std::fmt;
 
-/// What a file system can do.
+/// Abilities of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// The kind of file system.

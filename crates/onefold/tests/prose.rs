@@ -10,7 +10,7 @@ use onefold_block::Show;
 /// Number of words above which a sentence is long.
 const WORDS_MAX: usize = 30;
 /// Number of comments in the sources of the product that begin with "What". It may only fall.
-const WHAT_MAX: usize = 105;
+const WHAT_MAX: usize = 69;
 
 /// Words before `who` that show that no noun stands there: "for who reads it".
 const NO_NOUNS: [&str; 18] = [

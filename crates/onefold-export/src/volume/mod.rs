@@ -159,7 +159,7 @@ impl WriteData {
     }
 }
 
-/// What happens to the space of a range that is zeroed.
+/// Treatment of the space of a range that is zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroSpace {
     /// It may be freed: a later write then needs space again.

@@ -59,7 +59,7 @@ pub enum ArchiveError {
     Ledger {
         /// Number of the entry.
         position: u64,
-        /// What is wrong with it.
+        /// Why it is not usable.
         what: String,
     },
     /// None of the packs that are read has this unit.

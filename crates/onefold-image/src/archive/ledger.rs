@@ -65,7 +65,7 @@ fn next(store: &dyn Store, position: u64) -> Result<Option<(ObjectName, Vec<u8>)
 pub struct LedgerHole {
     /// Number of the entry.
     pub position: u64,
-    /// What is wrong with it.
+    /// Why it is not usable.
     pub what: String,
 }
 

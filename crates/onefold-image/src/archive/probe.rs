@@ -24,7 +24,7 @@ const LARGE: u32 = 3;
 /// Maximum length of a large object: what a store must take in one put.
 pub const LARGE_BYTES_MAX: u64 = 64 << 20;
 
-/// What a store can do, and how fast.
+/// Abilities and speed of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeReport {
     /// What was tested, in words, and why it failed.

@@ -60,7 +60,7 @@ pub(super) struct WriterRecord {
     pub(super) last: Timestamp,
 }
 
-/// What the entries up to a position say.
+/// State of an archive by the entries up to a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// Number of entries.

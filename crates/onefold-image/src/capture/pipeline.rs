@@ -26,7 +26,7 @@ pub(super) struct Width {
 /// Maximum number of runs in a batch, which bounds its memory and its reads.
 const BATCH_RUNS_MAX: usize = 4096;
 
-/// What a thread sends.
+/// Message of a thread.
 enum ThreadMessage<E> {
     /// The number of a batch, and what became of it.
     Outcome(u64, Result<Outcome, E>),

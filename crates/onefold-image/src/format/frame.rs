@@ -64,7 +64,7 @@ pub(super) fn numbered(number: u64) -> ObjectId {
     ObjectId { writer: WriterId([0; 16]), random: number.to_le_bytes() }
 }
 
-/// What an object needs of its readers.
+/// Abilities that an object needs of its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Needs {
     pub(super) version: u16,

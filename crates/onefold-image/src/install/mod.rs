@@ -221,7 +221,7 @@ fn check_interrupt(progress: OnProgress<'_>, manifest: &Manifest) -> Result<(), 
     if flow.is_break() { Err(InstallError::Stopped) } else { Ok(()) }
 }
 
-/// What the target is before the image is written.
+/// State of the target before the image is written.
 struct TargetState {
     /// Whether all of it reads as zeros.
     is_blank: bool,

@@ -1,4 +1,4 @@
-//! What a loop device lies on.
+//! The file or device below a loop device.
 
 use std::mem::{offset_of, size_of};
 

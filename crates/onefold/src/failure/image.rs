@@ -15,7 +15,7 @@ use super::{Exit, Failure};
 const CHECK: &str = "`onefold archive check` lists what is damaged and which images that hits";
 const NEWER: &str = "use the version of Onefold that wrote the archive, or a newer one";
 
-/// What an installation that fails leaves behind.
+/// State of a target after an installation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetRemains {
     /// Nothing: the target was a new file, which had no name yet.

@@ -10,7 +10,7 @@ use super::TextTable;
 use crate::progress::duration;
 use crate::size::{grouped, human};
 
-/// What an analysis took.
+/// Time and memory of an analysis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) seconds: f64,

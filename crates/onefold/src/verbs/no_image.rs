@@ -1,6 +1,6 @@
 //! Tells files that are clearly no disk images, such as packed ones: copied as they are, no machine could use them.
 
-/// What a user can do about a file.
+/// The user's next step about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Remedy {
     Unpack,

@@ -23,7 +23,7 @@ pub(in crate::ext) enum Selection {
     UsedOrLinked,
 }
 
-/// What inodes that are said to be unused were.
+/// Findings in inodes that the file system calls unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::ext) enum Leftover {
     /// None of them is an inode.

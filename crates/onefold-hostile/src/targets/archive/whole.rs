@@ -21,7 +21,7 @@ use crate::Choices;
 
 /// Maximum number of calls of the store; more count as a hang. The sound archive needs about a hundred.
 const CALLS_MAX: u64 = 20_000;
-/// What targets hold before.
+/// Content of a target before an installation.
 const NOISE: u8 = 0xa5;
 /// Where the first part of a disk ends that an installation writes last, and how much the last one has.
 const FIRST_END: usize = 1 << 20;

@@ -95,7 +95,7 @@ pub(super) enum Extent {
 /// A running check.
 struct Check<'a> {
     archive: &'a Archive,
-    /// What the ledger said when it was last read on.
+    /// State by the ledger as last read.
     state: State,
     extent: Extent,
     report: CheckReport,

@@ -32,7 +32,7 @@ pub(super) struct Object {
     modified: Timestamp,
 }
 
-/// What becomes of an object.
+/// Fate of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The archive needs it.

@@ -79,7 +79,7 @@ pub(super) struct IndexRun {
     pub(super) path: Option<PathBuf>,
 }
 
-/// What a run says of a prefix.
+/// Entry of a run for a prefix.
 pub(super) enum LookupScope {
     All,
     /// There is more than one may look at.

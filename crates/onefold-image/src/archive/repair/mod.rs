@@ -28,7 +28,7 @@ const HEALS_MAX: u32 = 4;
 /// Adds those of the named units to a writer that a source still has.
 pub type Heal<'h, E> = dyn FnMut(&mut Writer<'_>, &HashSet<UnitName>) -> Result<(), E> + 'h;
 
-/// What a repair may use and do.
+/// Parameters of a repair.
 #[derive(Clone, Copy)]
 pub struct RepairOptions<'r> {
     /// Time, for entries and pauses.

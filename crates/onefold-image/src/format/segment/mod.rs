@@ -132,6 +132,6 @@ impl Segment {
     }
 }
 
-/// What is wrong with entries.
+/// Reason why entries are invalid.
 const UNSORTED: &str = "its entries are out of order, or there twice";
 const NOWHERE: &str = "an entry leads nowhere";

@@ -90,7 +90,7 @@ impl<'d> ExaminationJob<'d> {
 struct Batch {
     packages: Vec<String>,
     files: Vec<FoundFile>,
-    /// What it takes in memory, about.
+    /// Its memory, in bytes, about.
     bytes: usize,
 }
 
@@ -227,7 +227,7 @@ impl Drop for ExaminationQueue<'_> {
     }
 }
 
-/// What a thread finds in an image.
+/// Findings of a thread in an image.
 pub(in crate::files) struct ImageFindings {
     found: Receiver<Message>,
     waiting: Arc<FindingsQueue>,

@@ -9,7 +9,7 @@ use onefold_block::Show;
 
 use crate::failure::{Failure, Outcome};
 
-/// What a report begins with.
+/// Beginning of a report.
 const HEAD: &[u8] = b"<!DOCTYPE html>";
 
 /// Where a report goes.

@@ -31,7 +31,7 @@ const STEP_BYTES: u64 = 4096;
 /// Maximum number of files of an image that are reported.
 const FILES_MAX: usize = 100;
 
-/// What the damage of one image hits.
+/// Files and places that the damage of one image hits.
 pub(super) struct ImageHits {
     image: ImageVersion,
     /// Damaged bytes, as far as places are known.

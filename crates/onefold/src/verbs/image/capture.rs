@@ -43,7 +43,7 @@ struct CaptureRequest {
     name: ImageName,
 }
 
-/// What became of an image.
+/// Outcome of the capture of an image.
 struct CaptureResult {
     path: PathBuf,
     captured: CaptureReport,
@@ -170,7 +170,7 @@ fn name_of(path: &Path) -> Outcome<ImageName> {
     ImageName::new(text).map_err(|error| cannot().because(&error).hint("give a name behind the file"))
 }
 
-/// What all captures of one run share.
+/// State that all captures of one run share.
 struct Work<'a> {
     archive: &'a Archive,
     /// Memory that the index takes.

@@ -69,7 +69,7 @@ pub(super) struct Signer {
     note: String,
 }
 
-/// What is known about a signature.
+/// Verdict about a signature.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SignerState {
     /// It is valid, and the key is trusted for the name.

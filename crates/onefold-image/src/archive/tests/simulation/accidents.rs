@@ -10,7 +10,7 @@ use crate::store::{ByteRange, ObjectName, Store};
 /// Most calls for which a pack cannot be read.
 const UNREADABLE_MAX: u64 = 200;
 
-/// What accidents have done.
+/// Objects that accidents have harmed.
 #[derive(Default)]
 pub(super) struct Accidents {
     pub(super) count: u64,

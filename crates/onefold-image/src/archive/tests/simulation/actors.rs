@@ -1,4 +1,4 @@
-//! What actors do: capture, remove, read and collect. What repairers do is beside.
+//! Deeds of actors: capture, remove, read and collect. Those of repairers are beside.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) struct Actor<'w> {
     mutant: Option<Mutant>,
 }
 
-/// What an actor mostly does.
+/// An actor's most frequent deed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Writer,

@@ -97,7 +97,7 @@ impl Options {
     }
 }
 
-/// What happened.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
     captures: u64,

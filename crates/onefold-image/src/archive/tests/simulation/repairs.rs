@@ -1,4 +1,4 @@
-//! What repairers do: check and repair.
+//! Deeds of repairers: check and repair.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

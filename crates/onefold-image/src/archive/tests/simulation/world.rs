@@ -26,7 +26,7 @@ pub(super) struct World {
     pub(super) common: Vec<Vec<u8>>,
 }
 
-/// What only the actor whose turn it is touches.
+/// State that only the actor whose turn it is touches.
 pub(super) struct Sea {
     pub(super) memory: Arc<MemoryStore>,
     pub(super) oracle: Oracle,
@@ -191,7 +191,7 @@ impl Sea {
     }
 }
 
-/// What may make a deed fail, as it was when the deed began.
+/// Counts of causes that may make a deed fail, as they were when the deed began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outset {
     faults: u64,
