@@ -97,8 +97,8 @@ wait
 rm "$dir/qemu"
 (while sleep 0.01; do printf x | dd of="$dir/ext4/web.raw" bs=1 seek=20M conv=notrunc status=none; done) &
 writer=$!
-refused 1 'has changed while it was captured' onefold image capture --quiet "$archive" "$dir/ext4/web.raw" changed
-refused 1 'hint: stop the machine.*clones' onefold image capture --quiet "$archive" "$dir/ext4/web.raw" changed
+refused 1 'has changed while it was captured' onefold image capture --quiet --rate 16M "$archive" "$dir/ext4/web.raw" changed
+refused 1 'hint: stop the machine.*clones' onefold image capture --quiet --rate 16M "$archive" "$dir/ext4/web.raw" changed
 kill "$writer"
 wait "$writer" 2>/dev/null || true
 onefold image list "$archive" | grep changed && fail "an image of two moments was added"

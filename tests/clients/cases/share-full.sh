@@ -74,5 +74,5 @@ for kind in xfs btrfs; do
     mount -o remount,ro "$dir/$kind"
     looks "$dir/$kind"
     fails_with 'Read-only file system' "$ONEFOLD" share exclude "$images/two.raw"
-    fails_with 'it can only be read' "$ONEFOLD" share run --quiet "$images"
+    fails_with 'can only be read' "$ONEFOLD" share run --quiet "$images"
 done
