@@ -165,11 +165,11 @@ pub trait FileSystem: Send + Sync {
         self.allocation()
     }
 
-    /// Returns the allocation map by the file system's bitmaps alone: those of the groups of ext, the trees of free space
-    /// of XFS, `$Bitmap` of NTFS. It has the form of [`FileSystem::allocation`], but reads no inode and no map of a file,
-    /// so no file contradicts the bitmaps, and the kinds of metadata are mostly unknown. A damaged bitmap calls nothing
-    /// free. Callers for which a free block must certainly be free use [`FileSystem::allocation_within`], which is also
-    /// what readers without bitmaps return here.
+    /// Returns the allocation map by the file system's bitmaps alone: those of the groups of ext, the trees of free
+    /// space of XFS, `$Bitmap` of NTFS. It has the form of [`FileSystem::allocation`], but reads no inode and no map of
+    /// a file, so no file contradicts the bitmaps, and the kinds of metadata are mostly unknown. A damaged bitmap calls
+    /// nothing free. Callers for which a free block must certainly be free use [`FileSystem::allocation_within`], which
+    /// is also what readers without bitmaps return here.
     ///
     /// # Errors
     /// Those of the disk.

@@ -12,8 +12,8 @@ use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::store::{ByteRange, Store, StoreError};
 use crate::{ObjectId, UnitName};
 
-/// Maximum gap between two units that one planned read spans, in bytes. An object store takes about as long for a request
-/// as for these bytes. A run of headers is shorter.
+/// Maximum gap between two units that one planned read spans, in bytes. An object store takes about as long for a
+/// request as for these bytes. A run of headers is shorter.
 const GAP_BYTES: u64 = 1 << 20;
 /// Maximum length of a planned read, in bytes.
 const READ_BYTES: u64 = 16 << 20;

@@ -55,8 +55,8 @@ pub(super) fn read_examined<'a>(
     })
 }
 
-/// Returns the options of the work beside the headers: these, and their stored bytes while they are read, take a part of
-/// the memory.
+/// Returns the options of the work beside the headers: these, and their stored bytes while they are read, take a part
+/// of the memory.
 pub(super) fn beside_headers(options: &InstallOptions) -> InstallOptions {
     InstallOptions { memory_bytes: options.memory_bytes - 2 * (options.memory_bytes / HEADERS_SHARE), ..*options }
 }

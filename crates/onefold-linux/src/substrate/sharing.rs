@@ -35,8 +35,8 @@ impl Sharing for LinuxSubstrate {
     /// difference or fails, the first part stays shared. A range that its owner has meanwhile truncated counts as
     /// different.
     ///
-    /// [`ComparisonResult::Shared`] proves that the ranges were equal. Only maps show whether all of their blocks are shared
-    /// now: kernels from 4.20 on report the requested length even if they ran out of space on the way.
+    /// [`ComparisonResult::Shared`] proves that the ranges were equal. Only maps show whether all of their blocks are
+    /// shared now: kernels from 4.20 on report the requested length even if they ran out of space on the way.
     ///
     /// # Panics
     /// If offsets or length are not whole blocks, or the length is zero or above the maximum: the kernel would report

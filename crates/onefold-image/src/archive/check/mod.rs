@@ -307,8 +307,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Returns whether a pack is an empty object. A capture that made sure of a missing pack may have left it, and a copy
-    /// that was cut, too. Like a missing one, it may be put back.
+    /// Returns whether a pack is an empty object. A capture that made sure of a missing pack may have left it, and a
+    /// copy that was cut, too. Like a missing one, it may be put back.
     fn is_empty(&self, pack: ObjectId) -> bool {
         let first = ByteRange::From { offset: 0, length_bytes: 1 };
         self.archive.store().get(&Folder::Packs.object(pack), first).is_ok_and(|bytes| bytes.is_empty())
