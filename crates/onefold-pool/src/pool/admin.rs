@@ -78,18 +78,24 @@ impl Pool {
     }
 
     /// Discards free blocks on the device, so that a sparse file shrinks and a solid-state disk can reuse their space.
-    /// Returns the number of bytes discarded.
+    /// Frees the blocks of deleted files first, so that a caller who has deleted files gets their space. Returns the
+    /// number of bytes discarded.
     ///
     /// # Errors
     /// Device errors; damage.
     pub fn trim(&self, progress: &dyn Progress) -> Result<u64> {
         let engine = self.settled();
-        // Blocks whose free is not durable must not be discarded: they are busy, so the runs below leave them out.
-        engine.commit()?;
         let (geometry, ready) = {
             let meta = engine.meta();
             (meta.geometry, meta.state(Field::GroupsReady))
         };
+        while engine.reclaim_one()? {
+            if progress.update(0, ready * GROUP_BLOCKS).is_break() {
+                return Ok(0);
+            }
+        }
+        // Blocks whose free is not durable must not be discarded: they are busy, so the runs below leave them out.
+        engine.commit()?;
         let mut discarded = 0;
         for group in 0..ready {
             let mut from = 0;

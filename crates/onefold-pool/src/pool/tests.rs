@@ -11,6 +11,7 @@ use super::Pool;
 use crate::attr::{Durability, FileKind, Ino, NewFile, RangePair, SeekTarget};
 use crate::format::map_node::FAN_OUT;
 use crate::options::{CreateOptions, Environment, OpenOptions};
+use crate::progress::NoProgress;
 
 fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1)), random: Arc::new(SeededRandom::new(1)) }
@@ -97,4 +98,22 @@ fn removed_files_that_are_open_are_passed_over_once() {
     assert!(pool.stat().unwrap().reclaim_pending > 0);
     while pool.reclaim().unwrap() {}
     assert_eq!((pool.stat().unwrap().inode_count, entries_read(&pool)), (1, held));
+}
+
+/// Regression: a trim right after a deletion passed over the blocks that were not reclaimed yet.
+#[test]
+fn a_trim_discards_the_blocks_of_files_deleted_before() {
+    let device = new_device();
+    let pool = open(&device);
+    let file = pool.create_file(Ino::ROOT, b"deleted", &NEW).unwrap().ino;
+    let content: Vec<u8> = (0..64 * BLOCK_BYTES_U64).map(|at| (at / 7 * 31 + at / BLOCK_BYTES_U64) as u8).collect();
+    pool.write(file, 0, &content, Durability::Later).unwrap();
+    pool.commit().unwrap();
+    let without = pool.trim(&NoProgress).unwrap();
+    pool.unlink(Ino::ROOT, b"deleted").unwrap();
+    pool.release(file, 1);
+    assert!(pool.stat().unwrap().reclaim_pending > 0, "nothing has been reclaimed");
+    let with = pool.trim(&NoProgress).unwrap();
+    assert!(with >= without + 60 * BLOCK_BYTES_U64, "{without}, then {with}");
+    assert_eq!(pool.stat().unwrap().reclaim_pending, 0);
 }

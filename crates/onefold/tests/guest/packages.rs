@@ -102,3 +102,15 @@ fn diff_skips_what_is_a_hole_on_both_sides() {
     file.write_all_at(b"?", PARTITION_BYTES + block * BLOCK_BYTES + 4095).unwrap();
     assert_eq!(diff(), "changed: /srv/sizes/4096 (content)\n");
 }
+
+/// Regression: `mke2fs -d` writes whole seconds, so a file that changed within one has the same place and times in both.
+#[test]
+fn diff_reads_files_whose_times_are_whole_seconds() {
+    let Some(fixture) = Fixture::new() else { return };
+    let second = fixture.folder.path("second.raw");
+    fs::copy(&fixture.image, &second).unwrap();
+    let at = PARTITION_BYTES + fixture.blocks("/srv/sizes/4096")[0] * BLOCK_BYTES;
+    OpenOptions::new().write(true).open(&second).unwrap().write_all_at(b"?", at).unwrap();
+    let differing = onefold("guest diff", &[&fixture.image, &second]).done().out;
+    assert_eq!(differing, "changed: /srv/sizes/4096 (content)\n");
+}
