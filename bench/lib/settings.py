@@ -161,7 +161,7 @@ TABLE = {
         "bonnie_bytes": (2 * GIB, GIB, 64 * MIB),
         "bonnie_memory_bytes": (512 * MIB, 256 * MIB, 48 * MIB),
         # What experiments without the set take of the disk.
-        "own_bytes": (12 * GIB, 10 * GIB, 4 * GIB),
+        "own_bytes": (12 * GIB, 10 * GIB, GIB),
         # Of made-up machines: the length of each, packages of the template, and packages that come later. Shorter
         # file systems have smaller blocks.
         "made_bytes": (512 * MIB, 512 * MIB, 512 * MIB),
@@ -188,7 +188,7 @@ TABLE = {
         "many_device_bytes": (6 * GIB, 4 * GIB, GIB),
         "many_memory": (256 * MIB, 256 * MIB, 256 * MIB),
         # Of made-up machines and images, as for bench/fbs.py.
-        "own_bytes": (12 * GIB, 10 * GIB, 4 * GIB),
+        "own_bytes": (12 * GIB, 10 * GIB, GIB),
         "made_bytes": (512 * MIB, 512 * MIB, 512 * MIB),
         "made_packages": (100, 50, 4),
         "new_packages": (100, 50, 4),
