@@ -6,6 +6,18 @@
 //!
 //! Nothing here writes to an image, opens one by itself, or knows a format: images come as
 //! [`Disk`](onefold_disk::Disk)s.
+//!
+//! Modules:
+//!
+//! - `files/`, `scan.rs` and `sizes.rs` read. The first reads, for `--files`, what owns each block. The others read a
+//!   `Disk` in pieces of 1 MiB, and make a record of 24 bytes of each block of each size.
+//! - `claims.rs` and `parallel_survey.rs` hold contents of blocks until the survey beside the pass says what owns them.
+//! - `count.rs` and `runs.rs` walk the records in order of content (`onefold-sort`), and the places of shared blocks.
+//! - `assemble.rs` and `page/` turn counts into an [`Analysis`] in bytes, and that into a page.
+//! - `top_paths.rs` finds, for `--files`, the paths of the most repeated blocks. It reads them while larger blocks are
+//!   counted.
+//! - `sample/` decides which regions `--sample` reads, what they show (`evidence.rs`), and the bounds of the whole
+//!   (`certificate.rs`).
 
 mod advice;
 mod analysis;
