@@ -61,6 +61,8 @@ pub(super) struct Oracle {
     lost: HashMap<UnitName, u64>,
     /// Number of entries that called units lost.
     losses: u64,
+    /// Number of changes after which some image lacked a unit.
+    lacking: u64,
     /// Positions of the entries that added packs.
     brought: HashMap<ObjectId, u64>,
     /// Whether only accidents make calls fail.
@@ -106,6 +108,7 @@ impl Oracle {
             touched: HashSet::new(),
             lost: HashMap::new(),
             losses: 0,
+            lacking: 0,
             brought: HashMap::new(),
             no_call_fails,
         }
@@ -127,6 +130,12 @@ impl Oracle {
         self.packs.entry(pack).or_default().retain(|other| *other != unit);
         self.count(&[unit], pack, false);
         self.rotted.insert(unit);
+        self.look_for_lacks();
+    }
+
+    /// Counts this change if some image lacks a unit after it.
+    fn look_for_lacks(&mut self) {
+        self.lacking += u64::from(self.lacks_units());
     }
 
     /// Something happened to a pack.
@@ -137,6 +146,12 @@ impl Oracle {
     /// Returns how many entries have called units lost.
     pub(super) fn losses(&self) -> u64 {
         self.losses
+    }
+
+    /// Returns after how many changes some image lacked a unit. It may lack none any more: a repair has healed it, or the
+    /// image was removed.
+    pub(super) fn lacking(&self) -> u64 {
+        self.lacking
     }
 
     /// Returns whether some image needs a unit of which no pack has an intact copy that counts by the ledger.
@@ -215,7 +230,11 @@ impl Oracle {
         let bytes = read(objects, name);
         match (name.as_str().split('/').next(), id_of(name)) {
             (Some("ledger"), _) => match bytes {
-                Some(entry) => self.entry(objects, name, &entry),
+                Some(entry) => {
+                    let result = self.entry(objects, name, &entry);
+                    self.look_for_lacks();
+                    result
+                }
                 None => Err(format!("the entry `{name}` is gone")),
             },
             (Some("packs"), Some(id)) => match bytes {
@@ -225,6 +244,7 @@ impl Oracle {
                     let units = self.packs.get(&id).cloned().unwrap_or_default();
                     self.count(&units, id, false);
                     self.packs.remove(&id);
+                    self.look_for_lacks();
                     self.check_units(name.as_str())
                 }
             },

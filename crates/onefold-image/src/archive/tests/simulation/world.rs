@@ -198,7 +198,16 @@ pub(super) struct Outset {
     harmed: u64,
     /// Number of entries that called units lost.
     losses: u64,
+    /// Number of changes after which some image lacked a unit.
+    lacking: u64,
     lacks_units: bool,
+}
+
+impl Outset {
+    /// Returns whether an image lacked a unit at that moment.
+    pub(super) fn lacks_units(&self) -> bool {
+        self.lacks_units
+    }
 }
 
 /// One life of an actor: its calls until it dies.
@@ -246,12 +255,13 @@ impl Life {
             faults: self.faults.load(Ordering::Relaxed),
             harmed: self.harmed.load(Ordering::Relaxed),
             losses: sea.oracle.losses(),
+            lacking: sea.oracle.lacking(),
             lacks_units: sea.oracle.lacks_units(),
         }
     }
 
     /// Returns whether nothing explains that a deed fails: since it began, none of its calls has failed or read a
-    /// damaged pack, and by the ledger no image lacked a unit.
+    /// damaged pack, and by the ledger no image lacked a unit at any moment.
     pub(super) fn is_calm(&self, outset: Outset) -> bool {
         !outset.lacks_units && self.outset() == outset
     }
