@@ -13,6 +13,7 @@ use onefold_image::format::ledger::{Change, LedgerEntry};
 use onefold_image::format::manifest::{Manifest, RegionChunks, Totals};
 use onefold_image::format::pack::{Codec, PackBuilder, TableEntry, UnitHeader};
 use onefold_image::format::segment::{IndexEntry, Segment};
+use onefold_image::format::snapshot::{Snapshot, SnapshotImage, SnapshotPack, SnapshotPart, SnapshotWriter};
 use onefold_image::store::ObjectName;
 use onefold_image::{
     ArchiveId, ImageName, ImageVersion, ObjectId, SECTOR_BYTES, SectorRun, UnitKey, UnitName, WriterId,
@@ -28,6 +29,8 @@ const KEY: UnitKey = UnitKey([8; 32]);
 const WRITER: WriterId = WriterId([3; 16]);
 const REGION_BYTES: u64 = 512 << 10;
 const UNITS: UnitKind = UnitKind::Fixed { unit_bytes: 32 << 10 };
+/// When the entries were made.
+const MADE: Timestamp = Timestamp { seconds: 7, nanoseconds: 0 };
 /// Lengths of the units in sectors.
 const UNIT_SECTORS: [u64; 7] = [1, 8, 64, 3, 40, 64, 2];
 
@@ -64,6 +67,10 @@ fn id(number: u8) -> ObjectId {
     ObjectId { writer: WRITER, random: [number; 8] }
 }
 
+fn version(number: u8) -> ImageVersion {
+    ImageVersion { name: ImageName::new("web").expect("a name"), version: u32::from(number) }
+}
+
 fn named(folder: &str, id: ObjectId) -> ObjectName {
     ObjectName::new(&format!("{folder}/{id}")).expect("digits make a name")
 }
@@ -92,6 +99,7 @@ pub(super) fn build<'c, 'b>(choices: &'c mut Choices<'b>) -> Builder<'c, 'b> {
     builder.image(1, &[0, 1, 2, 3, 4], &[0, 1, 2, 3, 4]);
     // The second one relies on units of the first one's pack.
     builder.image(2, &[5, 6], &[5, 1, 4, 2, 6]);
+    builder.snapshot();
     builder.more_entries();
     for _ in 0..builder.choices.below(4) {
         builder.damage_object();
@@ -199,7 +207,7 @@ impl Builder<'_, '_> {
         let zero_bytes = chunks.len() as u64 * ZERO_SECTORS * SECTOR_BYTES;
         let free_bytes = DISK_BYTES - data_bytes - zero_bytes;
         let region = |first, others| RegionChunks { first, others: Some(others) };
-        let image = ImageVersion { name: ImageName::new("web").expect("a name"), version: u32::from(number) };
+        let image = version(number);
         let manifest = Manifest {
             archive: ARCHIVE,
             id: id(number),
@@ -228,13 +236,41 @@ impl Builder<'_, '_> {
             previous: self.last,
             writer: WRITER,
             token: [self.position.to_le_bytes()[0]; 16],
-            made: Timestamp { seconds: 7, nanoseconds: 0 },
+            made: MADE,
             change,
         };
         let object = self.maybe_damaged(entry.encode().expect("a sound entry"), Ending::Digest);
         self.last = *blake3::hash(&object).as_bytes();
         self.objects.insert(LedgerEntry::object_name(self.position), object);
         self.position += 1;
+    }
+
+    /// Adds a snapshot of the state after both images. It states the digest of the last entry, so readers believe it.
+    fn snapshot(&mut self) {
+        // The entry of each image has the number of the image as its position.
+        let numbers = [1, 2];
+        let image = |number| SnapshotImage {
+            image: version(number),
+            manifest: id(number),
+            digest: *blake3::hash(&self.objects[&named("manifests", id(number))]).as_bytes(),
+            packs: 1,
+            added: MADE,
+        };
+        let pack = |number: u8| SnapshotPack { pack: id(number), brought: number.into(), part: number.into() };
+        let part = |number: u8| SnapshotPart { position: number.into(), segment: id(number), packs: vec![id(number)] };
+        let snapshot = Snapshot {
+            position: self.position,
+            last: self.last,
+            images: numbers.map(image).to_vec(),
+            newest: vec![version(2)],
+            live: numbers.map(pack).to_vec(),
+            parts: numbers.map(part).to_vec(),
+            writers: vec![SnapshotWriter { writer: WRITER, is_given_up: false, began: 0, last: MADE }],
+            ..Snapshot::default()
+        };
+        let object = snapshot.encode(ARCHIVE).expect("a sound snapshot");
+        let object = self.maybe_damaged(object, Ending::Digest);
+        self.objects.insert(Snapshot::object_name(self.position), object);
     }
 
     /// Adds entries that are sound but that no careful host would make.
@@ -248,9 +284,7 @@ impl Builder<'_, '_> {
                 2 => Change::SegmentsMerged { old: vec![id(number)], new: id(3 - number) },
                 3 => Change::WriterGivenUp { writer: WRITER },
                 4 => Change::UnitsLost { units: vec![units()[self.choices.index(units().len())].name] },
-                _ => Change::ImageRemoved {
-                    image: ImageVersion { name: ImageName::new("web").expect("a name"), version: u32::from(number) },
-                },
+                _ => Change::ImageRemoved { image: version(number) },
             };
             self.entry(change);
         }

@@ -1,4 +1,5 @@
-//! Decoders of the objects of an archive: descriptor, entry, manifest, segment, chunk header, pack and unit header.
+//! Decoders of the objects of an archive: descriptor, ledger entry, manifest, segment, chunk header, header of a unit,
+//! pack, and snapshot of the state.
 
 use std::sync::OnceLock;
 
@@ -12,6 +13,9 @@ use onefold_image::format::pack::{
     Codec, PackBuilder, Tail, UNIT_HEADER_BYTES, UnitHeader, decode_pack, decode_tail, length_of,
 };
 use onefold_image::format::segment::{IndexEntry, Segment, SegmentDecoder};
+use onefold_image::format::snapshot::{
+    DroppedObject, Snapshot, SnapshotImage, SnapshotPack, SnapshotPart, SnapshotWriter,
+};
 use onefold_image::{ArchiveId, ImageName, ImageVersion, ObjectId, SectorRun, UnitKey, UnitName, WriterId};
 
 use super::seal::{Ending, damage, seal};
@@ -39,8 +43,8 @@ fn unit(number: u8) -> UnitName {
     UnitName([number; 32])
 }
 
-fn structures() -> &'static [Structure; 7] {
-    static MADE: OnceLock<[Structure; 7]> = OnceLock::new();
+fn structures() -> &'static [Structure; 8] {
+    static MADE: OnceLock<[Structure; 8]> = OnceLock::new();
     MADE.get_or_init(|| {
         let structure = |samples, ending, again| Structure { samples, ending, again };
         [
@@ -51,6 +55,7 @@ fn structures() -> &'static [Structure; 7] {
             structure(chunk_headers(), Ending::Nothing, |bytes| ChunkHeader::decode(bytes)?.encode()),
             structure(unit_headers(), Ending::Nothing, |bytes| Ok(UnitHeader::decode(bytes)?.encode().to_vec())),
             structure(vec![pack()], Ending::Pack, pack_again),
+            structure(snapshots(), Ending::Digest, |bytes| Snapshot::decode(ARCHIVE, POSITION, bytes)?.encode(ARCHIVE)),
         ]
     })
 }
@@ -151,6 +156,36 @@ fn entries() -> Vec<Vec<u8>> {
         change,
     };
     changes.map(|change| entry(change).encode().expect("a sound entry")).into()
+}
+
+fn snapshots() -> Vec<Vec<u8>> {
+    let time = Timestamp { seconds: 1_700_000_000, nanoseconds: 999 };
+    let dropped = |kind, number| DroppedObject { kind, object: id(number), since: time };
+    let live = |number| SnapshotPack { pack: id(number), brought: 1, part: 2 };
+    let writer = |number: u8, is_given_up| SnapshotWriter {
+        writer: WriterId([number; 16]),
+        is_given_up,
+        began: u64::from(number),
+        last: time,
+    };
+    let older = ImageVersion { version: 2, ..image() };
+    let of_image =
+        |image, number| SnapshotImage { image, manifest: id(number), digest: [2; 32], packs: 1, added: time };
+    let full = Snapshot {
+        position: POSITION,
+        last: [4; 32],
+        lost_until: 5,
+        images: vec![of_image(older, 1), of_image(image(), 2)],
+        newest: vec![image()],
+        live: vec![live(3), live(4)],
+        dropped: vec![dropped(0, 5), dropped(1, 6), dropped(2, 7)],
+        parts: vec![SnapshotPart { position: 2, segment: id(8), packs: vec![id(3), id(5), id(4)] }],
+        writers: vec![writer(0, false), writer(1, true), writer(3, false)],
+        open: vec![(3, WriterId([3; 16]), "host".to_owned())],
+        lost: vec![(unit(1), 3), (unit(2), 4)],
+    };
+    let empty = Snapshot { position: POSITION, ..Snapshot::default() };
+    [full, empty].map(|snapshot| snapshot.encode(ARCHIVE).expect("a sound snapshot")).into()
 }
 
 fn manifests() -> Vec<Vec<u8>> {
