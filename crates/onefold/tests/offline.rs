@@ -332,6 +332,28 @@ fn unknown_data_are_not_overwritten_without_force() {
     onefold("pool check", &[&disk]).done();
 }
 
+/// Regression: the file was lengthened before it was looked at.
+#[test]
+fn a_file_that_does_not_become_a_pool_keeps_its_length() {
+    let folder = Folder::new();
+    let image = folder.path("machine.raw");
+    fs::write(&image, [vec![0; 5 << 20], vec![7; 100]].concat()).unwrap();
+    let length = || fs::metadata(&image).unwrap().len();
+    onefold("pool create --size 100G", &[&image]).failed(FAILED, "first seen at byte 5,242,880");
+    assert_eq!(length(), (5 << 20) + 100);
+    onefold("pool grow --size 100G", &[&image]).failed(FAILED, "not a Onefold pool");
+    assert_eq!(length(), (5 << 20) + 100);
+    fs::write(&image, [vec![0; 100], vec![7]].concat()).unwrap();
+    onefold("pool create --size 1G", &[&image]).failed(FAILED, "first seen at byte 100");
+    fs::write(&image, "").unwrap();
+    onefold("pool create --size 1M", &[&image]).failed(FAILED, "at least");
+    assert_eq!(length(), 0);
+    onefold("pool create --size 1G", &[&image]).done();
+    onefold("pool grow --size 2G", &[&image]).done();
+    assert_eq!(length(), 2 << 30);
+    onefold("pool check", &[&image]).done();
+}
+
 #[test]
 fn files_that_are_no_pool_or_too_small_are_refused() {
     let folder = Folder::new();

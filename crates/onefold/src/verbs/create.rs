@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
     if arguments.label.len() > LABEL_BYTES_MAX {
         return Err(Failure::usage(cannot()).because_of(format!("the label has more than {LABEL_BYTES_MAX} bytes")));
     }
-    let is_new = prepare(path, arguments.size).map_err(|failure| failure.wrap(cannot()))?;
-    let created = create(arguments, is_new);
-    if created.is_err() && is_new {
-        // The file is new and empty; the user needs to see the first failure.
-        let _ = fs::remove_file(path);
+    let target = prepare(path, arguments.size).map_err(|failure| failure.wrap(cannot()))?;
+    let created = create(arguments, &target);
+    if created.is_err() {
+        // The user needs to see the first failure.
+        let _ = target.undo(path);
     }
     let device_bytes = created.map_err(|failure| failure.wrap(cannot()))?;
     let text = format!("created a pool of {} in {}", human(device_bytes), path.shown());
@@ -42,8 +42,29 @@ pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
     ))
 }
 
-/// Makes the file, or lengthens it. Returns whether it is new.
-fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
+/// The file or partition that becomes a pool.
+enum CreateTarget {
+    /// A file that was made for the pool.
+    New,
+    /// What was there before, with its length and the length that it gets.
+    Present { length_bytes: u64, extension: Option<Extension> },
+}
+
+impl CreateTarget {
+    /// Takes back what was done for a pool that was not created: removes a new file, gives another its length again.
+    fn undo(&self, path: &Path) -> io::Result<()> {
+        match self {
+            CreateTarget::New => fs::remove_file(path),
+            CreateTarget::Present { extension: None, .. } => Ok(()),
+            CreateTarget::Present { length_bytes, extension: Some(_) } => {
+                OpenOptions::new().write(true).open(path)?.set_len(*length_bytes)
+            }
+        }
+    }
+}
+
+/// Makes the file if it is not there. Leaves what is there as it is.
+fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<CreateTarget> {
     let io = |error: &io::Error| Failure::of_io(format!("cannot prepare `{}`", path.shown()), error);
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
@@ -58,7 +79,7 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
                 let _ = fs::remove_file(path);
                 return Err(io(&error));
             }
-            return Ok(true);
+            return Ok(CreateTarget::New);
         }
         Err(error) => return Err(io(&error)),
     };
@@ -70,34 +91,55 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
                 .hint("unmount it first with `onefold pool umount`"));
         }
     }
-    if let Some(size) = size {
-        extend(path, metadata.len(), size)?;
-    }
-    Ok(false)
+    let extension = size.map(|size| Extension::new(path, metadata.len(), size)).transpose()?;
+    Ok(CreateTarget::Present { length_bytes: metadata.len(), extension })
 }
 
-/// Lengthens a regular file. Never shortens it, as that would cut off its content.
-pub(super) fn extend(path: &Path, length_bytes: u64, ByteSize(bytes): ByteSize) -> Outcome<()> {
-    let cannot = || format!("cannot make `{}` {} long", path.shown(), human(bytes));
-    let kind = fs::metadata(path).map_err(|error| Failure::of_io(cannot(), &error))?.file_type();
-    if kind.is_block_device() {
-        return Err(Failure::usage(cannot()).because_of("it is a partition").hint("leave --size out"));
+/// A greater length of a regular file.
+pub(super) struct Extension {
+    bytes: u64,
+}
+
+impl Extension {
+    /// Returns the extension of a file of `length_bytes`. A file is never shortened, as that would cut off its content.
+    pub(super) fn new(path: &Path, length_bytes: u64, ByteSize(bytes): ByteSize) -> Outcome<Extension> {
+        let cannot = || Extension { bytes }.cannot(path);
+        let kind = fs::metadata(path).map_err(|error| Failure::of_io(cannot(), &error))?.file_type();
+        if kind.is_block_device() {
+            return Err(Failure::usage(cannot()).because_of("it is a partition").hint("leave --size out"));
+        }
+        if bytes < length_bytes {
+            return Err(Failure::usage(cannot()).because_of(format!("it is longer already: {}", human(length_bytes))));
+        }
+        Ok(Extension { bytes })
     }
-    if bytes < length_bytes {
-        return Err(Failure::usage(cannot()).because_of(format!("it is longer already: {}", human(length_bytes))));
+
+    /// Lengthens the file.
+    pub(super) fn apply(&self, path: &Path) -> Outcome<()> {
+        let resized = OpenOptions::new().write(true).open(path).and_then(|file: File| file.set_len(self.bytes));
+        resized.map_err(|error| Failure::of_io(self.cannot(path), &error))
     }
-    let resize = OpenOptions::new().write(true).open(path).and_then(|file: File| file.set_len(bytes));
-    resize.map_err(|error| Failure::of_io(cannot(), &error))
+
+    fn cannot(&self, path: &Path) -> String {
+        format!("cannot make `{}` {} long", path.shown(), human(self.bytes))
+    }
 }
 
 /// Writes the pool. Returns its size.
-fn create(arguments: &CreateArgs, is_new: bool) -> Outcome<u64> {
+fn create(arguments: &CreateArgs, target: &CreateTarget) -> Outcome<u64> {
     let path = arguments.path.as_path();
     let device: Arc<dyn BlockDevice> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
-    if !is_new && !arguments.force {
-        refuse_what_is_there(Arc::clone(&device))?;
-        refuse_signatures(path)?;
-        refuse_content(device.as_ref())?;
+    if let CreateTarget::Present { length_bytes, extension } = target {
+        // What is there is looked at in its own length, before that changes.
+        if !arguments.force {
+            refuse_what_is_there(Arc::clone(&device))?;
+            refuse_signatures(path)?;
+            refuse_content(device.as_ref())?;
+            refuse_end(path, *length_bytes)?;
+        }
+        if let Some(extension) = extension {
+            extension.apply(path)?;
+        }
     }
     let options = CreateOptions {
         label: arguments.label.clone(),
@@ -153,13 +195,31 @@ fn refuse_content(device: &dyn BlockDevice) -> Outcome<()> {
     let mut content = [0; onefold_block::BLOCK_BYTES];
     for block in ends.chain(between) {
         device.read(BlockNo(block), &mut content).map_err(|error| cannot(&error))?;
-        if let Some(at) = content.iter().position(|&byte| byte != 0) {
-            let byte = block * onefold_block::BLOCK_BYTES_U64 + at as u64;
-            return Err(Failure::new(format!("it holds unknown data already, first seen at byte {}", grouped(byte)))
-                .hint("give --force to overwrite it: all that is in it is lost then"));
-        }
+        refuse_bytes(&content, block * onefold_block::BLOCK_BYTES_U64)?;
     }
     Ok(())
+}
+
+/// Like [`refuse_content`], for the end of a file behind its last whole block.
+fn refuse_end(path: &Path, length_bytes: u64) -> Outcome<()> {
+    let beyond = length_bytes % onefold_block::BLOCK_BYTES_U64;
+    if beyond == 0 {
+        return Ok(());
+    }
+    let mut content = [0; onefold_block::BLOCK_BYTES];
+    let content = &mut content[..beyond as usize];
+    File::open(path)
+        .and_then(|file| file.read_exact_at(content, length_bytes - beyond))
+        .map_err(|error| Failure::of_io("cannot inspect the present content", &error))?;
+    refuse_bytes(content, length_bytes - beyond)
+}
+
+/// Refuses to overwrite bytes that are not zero. They lie at the byte `start`.
+fn refuse_bytes(content: &[u8], start: u64) -> Outcome<()> {
+    let Some(at) = content.iter().position(|&byte| byte != 0) else { return Ok(()) };
+    let byte = grouped(start + at as u64);
+    Err(Failure::new(format!("it holds unknown data already, first seen at byte {byte}"))
+        .hint("give --force to overwrite it: all that is in it is lost then"))
 }
 
 /// Refuses to overwrite a file system, partition table or other content that `blkid` recognises.

@@ -5,26 +5,21 @@ use std::fs;
 use onefold_block::Show;
 use serde_json::json;
 
-use super::create::extend;
+use super::create::Extension;
 use crate::cli::pool::GrowArgs;
 use crate::failure::{Failure, Outcome};
-use crate::locate::{self, PoolTarget};
 use crate::output::Report;
 use crate::size::human;
 use crate::store::{self, Intent, OpenStore};
 
 pub(super) fn run(arguments: &GrowArgs) -> Outcome<Report> {
-    if let Some(size) = arguments.size {
-        let path = match locate::locate(&arguments.target)? {
-            PoolTarget::Offline(path) | PoolTarget::Served(path) => path,
-            PoolTarget::Mounted { mount, .. } => mount.source,
-            PoolTarget::Stale(mount) => return Err(locate::stale(&mount)),
-        };
-        let metadata = fs::metadata(&path)
-            .map_err(|error| Failure::of_io(format!("cannot look at `{}`", path.shown()), &error))?;
-        extend(&path, metadata.len(), size)?;
-    }
     let OpenStore { mut store, .. } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;
+    if let Some(size) = arguments.size {
+        let path = store.pool();
+        let metadata =
+            fs::metadata(path).map_err(|error| Failure::of_io(format!("cannot look at `{}`", path.shown()), &error))?;
+        Extension::new(path, metadata.len(), size)?.apply(path)?;
+    }
     let before_bytes = store.stat()?.device_bytes;
     let device_bytes = store.grow()?;
     store.close()?;
