@@ -13,9 +13,10 @@ use super::Ntfs;
 use super::file::MftFile;
 use super::index::{self, IndexEntry, IndexRoot, Node};
 use super::mft::Mft;
-use super::names::{FileName, UpperCase};
+use super::names::FileName;
 use super::record::{BITMAP, INDEX_ALLOCATION, INDEX_ROOT, Reference};
 use super::stream::Stream;
+use super::upper_case::UpperCaseTable;
 use crate::bytes::Bytes;
 use crate::directory_owners::UNOWNED_BLOCKS;
 use crate::error::{Damage, GuestError};
@@ -140,7 +141,7 @@ impl<'d> Directory<'d> {
     ///
     /// # Errors
     /// Those of the disk, and when the tree is damaged on the way.
-    pub(super) fn find(&self, name: &[u16], upper: &UpperCase) -> Result<Option<Reference>, GuestError> {
+    pub(super) fn find(&self, name: &[u16], upper: UpperCaseTable<'_>) -> Result<Option<Reference>, GuestError> {
         let mut search = Search { name, upper, directory: self.number, similar: None };
         let root_place = || self.mft.damage(self.number, "an entry makes no sense");
         let mut step = search.node(self.root.node).map_err(|_| root_place())?;
@@ -277,7 +278,7 @@ enum Step {
 /// A running search.
 struct Search<'s> {
     name: &'s [u16],
-    upper: &'s UpperCase,
+    upper: UpperCaseTable<'s>,
     directory: u64,
     /// A file whose name differs only in case.
     similar: Option<Reference>,

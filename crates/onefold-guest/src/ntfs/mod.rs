@@ -3,8 +3,8 @@
 //! After "NTFS Documentation" of the Linux-NTFS project, and MS-FSCC for reparse points. Every structure is decoded in
 //! one module here, which contains its table: `boot`, `record` (with `fixups` and `runs`), `attribute_list`, `names`,
 //! `index`, `reparse`, `extended`, `log`. Above them: `stream` (bytes of an attribute), `mft` (all records), `file`
-//! (all records of a file), `bitmap`, `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which serves
-//! callers.
+//! (all records of a file), `bitmap`, `upper_case`, `content`, `directory`, `stat`, `state`, `allocation` and `reader`,
+//! which serves callers.
 //!
 //! The number of a file is that of its base record. Its alternate streams are separate files: the `n`-th of them,
 //! sorted by name, has `n` in the upper 16 bits ([`stream_number`]). `file:stream` finds it by name.
@@ -32,6 +32,7 @@ mod runs;
 mod stat;
 mod state;
 mod stream;
+mod upper_case;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -52,15 +53,14 @@ use content::Content;
 use directory::Directory;
 use file::MftFile;
 use mft::Mft;
-use names::{FileName, UpperCase};
+use names::FileName;
 use record::{DATA, Record, Reference};
 use state::VolumeFacts;
 use stream::Stream;
+use upper_case::{UpperCase, UpperCaseTable};
 
 /// Record of the root directory.
 const ROOT: u64 = 5;
-/// Record of the table of upper case.
-const UPPER_CASE_RECORD: u64 = 10;
 /// Records below this one are internal files of the file system. Directories do not list them.
 const FIRST_USER_RECORD: u64 = 16;
 /// Number of bits of a file's number for its record.
@@ -74,7 +74,7 @@ const STATS_MAX: usize = 4096;
 pub struct Ntfs<'a> {
     geometry: Geometry,
     mft: Mft<'a>,
-    upper: OnceLock<UpperCase>,
+    upper: UpperCase,
     volume_facts: VolumeFacts,
     facts: OnceLock<FileSystemFacts>,
     state: State,
@@ -120,7 +120,7 @@ fn open_with<'a>(volume: &VolumeReader<'a>, boot: Boot) -> Result<Ntfs<'a>, Gues
     let mut ntfs = Ntfs {
         geometry: boot.geometry,
         mft,
-        upper: OnceLock::new(),
+        upper: UpperCase::default(),
         volume_facts: VolumeFacts::default(),
         facts: OnceLock::new(),
         state: State::Certain,
@@ -273,18 +273,8 @@ impl Ntfs<'_> {
         }
     }
 
-    fn upper(&self) -> &UpperCase {
-        self.upper.get_or_init(|| {
-            let stream = self.system_stream(UPPER_CASE_RECORD).ok().flatten();
-            let bytes = stream.and_then(|stream| stream.read_all(self.mft.clusters(), UpperCase::BYTES).ok());
-            match bytes.filter(|bytes| !bytes.is_empty()) {
-                Some(bytes) => UpperCase::stored(bytes),
-                None => {
-                    self.damage.note(self.mft.damage(UPPER_CASE_RECORD, "it has no table of upper case"));
-                    UpperCase::ascii()
-                }
-            }
-        })
+    fn upper(&self) -> UpperCaseTable<'_> {
+        UpperCaseTable::new(&self.upper, self)
     }
 
     /// Returns whether an entry of a directory still refers to its original file. If the record now belongs to another

@@ -3,8 +3,6 @@
 //! NTFS accepts any 16-bit units. A surrogate without its other half, which UTF-8 cannot express, becomes the three
 //! bytes that UTF-8 would have for it ("generalised UTF-8", as in WTF-8). So different names stay different.
 
-use std::cmp::Ordering;
-
 use super::record::Reference;
 use crate::bytes::Bytes;
 use crate::filesystem::FileKind;
@@ -117,35 +115,6 @@ fn surrogate([first, middle, last]: [u8; 3]) -> Option<u16> {
     is_one.then(|| 0xd000 | u16::from(middle & 0x3f) << 6 | u16::from(last & 0x3f))
 }
 
-/// The upper case of every 16-bit unit, according to `$UpCase`. It stays in its stored form: most processes look up a
-/// few names, which is less work than decoding the table.
-#[derive(Clone, Debug)]
-pub(super) struct UpperCase(Vec<u8>);
-
-impl UpperCase {
-    /// Bytes of a whole table.
-    pub(super) const BYTES: u64 = 1 << 17;
-
-    /// Returns the table in its stored form. Units past its end are their own upper case.
-    pub(super) fn stored(bytes: Vec<u8>) -> UpperCase {
-        UpperCase(bytes)
-    }
-
-    /// Returns a table for ASCII only, for a volume without one.
-    pub(super) fn ascii() -> UpperCase {
-        UpperCase((0..128_u8).flat_map(|byte| [byte.to_ascii_uppercase(), 0]).collect())
-    }
-
-    fn of(&self, unit: u16) -> u16 {
-        Bytes(&self.0).le16(2 * usize::from(unit)).unwrap_or(unit)
-    }
-
-    /// Compares two names without regard to case.
-    pub(super) fn compare(&self, one: impl Iterator<Item = u16>, other: impl Iterator<Item = u16>) -> Ordering {
-        one.map(|unit| self.of(unit)).cmp(other.map(|unit| self.of(unit)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,20 +148,5 @@ mod tests {
         for name in [&b"\xff"[..], b"a\xe4", b"\xed\xa0", b"\xed\x80\xff", b"\xc0\x80\x80", b"a\xed\xa0\xbd\xff"] {
             assert_eq!(from_utf8(name), None, "{name:?}");
         }
-    }
-
-    #[test]
-    fn a_table_decides_which_names_are_equal() {
-        let compare =
-            |table: &UpperCase, one: &str, other: &str| table.compare(one.encode_utf16(), other.encode_utf16());
-        let ascii = UpperCase::ascii();
-        assert_eq!(compare(&ascii, "Straße", "sTRAßE"), Ordering::Equal);
-        assert_eq!(compare(&ascii, "ä", "Ä"), Ordering::Greater);
-        assert_eq!(compare(&ascii, "_", "a"), Ordering::Greater);
-        let mut table: Vec<u16> = (0..=u16::MAX).collect();
-        table[0xe4] = 0xc4;
-        let table = UpperCase::stored(bytes(&table));
-        assert_eq!(compare(&table, "ä", "Ä"), Ordering::Equal);
-        assert_eq!(compare(&table, "a", "A"), Ordering::Greater);
     }
 }
