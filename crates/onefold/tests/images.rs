@@ -183,6 +183,25 @@ fn each_image_of_a_folder_is_captured_whatever_becomes_of_the_others() {
     call(&["image", "capture", text(&archive), "--each", text(&empty)]).failed(FAILED, "there is no image in it");
 }
 
+/// A snapshot of entries that are not there is all that tells a copy that was cut from a whole archive.
+#[test]
+fn a_copy_that_was_cut_is_repaired_only_if_that_is_accepted() {
+    let folder = Folder::new();
+    let archive = archive(&folder);
+    let snapshots = archive.join("snapshots");
+    fs::create_dir_all(&snapshots).unwrap();
+    let snapshot = snapshots.join("00000000000000ff");
+    fs::write(&snapshot, b"of entries that have not arrived").unwrap();
+    for verb in ["gc", "repair"] {
+        let run = call(&["archive", verb, text(&archive)]).failed(FAILED, "a copy that was cut");
+        assert!(run.err.contains("onefold archive repair --accept-cut"), "{run:?}");
+    }
+    assert!(snapshot.exists());
+    let repaired = call(&["archive", "repair", "--accept-cut", "--json", text(&archive)]).done().json();
+    assert_eq!((number(&repaired, "snapshots"), snapshot.exists()), (1, false));
+    call(&["archive", "gc", text(&archive)]).done();
+}
+
 #[test]
 fn what_is_no_archive_is_named() {
     let folder = Folder::new();

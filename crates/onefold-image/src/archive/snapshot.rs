@@ -93,6 +93,14 @@ impl Archive {
         let entries = self.state.read().position;
         Ok(names.into_iter().filter(|(position, _)| *position > entries).map(|(_, name)| name).collect())
     }
+
+    /// Fails if the archive is a copy that was cut: its ledger ends before the entries of a snapshot.
+    pub(super) fn fail_if_cut(&self) -> Result<(), ArchiveError> {
+        match self.early_snapshots()?.is_empty() {
+            true => Ok(()),
+            false => Err(ArchiveError::Cut { entries: self.state.read().position }),
+        }
+    }
 }
 
 /// Reads a snapshot. Returns `None` if it is not one of this ledger.

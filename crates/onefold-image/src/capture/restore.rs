@@ -100,7 +100,8 @@ mod tests {
         random.fill(&mut disk.bytes[5 << 20..(5 << 20) + 512]).unwrap();
         let archive = Archive::open(shared()).unwrap();
         let repair = |disk: &MemoryDisk| {
-            let options_of_repair = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false };
+            let options_of_repair =
+                RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false, accept_cut: false };
             let source = Source { disk, has_changed: &unchanged };
             let mut heal = |writer: &mut Writer<'_>, wanted: &HashSet<UnitName>| {
                 restore(&archive, writer, wanted, source, &options, &proceed)

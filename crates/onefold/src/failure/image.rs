@@ -189,8 +189,8 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
         ArchiveError::Cut { .. } => (
             Exit::Failed,
             Some(
-                "continue the copy with all its commands; or use it as it is: `onefold archive repair` removes these \
-                 snapshots, and the copy cannot be continued any more",
+                "continue the copy with all its commands; or use it as it is: `onefold archive repair --accept-cut` removes \
+                 these snapshots, and the copy cannot be continued any more",
             ),
         ),
         ArchiveError::NotEmpty { .. } => (Exit::Failed, Some("give an empty folder, or one that is not there yet")),

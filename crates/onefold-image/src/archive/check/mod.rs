@@ -181,7 +181,7 @@ impl Archive {
                 check.damage(hole.object(), hole.what, None);
             }
             // They are no damage, and hint at entries that a copy of the archive lacks.
-            None => check.survey.snapshots.extend(self.early_snapshots()?),
+            None => check.survey.early_snapshots = self.early_snapshots()?,
         }
         let total = (check.packs.len() + images.len()) as u64;
         check.packs(&mut |done| on_progress(done, total))?;

@@ -17,8 +17,10 @@ pub(in crate::archive) struct Survey {
     pub(in crate::archive) position: u64,
     /// The descriptor, or its copy, if it is damaged or missing.
     pub(in crate::archive) descriptors: Vec<&'static str>,
-    /// Snapshots of the state that do not say what the ledger does, or are of more entries than it has.
+    /// Snapshots of the state that do not say what the ledger does.
     pub(in crate::archive) snapshots: Vec<ObjectName>,
+    /// Snapshots of more entries than the ledger has, which are the signs of a copy that was cut.
+    pub(in crate::archive) early_snapshots: Vec<ObjectName>,
     /// Live packs that exist, and are damaged or cannot be read.
     pub(in crate::archive) damaged: Vec<ObjectId>,
     /// Live packs that do not exist, or are empty objects.

@@ -151,9 +151,7 @@ impl Archive {
             return Err(hole.into());
         }
         // An entry here would take the place of one that the copy still gets.
-        if !self.early_snapshots()?.is_empty() {
-            return Err(ArchiveError::Cut { entries: self.state.read().position });
-        }
+        self.fail_if_cut()?;
         let id = WriterId(random_bytes(random)?);
         let (given_up, report) = (HashSet::new(), CollectReport::default());
         let mut run = Collection { archive: self, options, clock, random, id, writer: None, given_up, report };

@@ -39,11 +39,16 @@ pub struct RepairOptions<'r> {
     pub host: &'r str,
     /// Only report what is to be done.
     pub dry_run: bool,
+    /// Repair a copy of an archive that was cut, too. It cannot be continued after that: the snapshots that tell of
+    /// entries which the copy lacks are removed, and other entries take the places of these.
+    pub accept_cut: bool,
 }
 
 impl std::fmt::Debug for RepairOptions<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RepairOptions").field("dry_run", &self.dry_run).finish_non_exhaustive()
+        let RepairOptions { dry_run, accept_cut, .. } = self;
+        let mut shown = f.debug_struct("RepairOptions");
+        shown.field("dry_run", dry_run).field("accept_cut", accept_cut).finish_non_exhaustive()
     }
 }
 
@@ -54,7 +59,8 @@ pub struct RepairReport {
     pub found: CheckReport,
     /// Descriptors that were written again from the other.
     pub descriptors: u64,
-    /// Snapshots of the state that were wrong, or of entries that a copy of the archive lacks, and were removed.
+    /// Snapshots of the state that were removed: those that were wrong, and those of entries that a copy lacks which was
+    /// cut.
     pub snapshots: u64,
     /// Segments of the index that were rebuilt from tables.
     pub segments: u64,
@@ -74,15 +80,23 @@ impl Archive {
     /// Repairs what can be repaired. Reads all stored bytes first. `heal` may have units that no pack has.
     ///
     /// # Errors
-    /// When the store fails, another host gives the repair up, or `heal` fails. What was done until then holds, and a
-    /// repeated repair continues.
+    /// [`ArchiveError::Cut`], before anything is changed, if the archive is a copy that was cut, unless the options accept
+    /// that. Other errors when the store fails, another host gives the repair up, or `heal` fails. What was done until
+    /// then holds, and a repeated repair continues.
     pub fn repair<E: From<ArchiveError>>(
         &self,
         options: RepairOptions<'_>,
         heal: Option<&mut Heal<'_, E>>,
         on_progress: &mut dyn FnMut(u64, u64),
     ) -> Result<RepairReport, E> {
-        let (found, survey) = self.survey(Extent::All, on_progress)?;
+        // Before all stored bytes are read. Behind a hole of the ledger, a snapshot may well tell of later entries.
+        if !options.accept_cut && self.read_whole_ledger()?.is_none() {
+            self.fail_if_cut()?;
+        }
+        let (found, mut survey) = self.survey(Extent::All, on_progress)?;
+        if options.accept_cut {
+            survey.snapshots.append(&mut survey.early_snapshots);
+        }
         let mut report = RepairReport { units_lost: survey.lost.len() as u64, found, ..RepairReport::default() };
         if options.dry_run {
             report.descriptors = survey.descriptors.len() as u64;
@@ -161,8 +175,8 @@ impl<'a> Repair<'a> {
         Ok(())
     }
 
-    /// Removes snapshots that do not say what the ledger does, or are of entries that a copy of the archive lacks.
-    /// Nobody needs a snapshot.
+    /// Removes snapshots that do not say what the ledger does, and those of a copy that was cut if that is accepted. Nobody
+    /// needs a snapshot.
     fn snapshots(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
         for name in &survey.snapshots {
             self.archive.store().delete(name)?;

@@ -10,7 +10,7 @@ pub(super) type Healing<'h> = Option<&'h mut Heal<'h, ArchiveError>>;
 
 pub(super) fn try_repair(archive: &Archive, seed: u64, heal: Healing<'_>) -> Result<RepairReport, ArchiveError> {
     let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(seed));
-    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false };
+    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false, accept_cut: false };
     archive.repair(options, heal, &mut |_, _| ())
 }
 
@@ -280,7 +280,7 @@ fn what_another_host_stores_meanwhile_is_not_called_lost() {
         }
     };
     let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(62));
-    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false };
+    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false, accept_cut: false };
     archive.repair::<ArchiveError>(options, None, &mut meanwhile).unwrap();
     assert_eq!(contents(&open(), &captured.unwrap()).unwrap(), images[0].1);
     assert!(whole(&store, &images).contains(&images[0].0), "its units are those of the new image");
@@ -316,7 +316,7 @@ fn a_dry_run_changes_nothing_and_says_what_there_is_to_do() {
     let store = Arc::new(MemoryStore::of(objects.clone()));
     let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
     let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(64));
-    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: true };
+    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: true, accept_cut: false };
     let report = archive.repair::<ArchiveError>(options, None, &mut |_, _| ()).unwrap();
     assert_eq!((report.descriptors, report.segments, report.packs, report.units_lost), (1, 1, 1, 1));
     assert!(!report.left.damages.is_empty());

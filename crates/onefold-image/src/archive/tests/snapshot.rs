@@ -138,7 +138,7 @@ fn a_check_compares_snapshots_with_the_ledger_and_a_repair_removes_wrong_ones() 
     let damages = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages;
     assert!(damages.iter().any(|damage| damage.object == name.as_str()), "{damages:?}");
     let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(9));
-    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false };
+    let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false, accept_cut: false };
     let report = archive.repair::<ArchiveError>(options, None, &mut |_, _| ()).unwrap();
     assert_eq!(report.snapshots, 1);
     assert!(names(&*store).unwrap().iter().all(|(_, other)| *other != name));
@@ -206,9 +206,10 @@ fn a_snapshot_is_written_before_the_next_entry_and_not_behind_the_last() {
     assert_eq!(opened(&store).0, replayed(&store));
 }
 
-/// A copy that was cut may be continued: no collection makes an entry in it. A repair says that it will not be.
+/// A copy that was cut may be continued: no collection makes an entry in it. A repair that accepts the cut says that it
+/// will not be. Regression: any repair removed the snapshots that tell of the cut, without a question.
 #[test]
-fn a_copy_that_was_cut_is_collected_only_after_a_repair() {
+fn a_copy_that_was_cut_is_collected_only_after_a_repair_that_accepts_it() {
     let (store, archive) = archive(7);
     let folder = tempfile::tempdir().unwrap();
     let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(9));
@@ -225,7 +226,17 @@ fn a_copy_that_was_cut_is_collected_only_after_a_repair() {
     assert!(matches!(refused, ArchiveError::Cut { entries } if entries == ENTRIES_BETWEEN + 5), "{refused:?}");
     assert_eq!(copy.objects(), objects, "nothing was changed");
     let of_copy = Archive::open(Arc::clone(&copy) as Arc<dyn Store>).unwrap();
-    assert_eq!(repair::try_repair(&of_copy, 10, None).unwrap().snapshots, 1);
+    let repair = |dry_run, accept_cut| {
+        let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run, accept_cut };
+        of_copy.repair::<ArchiveError>(options, None, &mut |_, _| ())
+    };
+    for dry_run in [true, false] {
+        let refused = repair(dry_run, false).unwrap_err();
+        assert!(matches!(refused, ArchiveError::Cut { entries } if entries == ENTRIES_BETWEEN + 5), "{refused:?}");
+    }
+    assert_eq!(repair(true, true).unwrap().snapshots, 1);
+    assert_eq!(copy.objects(), objects, "nothing was changed");
+    assert_eq!(repair(false, true).unwrap().snapshots, 1);
     assert!(!matches!(collect(), Err(ArchiveError::Cut { .. })));
     let whole = archive.collect(&options, &clock, &random, &mut |_, _| ());
     assert!(!matches!(whole, Err(ArchiveError::Cut { .. })), "the original is whole");

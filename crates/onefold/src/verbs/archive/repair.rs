@@ -50,6 +50,7 @@ pub(super) fn run(arguments: &RepairArgs, talk: Talk) -> Outcome<Report> {
         random: &SystemRandom,
         host: &host::process(),
         dry_run: arguments.dry_run,
+        accept_cut: arguments.accept_cut,
     };
     let meter = Meter::new(format!("checking {}", path.shown()), talk.quiet, interrupt.clone());
     let mut heal = |writer: &mut Writer<'_>, wanted: &HashSet<UnitName>| match &disk {
@@ -153,7 +154,7 @@ fn text(repaired: &RepairReport, is_dry: bool) -> String {
         }
     };
     line(*descriptors, "descriptors written again", "descriptors to be written again");
-    line(*snapshots, "wrong snapshots of the state removed", "wrong snapshots of the state to be removed");
+    line(*snapshots, "snapshots of the state removed", "snapshots of the state to be removed");
     line(*segments, "segments of the index rebuilt", "segments of the index to be rebuilt");
     line(*packs, "damaged packs replaced", "damaged packs to be replaced");
     line(*units_moved, "intact units moved out of damaged packs", "");

@@ -67,7 +67,7 @@ fn repair(
     random: &SeededRandom,
     has_source: bool,
 ) -> Result<RepairReport, ArchiveError> {
-    let options = RepairOptions { clock: life, random, host: HOST, dry_run: false };
+    let options = RepairOptions { clock: life, random, host: HOST, dry_run: false, accept_cut: false };
     let mut from_source = |writer: &mut Writer<'_>, wanted: &HashSet<UnitName>| heal(world, writer, wanted);
     let heal: Option<&mut Heal<'_, ArchiveError>> = if has_source { Some(&mut from_source) } else { None };
     archive.repair(options, heal, &mut |_, _| ())
