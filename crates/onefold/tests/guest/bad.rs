@@ -355,3 +355,21 @@ fn has_python_with_filters() -> bool {
     let asks = "import tarfile; tarfile.fully_trusted_filter";
     Command::new("python3").args(["-c", asks]).output().is_ok_and(|told| told.status.success())
 }
+
+/// Regression: verbs that did not find a path said nothing of the damage that had hidden it.
+#[test]
+fn damage_that_hides_a_path_is_reported_with_the_missing_path() {
+    let Some(fixture) = Fixture::new() else { return };
+    let whole = fixture.folder.path("whole.raw");
+    fs::copy(&fixture.image, &whole).unwrap();
+    let at = PARTITION_BYTES + fixture.blocks("/srv")[0] * BLOCK_BYTES + 24;
+    OpenOptions::new().write(true).open(&fixture.image).unwrap().write_all_at(&noise(512), at).unwrap();
+    let found = fixture.guest("find --below /srv/sizes", &[]);
+    let mapped = fixture.guest("map", &["/srv/sizes/4096"]);
+    let compared = onefold("guest diff --below /srv/sizes", &[&fixture.image, &whole]);
+    for run in [found, mapped, compared] {
+        assert!(run.code == FAILED && run.err.contains("directory"), "{run:?}");
+        assert!(run.err.contains("cannot find `/srv/sizes"), "{run:?}");
+        assert!(run.err.contains("warning: partition 1"), "{run:?}");
+    }
+}

@@ -55,7 +55,7 @@ fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut im
         CopyError::Out(error) => PrintStop::from(error),
     })?;
     if written < found.stat.size_bytes {
-        ending.warn(format!("`{}` ended {} bytes early", path.shown(), found.stat.size_bytes - written));
+        ending.damaged(format!("`{}` ended {} bytes early", path.shown(), found.stat.size_bytes - written));
     }
     Ok(())
 }

@@ -156,7 +156,8 @@ impl Visitor for SumPrinter<'_, '_, '_> {
                 (false, false) => {}
             }
         }
-        WalkStep::Enter
+        // Without a reader of the sums there is nothing to add up.
+        if self.outcome.is_ok() { WalkStep::Enter } else { WalkStep::Stop }
     }
 
     fn leave(&mut self, path: &[u8], depth: usize) {

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
     let mut outcome: PrintResult<()> = Ok(());
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
         let scene = Scene::open(image, guest, &arguments.images.open)?;
-        let from = scene.find(arguments.below.as_bytes(), Links::Follow)?;
+        let from = scene.find(arguments.below.as_bytes(), Links::Follow).inspect_err(|_| scene.look_at(ending))?;
         let owners = if arguments.unowned { Some(owners(&scene, ending)?) } else { None };
         let mut finder = MatchPrinter {
             scene: &scene,

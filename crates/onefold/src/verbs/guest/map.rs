@@ -26,7 +26,7 @@ const EXTENTS_MAX: usize = 1 << 20;
 pub(super) fn run(arguments: &GuestMapArgs, talk: Talk) -> Outcome<Report> {
     streaming::with_scene(&arguments.image, talk, |scene, ending| {
         let path = arguments.path.as_bytes();
-        let found = scene.find(path, Links::Follow)?;
+        let found = scene.find(path, Links::Follow).or_else(|failure| streaming::failed(scene, ending, failure))?;
         let map = FileMap::read(scene, &found);
         if let Some(error) = &map.error {
             ending.failed_path(path, error);
@@ -91,7 +91,8 @@ impl FileMap {
         let mut map = FileMap { block_bytes, extents: Vec::new(), parts: Vec::new(), error: None, is_cut: false };
         let mut failed = None;
         let outcome = system.each_extent(found.file.file, &mut |extent| {
-            if map.parts.len() >= EXTENTS_MAX {
+            // Extents beyond the end of the volume have no parts.
+            if map.extents.len() >= EXTENTS_MAX || map.parts.len() >= EXTENTS_MAX {
                 map.is_cut = true;
                 return ControlFlow::Break(());
             }

@@ -70,13 +70,26 @@ pub(super) fn finish(outcome: PrintResult<()>, listing: StdoutListing, ending: &
     match outcome {
         Ok(()) => {}
         Err(PrintStop::Closed) => return Ok(ended(ending)),
-        Err(PrintStop::Failed(failure)) if listing.is_empty() => return Err(failure),
+        Err(PrintStop::Failed(failure)) if listing.is_empty() => {
+            ending.tell();
+            return Err(failure);
+        }
         Err(PrintStop::Failed(failure)) => ending.failed(failure),
     }
     match listing.finish(&ending.tell()).map_err(PrintStop::from) {
         Ok(()) | Err(PrintStop::Closed) => Ok(ended(ending)),
         Err(PrintStop::Failed(failure)) => Err(failure),
     }
+}
+
+/// Reports damage and doubts of a tree before a failure that they may explain: a path can be missing because of damage.
+///
+/// # Errors
+/// The failure, always.
+pub(super) fn failed<T>(scene: &Scene<'_, '_>, ending: &mut Ending, failure: Failure) -> Outcome<T> {
+    scene.look_at(ending);
+    ending.tell();
+    Err(failure)
 }
 
 /// Returns the report of a verb that has printed all its results.

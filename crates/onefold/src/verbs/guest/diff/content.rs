@@ -57,8 +57,8 @@ pub(super) struct ComparedFile<'s> {
 }
 
 /// Returns whether two files of equal length are known to be equal without reading them. Either they are one file in
-/// two copies of a disk, at the same place and not changed since. Or they have the same recorded digest, and have not
-/// changed since they were unpacked.
+/// two copies of a disk, at the same place and not changed since. Or they have the same recorded digest, and the same
+/// time.
 ///
 /// Only times that a running kernel has set show that a file was not changed, and these have a fraction of a second.
 /// Tools that make a file system from a folder write whole seconds, often one second for all files, and give equal

@@ -25,8 +25,10 @@ pub(super) struct MemberContent<'a> {
     part: usize,
     /// Number of bytes of the part that were read.
     within: u64,
-    /// Why the rest is zeros: the guest could not be read.
+    /// Why the guest could not be read.
     failed: Option<GuestError>,
+    /// Whether some of the content is zeros because the guest could not be read or ended early.
+    is_short: bool,
 }
 
 impl<'a> MemberContent<'a> {
@@ -48,7 +50,7 @@ impl<'a> MemberContent<'a> {
         let is_sparse = stat.size_bytes - stored >= HOLES_BYTES_MIN;
         let list = if is_sparse { list(&parts, stat.size_bytes) } else { Vec::new() };
         let parts = if is_sparse { parts } else { vec![(0, stat.size_bytes)] };
-        Ok(MemberContent { system, file, parts, list, list_at: 0, part: 0, within: 0, failed: None })
+        Ok(MemberContent { system, file, parts, list, list_at: 0, part: 0, within: 0, failed: None, is_short: false })
     }
 
     /// Returns the amount that is stored.
@@ -57,9 +59,14 @@ impl<'a> MemberContent<'a> {
         StoredSize { bytes: parts + self.list.len() as u64, is_sparse: !self.list.is_empty() }
     }
 
-    /// Returns why the rest of the content was filled with zeros, if it was.
-    pub(super) fn failure(&mut self) -> Option<GuestError> {
-        self.failed.take()
+    /// Returns whether some of the content was filled with zeros.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// Returns why the guest could not be read, if it could not.
+    pub(super) fn failure(&self) -> Option<&GuestError> {
+        self.failed.as_ref()
     }
 }
 
@@ -102,6 +109,7 @@ impl Read for MemberContent<'_> {
                     0
                 }),
             };
+            self.is_short |= filled < length;
             piece[filled.min(length)..].fill(0);
             self.within += length as u64;
             return Ok(length);

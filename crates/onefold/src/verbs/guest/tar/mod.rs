@@ -171,8 +171,10 @@ impl<'g> Archive<'_, 'g, '_> {
         };
         member.write(&mut self.builder, content.stored(), &mut content)?;
         if let Some(error) = content.failure() {
-            self.ending.failed_path(path, &error);
-            self.ending.warn(format!("the end of `{}` is zeros in the archive", path.shown()));
+            self.ending.failed_path(path, error);
+        }
+        if content.is_short() {
+            self.ending.damaged(format!("the end of `{}` is zeros in the archive", path.shown()));
         }
         Ok(())
     }
