@@ -233,7 +233,7 @@ pub(super) fn temporary_folder(named: Option<&PathBuf>) -> PathBuf {
     named.unwrap_or_else(|| PathBuf::from("/var/tmp"))
 }
 
-/// Raises the limit on open files to the system's maximum, because the lock of each image in progress stays open.
+/// Raises the limit on open files to the system's maximum: locks, logs and the files of a batch are open at once.
 pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // If the limit cannot be raised, a run with very many images fails with the system's own error.
