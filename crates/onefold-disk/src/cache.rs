@@ -4,16 +4,12 @@
 //! such read is a search. The limit is in bytes, so that no disk decides how much memory the cache takes.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::cache_order::CacheOrder;
+use crate::cache_memory::{CacheMemory, PAGE_BYTES, PageCache};
 use crate::disk::{Disk, FilePlacement};
 use crate::error::DiskError;
 
-/// Bytes of a page: enough for a whole partition table, and less than a cluster of most images.
-const PAGE_BYTES: usize = 16 << 10;
-/// The smallest page: a sector of a small disk.
-const PAGE_BYTES_MIN: usize = 512;
 /// Longest read that goes through the pages. Longer reads are streams, which are read once and would only evict pages.
 const CACHED_READ_BYTES_MAX: usize = 4 * PAGE_BYTES;
 
@@ -22,66 +18,8 @@ pub struct CachedDisk<'a> {
     disk: &'a dyn Disk,
     page_bytes: usize,
     pages: Mutex<PageCache>,
-}
-
-/// The bytes of a page, which keep their place in memory.
-type Page = Arc<Box<[u8]>>;
-
-/// Memory of a cache whose disk is closed, for the cache of the next one: the system gives fresh memory page by page,
-/// which takes as long as reading it.
-#[derive(Debug)]
-pub struct CacheMemory {
-    page_bytes: usize,
-    pages: Vec<Box<[u8]>>,
-}
-
-impl CacheMemory {
-    /// Returns no memory yet, for caches whose pages have this many bytes; 512 at least. Smaller pages bring less that
-    /// nobody asked for into memory, and larger ones are fewer reads of a disk.
-    #[must_use]
-    pub fn of_pages(page_bytes: usize) -> CacheMemory {
-        CacheMemory { page_bytes: page_bytes.max(PAGE_BYTES_MIN), pages: Vec::new() }
-    }
-}
-
-impl Default for CacheMemory {
-    /// Returns no memory yet, for pages of 16 KiB.
-    fn default() -> CacheMemory {
-        CacheMemory::of_pages(PAGE_BYTES)
-    }
-}
-
-/// The cached pages, by their number on the disk.
-struct PageCache {
-    page_bytes: usize,
-    pages_max: usize,
-    /// Memory that no page has yet. With the pages, no more than `pages_max`.
-    spare: Vec<Box<[u8]>>,
-    pages: CacheOrder<Page>,
-}
-
-impl PageCache {
-    fn get(&mut self, number: u64) -> Option<Page> {
-        self.pages.get(number).map(Arc::clone)
-    }
-
-    /// Returns memory for a page, of any content. If the cache is full, it is that of the least recently used page,
-    /// unless a thread is reading that page.
-    fn memory(&mut self) -> Box<[u8]> {
-        let oldest = (self.pages.len() == self.pages_max).then(|| self.pages.remove_oldest()).flatten();
-        let evicted = oldest.and_then(Arc::into_inner);
-        evicted.or_else(|| self.spare.pop()).unwrap_or_else(|| vec![0; self.page_bytes].into_boxed_slice())
-    }
-
-    fn put(&mut self, number: u64, page: Page) {
-        if self.pages_max == 0 || self.pages.has(number) {
-            return;
-        }
-        if self.pages.len() == self.pages_max {
-            self.pages.remove_oldest();
-        }
-        self.pages.insert(number, page);
-    }
+    /// Memory to read a page of which only a part is asked for. A thread takes it out meanwhile.
+    spare: Mutex<Vec<u8>>,
 }
 
 impl<'a> CachedDisk<'a> {
@@ -94,45 +32,59 @@ impl<'a> CachedDisk<'a> {
     /// As [`CachedDisk::new`], with the memory of a cache before, and pages of the same length.
     #[must_use]
     pub fn with_memory(disk: &'a dyn Disk, limit_bytes: usize, memory: CacheMemory) -> CachedDisk<'a> {
-        let CacheMemory { page_bytes, pages: mut spare } = memory;
-        let pages_max = limit_bytes / page_bytes;
-        spare.truncate(pages_max);
-        let pages = PageCache { page_bytes, pages_max, spare, pages: CacheOrder::new() };
-        CachedDisk { disk, page_bytes, pages: Mutex::new(pages) }
+        let page_bytes = memory.page_bytes();
+        let pages = PageCache::new(memory, limit_bytes);
+        CachedDisk { disk, page_bytes, pages: Mutex::new(pages), spare: Mutex::default() }
     }
 
     /// Returns the memory of the cache.
     #[must_use]
     pub fn into_memory(self) -> CacheMemory {
-        let PageCache { spare, pages, .. } = self.pages.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut memory = CacheMemory { page_bytes: self.page_bytes, pages: spare };
-        memory.pages.extend(pages.into_values().filter_map(Arc::into_inner));
-        memory
+        self.pages.into_inner().unwrap_or_else(PoisonError::into_inner).into_memory()
     }
 
-    fn page(&self, number: u64) -> Result<Page, DiskError> {
-        let pages = || self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(page) = pages().get(number) {
-            return Ok(page);
-        }
-        // Two threads that miss the same page both read it; neither holds the lock meanwhile.
-        let mut bytes = pages().memory();
-        self.disk.read(number * self.page_bytes as u64, &mut bytes)?;
-        let page = Arc::new(bytes);
-        pages().put(number, Arc::clone(&page));
-        Ok(page)
+    fn pages(&self) -> MutexGuard<'_, PageCache> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read_pages(&self, mut offset: u64, mut into: &mut [u8]) -> Result<(), DiskError> {
         while !into.is_empty() {
-            let page = self.page(offset / self.page_bytes as u64)?;
+            let number = offset / self.page_bytes as u64;
             let within = usize::try_from(offset % self.page_bytes as u64).expect("less than a page");
-            let length = into.len().min(self.page_bytes - within);
-            let (part, rest) = into.split_at_mut(length);
-            part.copy_from_slice(&page[within..within + length]);
+            let mut length = into.len().min(self.page_bytes - within);
+            // Two threads that miss the same page both read it; neither holds the lock meanwhile.
+            let is_known = self.pages().copy(number, within, &mut into[..length]);
+            if !is_known && length == self.page_bytes {
+                length *= self.pages().missing(number, into.len() / self.page_bytes).max(1);
+                self.read_whole(number, &mut into[..length])?;
+            } else if !is_known {
+                self.read_part(number, within, &mut into[..length])?;
+            }
             offset += length as u64;
-            into = rest;
+            into = &mut into[length..];
         }
+        Ok(())
+    }
+
+    /// Reads missing pages from `number` on, which fill `into`.
+    fn read_whole(&self, number: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.disk.read(number * self.page_bytes as u64, into)?;
+        let mut pages = self.pages();
+        for (number, page) in (number..).zip(into.chunks_exact(self.page_bytes)) {
+            pages.keep(number, page);
+        }
+        Ok(())
+    }
+
+    /// Reads a missing page, and fills `into` from its byte `within`.
+    fn read_part(&self, number: u64, within: usize, into: &mut [u8]) -> Result<(), DiskError> {
+        let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = std::mem::take(&mut *spare());
+        page.resize(self.page_bytes, 0);
+        self.disk.read(number * self.page_bytes as u64, &mut page)?;
+        self.pages().keep(number, &page);
+        into.copy_from_slice(&page[within..within + into.len()]);
+        *spare() = page;
         Ok(())
     }
 }
@@ -163,6 +115,10 @@ impl Disk for CachedDisk<'_> {
         }
         // A bad sector elsewhere in the page must not fail a read that does not touch it.
         self.read_pages(offset, into).or_else(|_| self.disk.read(offset, into))
+    }
+
+    fn read_once(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.disk.read_once(offset, into)
     }
 }
 
@@ -258,26 +214,19 @@ mod tests {
         assert_eq!(read(3), [page(3)], "the place of page 2, which was not used as long");
         assert_eq!(read(1), []);
         assert_eq!(read(2), [page(2)]);
-        let pages = cached.pages.lock().unwrap();
-        assert_eq!(pages.pages.len(), 2);
     }
 
     #[test]
-    fn memory_of_a_cache_serves_the_next_one_within_its_limit() {
+    fn memory_of_a_cache_serves_the_next_disk() {
         let (first, second) = (RecordingDisk::new(10 * PAGE), RecordingDisk::new(20 * PAGE + 9));
         let cached = CachedDisk::new(&first, 4 * PAGE_BYTES);
         (0..10).for_each(|number| cached.read(number * PAGE, &mut [0; 7]).unwrap());
-        let memory = cached.into_memory();
-        assert_eq!(memory.pages.len(), 4);
-        let kept: Vec<*const u8> = memory.pages.iter().map(|page| page.as_ptr()).collect();
-        let cached = CachedDisk::with_memory(&second, 3 * PAGE_BYTES, memory);
+        let cached = CachedDisk::with_memory(&second, 3 * PAGE_BYTES, cached.into_memory());
         for number in (1..21).chain([20, 3]) {
             let mut into = [0xee; 100];
             cached.read(number * PAGE, &mut into).unwrap();
             assert!((0..).zip(into).all(|(at, byte)| byte == second.byte(number * PAGE + at)), "page {number}");
         }
-        let memory = cached.into_memory();
-        assert!(memory.pages.len() == 3 && memory.pages.iter().all(|page| kept.contains(&page.as_ptr())));
     }
 
     #[test]
@@ -289,11 +238,39 @@ mod tests {
             cached.read(PAGE + 5, &mut [0; 7]).unwrap();
             let half = PAGE..PAGE + PAGE / 2;
             assert_eq!(recorder.reads(), std::slice::from_ref(&half));
-            (0..20).for_each(|number| cached.read(number * PAGE / 2, &mut [0; 7]).unwrap());
-            recorder.reads();
             memory = cached.into_memory();
-            assert_eq!(memory.pages.len(), 6);
         }
+    }
+
+    #[test]
+    fn pages_that_are_missing_one_after_the_other_are_one_read() {
+        let recorder = RecordingDisk::new(1000 * PAGE);
+        let memory = CacheMemory::of_pages(PAGE_BYTES / 4);
+        let cached = CachedDisk::with_memory(&recorder, 100 * PAGE_BYTES, memory);
+        let (quarter, length) = (PAGE / 4, 2 * PAGE_BYTES);
+        cached.read(2 * quarter, &mut [0; 7]).unwrap();
+        assert_eq!(recorder.reads(), [2 * quarter..3 * quarter]);
+        // The first page in part, one whole page before the known one, and five whole ones behind it.
+        let mut into = vec![0; length - 100];
+        cached.read(100, &mut into).unwrap();
+        assert_eq!(recorder.reads(), [0..quarter, quarter..2 * quarter, 3 * quarter..8 * quarter]);
+        assert!((100..).zip(&into).all(|(at, byte)| *byte == recorder.byte(at)));
+        let mut again = vec![0; length];
+        cached.read(0, &mut again).unwrap();
+        assert!((0..).zip(&again).all(|(at, byte)| *byte == recorder.byte(at)));
+        assert_eq!(recorder.reads(), []);
+    }
+
+    #[test]
+    fn reads_without_a_return_bring_no_page() {
+        let recorder = RecordingDisk::new(10 * PAGE);
+        let cached = CachedDisk::new(&recorder, 20 * PAGE_BYTES);
+        let mut into = [0; 50];
+        cached.read_once(PAGE + 9, &mut into).unwrap();
+        assert!((PAGE + 9..).zip(into).all(|(at, byte)| byte == recorder.byte(at)));
+        assert_eq!(recorder.reads(), [PAGE + 9..PAGE + 59]);
+        cached.read(PAGE + 9, &mut into).unwrap();
+        assert_eq!(recorder.reads(), [page(1)]);
     }
 
     #[test]
@@ -307,8 +284,10 @@ mod tests {
             assert_eq!(recorder.reads(), std::slice::from_ref(&whole));
         }
         let none = CachedDisk::new(&recorder, PAGE_BYTES - 1);
-        none.read(0, &mut [0; 8]).unwrap();
-        assert_eq!(none.pages.lock().unwrap().pages.len(), 0);
+        for _ in 0..2 {
+            none.read(0, &mut [0; 8]).unwrap();
+            assert_eq!(recorder.reads(), [page(0)]);
+        }
     }
 
     #[test]

@@ -86,11 +86,6 @@ impl<T> CacheOrder<T> {
         entry.value.take()
     }
 
-    /// Returns all values, in any order.
-    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
-        self.entries.into_iter().filter_map(|entry| entry.value)
-    }
-
     fn entry(&self, place: u32) -> Option<&PageEntry<T>> {
         self.entries.get(place as usize)
     }
@@ -216,10 +211,6 @@ mod tests {
             assert_eq!(order(&cache), expected.iter().copied().collect::<Vec<u64>>());
         }
         assert!(cache.entries.len() <= 5, "places are used again");
-        let mut values: Vec<u64> = cache.into_values().collect();
-        values.sort_unstable();
-        expected.make_contiguous().sort_unstable();
-        assert_eq!(values, expected.iter().map(|number| number * 3).collect::<Vec<u64>>());
     }
 
     #[test]

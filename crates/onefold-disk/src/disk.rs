@@ -34,6 +34,14 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// When the image is damaged, has become shorter since it was opened, or its device fails.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
+
+    /// As [`Disk::read`], for bytes to which the caller does not return. A cache does not keep them.
+    ///
+    /// # Errors
+    /// Those of [`Disk::read`].
+    fn read_once(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.read(offset, into)
+    }
 }
 
 impl<D: Disk + ?Sized> Disk for Box<D> {
@@ -51,6 +59,10 @@ impl<D: Disk + ?Sized> Disk for Box<D> {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         (**self).read(offset, into)
+    }
+
+    fn read_once(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        (**self).read_once(offset, into)
     }
 }
 

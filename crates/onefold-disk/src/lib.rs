@@ -11,6 +11,7 @@
 #[cfg(test)]
 mod again;
 mod cache;
+mod cache_memory;
 mod cache_order;
 mod chain;
 mod copy;
@@ -28,7 +29,8 @@ mod raw;
 mod temporary;
 mod vmdk;
 
-pub use cache::{CacheMemory, CachedDisk};
+pub use cache::CachedDisk;
+pub use cache_memory::CacheMemory;
 pub use copy::{CopyResult, copy};
 pub use disk::{Disk, FilePlacement, SIZE_BYTES_MAX, Sink};
 pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, LongWork, RoomError};
