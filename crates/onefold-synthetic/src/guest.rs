@@ -14,8 +14,9 @@ use onefold_guest::guest::{DiskRun, DiskUse, Guest, GuestVolume, OrderError};
 
 /// Size of the disk's cache in bytes: the program's default for `--memory`.
 const CACHE_BYTES: usize = 64 << 20;
-/// Size of a page of that cache for bitmaps alone, in bytes. Most reads are headers of other kinds at distant places.
-const SMALL_PAGE_BYTES: usize = 4096;
+/// Size of a page of that cache for bitmaps alone, in bytes. Most reads are headers and records at distant places; the
+/// bitmaps themselves are read in long pieces.
+const SMALL_PAGE_BYTES: usize = 1024;
 /// Memory for sorting all extents, in bytes.
 const SORT_BYTES: usize = 64 << 20;
 

@@ -11,7 +11,7 @@
 //! The sectors of Intel and DDF have the sector size of the disk, 512 or 4096 bytes. The sectors of the others have
 //! 512.
 
-use super::{NotRead, head, text};
+use super::{NotRead, head_once, text};
 use crate::error::GuestError;
 use crate::volume::VolumeReader;
 
@@ -79,7 +79,7 @@ pub(super) fn placed(reader: &VolumeReader<'_>) -> Result<Option<(u64, NotRead)>
             for distance in signature.sectors {
                 let Some(sector) = (size / sector_bytes).checked_sub(*distance) else { continue };
                 let at = sector * sector_bytes;
-                let header = head(reader, at, HEADER_BYTES)?;
+                let header = head_once(reader, at, HEADER_BYTES)?;
                 if header.starts_with(signature.magic) {
                     let version = signature.version.and_then(|(at, length)| header.get(at..at + length));
                     let version = version.map(text).filter(|version| !version.is_empty());

@@ -269,6 +269,15 @@ fn head(reader: &VolumeReader<'_>, at: u64, length: usize) -> Result<Vec<u8>, Gu
     reader.bytes(at.min(reader.size_bytes()), length.min(room), "header")
 }
 
+/// As [`head`], for a place where only one kind of content has its header.
+fn head_once(reader: &VolumeReader<'_>, at: u64, length: usize) -> Result<Vec<u8>, GuestError> {
+    let at = at.min(reader.size_bytes());
+    let room = usize::try_from(reader.size_bytes() - at).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; length.min(room)];
+    reader.read_once(at, &mut bytes, "header")?;
+    Ok(bytes)
+}
+
 /// Returns the text before the first zero, with replacements for bytes that are not UTF-8.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).trim_end().to_owned()

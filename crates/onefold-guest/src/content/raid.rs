@@ -14,7 +14,7 @@
 //!
 //! A member of a mirror with its superblock at the end begins like the file system on it, so this check comes first.
 
-use super::{NotRead, head, joined, text};
+use super::{NotRead, head, head_once, joined, text};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::volume::VolumeReader;
@@ -50,7 +50,7 @@ pub(super) fn placed_at_end(reader: &VolumeReader<'_>) -> Result<Option<(u64, No
         return Ok(Some((at, found)));
     }
     let Some(at) = (size - size % (64 << 10)).checked_sub(64 << 10) else { return Ok(None) };
-    let block = head(reader, at, SUPERBLOCK_BYTES)?;
+    let block = head_once(reader, at, SUPERBLOCK_BYTES)?;
     Ok(version_zero(Bytes(&block)).map(|detail| (at, NotRead::new(NAME, format!("version 0.90, {detail}")))))
 }
 

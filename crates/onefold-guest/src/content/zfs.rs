@@ -11,20 +11,23 @@ use crate::volume::VolumeReader;
 const NAME: &str = "ZFS";
 const MAGIC: u64 = 0x00ba_b10c;
 const LABEL_BYTES: u64 = 256 << 10;
-const UBERBLOCKS_BYTES: usize = 128 << 10;
+const UBERBLOCKS_BYTES: u64 = 128 << 10;
 const STEP_BYTES: usize = 1 << 10;
+/// Bytes of one read. The system gives fresh memory page by page, which takes as long as reading it.
+const PIECE_BYTES: usize = 16 << 10;
 
 pub(super) fn recognise(reader: &VolumeReader<'_>) -> Result<Option<NotRead>, GuestError> {
-    // One memory for both: the system gives fresh memory page by page, which takes as long as reading it.
-    let mut array = vec![0; UBERBLOCKS_BYTES];
+    let mut piece = vec![0; PIECE_BYTES];
     for label in 0..2 {
-        let at = label * LABEL_BYTES + UBERBLOCKS_BYTES as u64;
-        let room = usize::try_from(reader.size_bytes().saturating_sub(at)).unwrap_or(usize::MAX);
-        array.truncate(room);
-        reader.read(at.min(reader.size_bytes()), &mut array, "header")?;
-        let version = array.chunks(STEP_BYTES).find_map(|block| version(Bytes(block)));
-        if let Some(version) = version {
-            return Ok(Some(NotRead::new(NAME, format!("version {version}"))));
+        let first = label * LABEL_BYTES + UBERBLOCKS_BYTES;
+        for at in (first..first + UBERBLOCKS_BYTES).step_by(PIECE_BYTES) {
+            let room = usize::try_from(reader.size_bytes().saturating_sub(at)).unwrap_or(usize::MAX);
+            piece.truncate(room);
+            reader.read_once(at.min(reader.size_bytes()), &mut piece, "header")?;
+            let version = piece.chunks(STEP_BYTES).find_map(|block| version(Bytes(block)));
+            if let Some(version) = version {
+                return Ok(Some(NotRead::new(NAME, format!("version {version}"))));
+            }
         }
     }
     Ok(None)

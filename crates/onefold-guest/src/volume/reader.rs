@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onefold_disk::Disk;
+use onefold_disk::{Disk, DiskError};
 
 use super::{DiskRange, Volume};
 use crate::error::{Damage, GuestError, UNREADABLE};
@@ -17,6 +17,9 @@ pub struct VolumeReader<'a> {
     ranges: Arc<[(u64, DiskRange)]>,
     size_bytes: u64,
 }
+
+/// One of the ways to read a disk.
+type DiskRead<'r> = dyn Fn(&dyn Disk, u64, &mut [u8]) -> Result<(), DiskError> + 'r;
 
 impl<'a> VolumeReader<'a> {
     /// Returns a reader of `volume`, whose ranges lie on `disk`.
@@ -43,6 +46,24 @@ impl<'a> VolumeReader<'a> {
     /// When the range does not lie within the volume, which is damage of the structure that named it, or the medium
     /// below the disk fails there, which is damage of the structure that lies there; and all other errors of the disk.
     pub fn read(&self, offset: u64, into: &mut [u8], structure: &'static str) -> Result<(), GuestError> {
+        self.read_by(&|disk, at, part| disk.read(at, part), offset, into, structure)
+    }
+
+    /// As [`VolumeReader::read`], for bytes to which the caller does not return. A cache does not keep them.
+    ///
+    /// # Errors
+    /// Those of [`VolumeReader::read`].
+    pub fn read_once(&self, offset: u64, into: &mut [u8], structure: &'static str) -> Result<(), GuestError> {
+        self.read_by(&|disk, at, part| disk.read_once(at, part), offset, into, structure)
+    }
+
+    fn read_by(
+        &self,
+        read: &DiskRead<'_>,
+        offset: u64,
+        into: &mut [u8],
+        structure: &'static str,
+    ) -> Result<(), GuestError> {
         let end = offset.checked_add(into.len() as u64);
         if end.is_none_or(|end| end > self.size_bytes) {
             return Err(self.damage(offset, structure, "it lies outside of the volume").into());
@@ -53,7 +74,7 @@ impl<'a> VolumeReader<'a> {
             let Some(range) = self.on_disk(at) else { return Ok(()) };
             let length = usize::try_from(range.length_bytes).unwrap_or(usize::MAX).min(rest.len());
             let (part, after) = rest.split_at_mut(length);
-            match self.disk.read(range.start_bytes, part) {
+            match read(self.disk, range.start_bytes, part) {
                 Err(error) if error.is_of_medium() => return Err(self.damage(at, structure, UNREADABLE).into()),
                 outcome => outcome?,
             }
@@ -137,8 +158,6 @@ impl std::fmt::Debug for VolumeReader<'_> {
 #[cfg(test)]
 mod tests {
     use std::ops::Range;
-
-    use onefold_disk::DiskError;
 
     use super::*;
     use crate::volume::VolumeOrigin;
