@@ -171,6 +171,21 @@ fn every_byte_has_its_owners() {
 }
 
 #[test]
+fn files_behind_the_last_wanted_one_are_not_read() {
+    let guest = guest();
+    let numbers = |owners: Result<Vec<Owner>, GuestError>| -> Vec<Vec<u64>> {
+        let of = |owner: &Owner| owner.files.iter().map(|file| file.file.0).collect();
+        owners.unwrap().iter().map(of).collect()
+    };
+    let places = [266_240, 65_536 + 10];
+    assert_eq!(numbers(guest.owning_files(&places)), [vec![4, 5], vec![1]]);
+    assert_eq!(numbers(guest.owning_regular_files(&places)), [vec![4], vec![1]]);
+    // No file has the second byte, which may only be known after all files.
+    let places = [266_240, 393_215];
+    assert_eq!(numbers(guest.owning_regular_files(&places)), [vec![4, 5], vec![]]);
+}
+
+#[test]
 fn the_map_of_a_disk_covers_it_and_overlapping_volumes_count_whole() {
     let guest = guest();
     let covered = |guest: &Guest<'_>| {

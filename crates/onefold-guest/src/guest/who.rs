@@ -47,14 +47,15 @@ impl Guest<'_> {
     /// # Errors
     /// Those of the disk.
     pub fn owners(&self, places: &[u64]) -> Result<Vec<Owner>, GuestError> {
-        self.owners_with(places, &|volume, at, wanted| {
+        let note_classes: &NoteClasses<'_> = &|volume, at, wanted| {
             if self.counts_whole(at) {
                 wanted.iter_mut().for_each(|wanted| wanted.owner.class = Some(AllocationClass::Doubtful));
             } else {
                 classify(&volume.allocation(self.budget())?, wanted);
             }
             Ok(())
-        })
+        };
+        self.owners_with(places, note_classes, &|_| false)
     }
 
     /// As [`Guest::owners`], but without classes, which take as long as the files.
@@ -62,12 +63,26 @@ impl Guest<'_> {
     /// # Errors
     /// Those of the disk.
     pub fn owning_files(&self, places: &[u64]) -> Result<Vec<Owner>, GuestError> {
-        self.owners_with(places, &|_, _, _| Ok(()))
+        self.owners_with(places, &|_, _, _| Ok(()), &|_| false)
+    }
+
+    /// As [`Guest::owning_files`], but once each byte of a volume has a regular file, no further files are read.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn owning_regular_files(&self, places: &[u64]) -> Result<Vec<Owner>, GuestError> {
+        let is_regular = |file: &OwnerFile| file.file_kind == FileKind::Regular;
+        self.owners_with(places, &|_, _, _| Ok(()), &|owner| owner.files.iter().any(is_regular))
     }
 
     /// Returns the owners of bytes. `note_classes` receives the bytes of one volume in order, with the volume's index
-    /// in the guest.
-    fn owners_with(&self, places: &[u64], note_classes: &NoteClasses<'_>) -> Result<Vec<Owner>, GuestError> {
+    /// in the guest. No further files of a volume are read once `is_known` accepts all owners there.
+    fn owners_with(
+        &self,
+        places: &[u64],
+        note_classes: &NoteClasses<'_>,
+        is_known: &dyn Fn(&Owner) -> bool,
+    ) -> Result<Vec<Owner>, GuestError> {
         let mut owners: Vec<Owner> = places.iter().map(|place| self.unowned(*place)).collect();
         for (at, volume) in self.volumes().iter().enumerate() {
             let Some(system) = volume.file_system() else { continue };
@@ -76,7 +91,7 @@ impl Guest<'_> {
             if !wanted.is_empty() {
                 wanted.sort_by_key(|wanted| wanted.offset);
                 note_classes(volume, at, &mut wanted)?;
-                find_files(system, &mut wanted)?;
+                find_files(system, &mut wanted, is_known)?;
             }
         }
         Ok(owners)
@@ -119,10 +134,15 @@ fn classify(allocation: &[Allocation], wanted: &mut [OwnerQuery<'_>]) {
     }
 }
 
-/// Records the files of each byte. `wanted` is sorted.
-fn find_files(system: &dyn FileSystem, wanted: &mut [OwnerQuery<'_>]) -> Result<(), GuestError> {
+/// Records the files of each byte, until `is_known` accepts all owners. `wanted` is sorted.
+fn find_files(
+    system: &dyn FileSystem,
+    wanted: &mut [OwnerQuery<'_>],
+    is_known: &dyn Fn(&Owner) -> bool,
+) -> Result<(), GuestError> {
     let mut failed = None;
     system.each_file(&mut |file, stat| {
+        let mut has_one = false;
         let outcome = system.each_extent(file, &mut |extent| {
             let first = wanted.partition_point(|wanted| wanted.offset < extent.place);
             for wanted in wanted.iter_mut().skip(first) {
@@ -130,6 +150,7 @@ fn find_files(system: &dyn FileSystem, wanted: &mut [OwnerQuery<'_>]) -> Result<
                 if within >= extent.length_bytes {
                     break;
                 }
+                has_one = true;
                 let files = &mut wanted.owner.files;
                 if files.len() < FILES_MAX {
                     files.push(OwnerFile {
@@ -144,6 +165,7 @@ fn find_files(system: &dyn FileSystem, wanted: &mut [OwnerQuery<'_>]) -> Result<
             ControlFlow::Continue(())
         });
         match system.damage().skip(outcome) {
+            Ok(_) if has_one && wanted.iter().all(|wanted| is_known(wanted.owner)) => ControlFlow::Break(()),
             Ok(_) => ControlFlow::Continue(()),
             Err(error) => {
                 failed = Some(error);

@@ -23,7 +23,7 @@ pub(crate) fn paths_of(
 ) -> Result<Vec<Option<Vec<u8>>>, GuestError> {
     let cached = CachedDisk::with_memory(disk, cache_bytes, CacheMemory::of_pages(PAGE_BYTES));
     let guest = Guest::open(&cached)?;
-    let owners = guest.owning_files(places)?;
+    let owners = guest.owning_regular_files(places)?;
     let file_of = |owner: &onefold_guest::guest::Owner| {
         let file = owner.files.iter().find(|file| file.file_kind == FileKind::Regular)?;
         Some((owner.volume?.0, file.file))
