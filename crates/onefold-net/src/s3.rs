@@ -45,6 +45,8 @@ const OBJECT_BYTES_MAX: u64 = 1 << 50;
 pub struct S3Store {
     client: AmazonS3,
     place: S3Place,
+    /// The address of the server, unless it is that of the region.
+    endpoint: Option<String>,
     one_writer: bool,
     /// Dropped last: connections belong to it.
     runtime: Runtime,
@@ -90,7 +92,8 @@ impl S3Store {
             let _guard = runtime.enter();
             builder.build().map_err(|error| cannot(&error))?
         };
-        Ok(S3Store { client, place, one_writer: settings.one_writer, runtime })
+        let endpoint = settings.endpoint.clone();
+        Ok(S3Store { client, place, endpoint, one_writer: settings.one_writer, runtime })
     }
 
     /// Waits for a request, for as long as `bytes` may take.
@@ -238,6 +241,10 @@ impl Store for S3Store {
             }
         }
         Err(failed(Answer::Refused(Refusal::Other, io::Error::other("the listing has no end"))))
+    }
+
+    fn place(&self) -> Vec<u8> {
+        format!("{} {}", self.place, self.endpoint.as_deref().unwrap_or_default()).into_bytes()
     }
 
     fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {

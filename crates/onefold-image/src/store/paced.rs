@@ -73,6 +73,10 @@ impl Store for PacedStore {
         self.inner.delete(name)
     }
 
+    fn place(&self) -> Vec<u8> {
+        self.inner.place()
+    }
+
     fn remove_leftovers(&self, before: Timestamp) -> Result<u64, StoreError> {
         self.inner.remove_leftovers(before)
     }

@@ -137,6 +137,10 @@ impl Store for RetryingStore {
         self.change(|| self.inner.delete(name))
     }
 
+    fn place(&self) -> Vec<u8> {
+        self.inner.place()
+    }
+
     fn remove_leftovers(&self, before: Timestamp) -> Result<u64, StoreError> {
         self.change(|| self.inner.remove_leftovers(before))
     }

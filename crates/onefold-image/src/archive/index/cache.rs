@@ -19,7 +19,7 @@ const ENDING: &str = "run";
 /// Maximum number of files of an archive that are looked at.
 const FILES_MAX: usize = 64;
 
-/// The cache of one archive.
+/// The cache of one archive in one store.
 #[derive(Debug)]
 pub(super) struct Cache {
     /// The folder for all archives.
@@ -29,9 +29,11 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Returns the cache of an archive in the folder for all archives.
-    pub(super) fn new(all: &Path, archive: ArchiveId) -> Cache {
-        let folder = all.join(format!("{:032x}", u128::from_be_bytes(archive.0)));
+    /// Returns the cache of an archive in the folder for all archives. `place` tells its store from others with the same
+    /// archive: their segments may have the same names and say less.
+    pub(super) fn new(all: &Path, archive: ArchiveId, place: &[u8]) -> Cache {
+        let place = blake3::hash(place).to_hex();
+        let folder = all.join(format!("{:032x}-{}", u128::from_be_bytes(archive.0), &place[..16]));
         Cache { all: all.to_owned(), folder, archive }
     }
 

@@ -184,7 +184,7 @@ impl Index {
         if self.cache.is_some() {
             return;
         }
-        let cache = self.room.cache.as_deref().map(|folder| Cache::new(folder, reading.archive));
+        let cache = self.room.cache.as_deref().map(|folder| Cache::new(folder, reading.archive, &reading.store.place()));
         for mut run in cache.as_ref().map(Cache::runs).unwrap_or_default() {
             for pack in run.packs_mut() {
                 // A segment that replaced this one may say more: the old one may have been damaged.

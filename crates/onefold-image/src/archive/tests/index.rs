@@ -85,7 +85,41 @@ fn without_room_for_its_files_the_index_fails_and_says_so() {
     assert_eq!(contents(&archive, &image).unwrap(), plain);
 }
 
-/// Its segments have the same names, and nothing says which store has the right ones.
+/// Puts all objects of an archive into another store, with segments that have only half of their units.
+fn mirror(archive: &Archive, onto: &dyn Store) {
+    let (store, id) = (archive.store(), archive.descriptor().archive);
+    for listed in store.list("", None).unwrap() {
+        onto.put(&listed.name, &[&store.get(&listed.name, ByteRange::Whole).unwrap()]).unwrap();
+    }
+    for part in archive.state.read().live_parts() {
+        let mut segment = crate::archive::index::read_segment(store, id, &part).unwrap();
+        segment.entries.truncate(segment.entries.len() / 2);
+        let object = segment.encode(id, part.segment).unwrap();
+        onto.put(&Folder::Segments.object(part.segment), &[&object]).unwrap();
+    }
+}
+
+/// Regression: the cache told archives apart, and not the stores that have them.
+#[test]
+fn a_capture_stores_no_unit_again_that_another_store_of_the_archive_hides() {
+    let folder = tempfile::tempdir().unwrap();
+    let random = SeededRandom::new(3);
+    let store = |name: &str| -> Arc<dyn Store> { Arc::new(FolderStore::create(&folder.path().join(name)).unwrap()) };
+    let (right, other) = (store("right"), store("other"));
+    let mut archive = Archive::create(Arc::clone(&right), UNITS, &random).unwrap();
+    // Where a pack has many units, the table of the pack makes up for the index.
+    archive.limits.pack_bytes = 1;
+    let plain = units(&random, 50);
+    let (_, stored_bytes) = capture(&archive, &random, "image", &plain);
+    mirror(&archive, &*other);
+    open(&other, folder.path()).index_bytes().unwrap();
+    let (_, again_bytes) = capture(&open(&right, folder.path()), &random, "again", &plain);
+    assert!(again_bytes < 100, "{again_bytes} bytes of {stored_bytes} are stored again");
+    // Each store has its own part of the cache.
+    assert_eq!(std::fs::read_dir(folder.path().join("cache")).unwrap().count(), 2);
+}
+
+/// Its segments have the same names, and nothing says which store has the right ones: neither has a place.
 #[test]
 fn what_another_store_of_the_archive_left_in_the_cache_hides_no_unit() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,18 +129,9 @@ fn what_another_store_of_the_archive_left_in_the_cache_hides_no_unit() {
     let plain = units(&random, 100);
     let (image, _) = capture(&archive, &random, "image", &plain);
 
-    let mirror: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    for listed in store.list("", None).unwrap() {
-        mirror.put(&listed.name, &[&store.get(&listed.name, ByteRange::Whole).unwrap()]).unwrap();
-    }
-    let id = archive.descriptor().archive;
-    for part in archive.state.read().live_parts() {
-        let mut segment = crate::archive::index::read_segment(&*store, id, &part).unwrap();
-        segment.entries.truncate(segment.entries.len() / 2);
-        let object = segment.encode(id, part.segment).unwrap();
-        mirror.put(&Folder::Segments.object(part.segment), &[&object]).unwrap();
-    }
-    open(&mirror, folder.path()).index_bytes().unwrap();
+    let other: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    mirror(&archive, &*other);
+    open(&other, folder.path()).index_bytes().unwrap();
 
     let archive = open(&store, folder.path());
     assert_eq!(contents(&archive, &image).unwrap(), plain);

@@ -15,6 +15,7 @@ mod tests;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use onefold_block::random::{Random, SystemRandom};
@@ -33,7 +34,11 @@ const KNOWN_MAX: usize = 10_000;
 
 /// A store in a folder of the host.
 #[derive(Debug)]
-pub struct FolderStore(Folder<RealFiles>);
+pub struct FolderStore {
+    folder: Folder<RealFiles>,
+    /// Its path without links, as far as that is known.
+    place: Vec<u8>,
+}
 
 impl FolderStore {
     /// Opens an existing folder.
@@ -42,7 +47,8 @@ impl FolderStore {
     /// When the folder cannot be opened.
     pub fn open(path: &Path) -> Result<FolderStore, StoreError> {
         let files = RealFiles::open(path).map_err(failed("open", &path.shown()))?;
-        Ok(FolderStore(Folder::new(files, Box::new(SystemRandom))))
+        let place = std::fs::canonicalize(path).map(|path| path.into_os_string().into_vec()).unwrap_or_default();
+        Ok(FolderStore { folder: Folder::new(files, Box::new(SystemRandom)), place })
     }
 
     /// Opens a folder, and makes it if it does not exist. Its parent must exist.
@@ -77,27 +83,31 @@ fn settle(made: io::Result<()>, sync: impl FnOnce() -> io::Result<()>) -> io::Re
 
 impl Store for FolderStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        self.0.get(name, range)
+        self.folder.get(name, range)
     }
 
     fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.0.put(name, parts)
+        self.folder.put(name, parts)
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.0.create(name, bytes)
+        self.folder.create(name, bytes)
     }
 
     fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.0.list(prefix, after)
+        self.folder.list(prefix, after)
     }
 
     fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete(name)
+        self.folder.delete(name)
+    }
+
+    fn place(&self) -> Vec<u8> {
+        self.place.clone()
     }
 
     fn remove_leftovers(&self, before: Timestamp) -> Result<u64, StoreError> {
-        self.0.remove_leftovers(before)
+        self.folder.remove_leftovers(before)
     }
 }
 

@@ -3,11 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
+use onefold_block::Clock;
+use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
 
 use super::power_cut::RecordedFiles;
 use super::*;
-use crate::store::MemoryStore;
+use crate::store::{MemoryStore, PacedStore, RetryPolicy, RetryingStore};
 
 fn name(text: &str) -> ObjectName {
     ObjectName::new(text).unwrap()
@@ -342,4 +344,20 @@ fn listings_say_when_objects_were_stored_and_old_temporary_files_are_removed() {
     assert_eq!(store.remove_leftovers(seconds(100)).unwrap(), 12);
     assert_eq!(names_and_lengths(&store, ""), [(name("packs/aa/bb"), 1)]);
     assert!(folder.path().join("packs/aa/.other").exists() && folder.path().join("packs/.new-3").exists());
+}
+
+#[test]
+fn the_place_of_a_folder_is_its_path_without_links_whatever_wraps_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, link) = (folder.path().join("archive"), folder.path().join("link"));
+    let store: Arc<dyn Store> = Arc::new(FolderStore::create(&path).unwrap());
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert_eq!(store.place(), std::fs::canonicalize(&path).unwrap().as_os_str().as_encoded_bytes());
+    assert_eq!(FolderStore::open(&link).unwrap().place(), store.place());
+    assert_ne!(FolderStore::create(&folder.path().join("other")).unwrap().place(), store.place());
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::starting_at(0));
+    let paced = PacedStore::new(Arc::clone(&store), Arc::clone(&clock), std::num::NonZeroU64::MIN);
+    let random = Arc::new(SeededRandom::new(1));
+    let retrying = RetryingStore::new(Arc::clone(&store), clock, random, RetryPolicy::default(), Box::new(|_, _| ()));
+    assert_eq!((paced.place(), retrying.place()), (store.place(), store.place()));
 }
