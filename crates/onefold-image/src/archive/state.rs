@@ -123,6 +123,12 @@ impl State {
         self.is_live(pack) || self.dropped(Folder::Packs, pack).is_some()
     }
 
+    /// Returns whether an entry has ever named a segment of the index.
+    pub(super) fn is_segment_named(&self, segment: ObjectId) -> bool {
+        let is_there = || self.parts.values().any(|part| part.segment == segment);
+        self.dropped(Folder::Segments, segment).is_some() || is_there()
+    }
+
     /// Returns a writer, if it has begun.
     pub(super) fn writer(&self, writer: WriterId) -> Option<WriterRecord> {
         self.writers.get(&writer).copied()

@@ -1,11 +1,11 @@
 //! The folder in which runs survive the process. It is a cache: it may be lost, old or damaged at any time.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 
@@ -16,8 +16,10 @@ use crate::ArchiveId;
 const CACHE_BYTES_MAX: u64 = 4 << 30;
 /// Ending of the names of runs.
 const ENDING: &str = "run";
-/// Maximum number of files of an archive that are looked at.
+/// Maximum number of files of an archive that are looked at. All count, and all are removed to make room.
 const FILES_MAX: usize = 64;
+/// A run that is of no use to a ledger stays this long if another may be further.
+const UNUSED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The cache of one archive in one store.
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl Cache {
         if !self.is_private() {
             return runs;
         }
-        for path in files_in(&self.folder) {
+        for path in files_in(&self.folder).take(FILES_MAX) {
             match open(&path, self.archive) {
                 Ok(run) => runs.push(run),
                 Err(RunError::Damaged) => remove(&path),
@@ -90,6 +92,8 @@ impl Cache {
             return;
         };
         let path = self.folder.join(format!("{random:016x}.{ENDING}"));
+        // The folder is private already.
+        let _ = run.file().set_permissions(Permissions::from_mode(0o600));
         let unnamed = format!("/proc/self/fd/{}", run.file().as_raw_fd());
         if rustix::fs::linkat(CWD, unnamed, CWD, &path, AtFlags::SYMLINK_FOLLOW).is_ok() {
             run.path = Some(path);
@@ -117,7 +121,7 @@ impl Cache {
             if used <= CACHE_BYTES_MAX {
                 break;
             }
-            files_in(&folder).iter().for_each(|path| remove(path));
+            files_in(&folder).for_each(|path| remove(&path));
             let _ = fs::remove_dir(&folder);
             used = used.saturating_sub(length);
         }
@@ -135,14 +139,20 @@ fn is_private(folder: &Path) -> bool {
     fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0)
 }
 
+/// Returns whether a run has been of no use for so long that no process will want it.
+pub(super) fn is_old(run: &IndexRun) -> bool {
+    let age = run.file().metadata().and_then(|found| found.modified()).ok().and_then(|made| made.elapsed().ok());
+    age.is_some_and(|age| age > UNUSED_MAX)
+}
+
 /// Returns the runs in the folder of an archive.
-fn files_in(folder: &Path) -> Vec<PathBuf> {
+fn files_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    paths.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).take(FILES_MAX).collect()
+    paths.filter(|path| path.extension().is_some_and(|ending| ending == ENDING))
 }
 
 fn length_of(folder: &Path) -> u64 {
-    files_in(folder).iter().filter_map(|path| fs::symlink_metadata(path).ok()).map(|found| found.len()).sum()
+    files_in(folder).filter_map(|path| fs::symlink_metadata(path).ok()).map(|found| found.len()).sum()
 }
 
 fn open(path: &Path, archive: ArchiveId) -> Result<IndexRun, RunError> {
@@ -159,4 +169,30 @@ fn open(path: &Path, archive: ArchiveId) -> Result<IndexRun, RunError> {
     };
     run.path = Some(path.to_owned());
     Ok(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: only some of the files of a folder counted, and were removed to make room.
+    #[test]
+    fn all_runs_count_and_go_however_many_there_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = folder.path().join("cache");
+        let cache = |number: u8| Cache::new(&all, ArchiveId([number; 16]), b"place");
+        let fill = |cache: &Cache| {
+            let folder = cache.folder().unwrap();
+            for number in 0..110 {
+                File::create(folder.join(format!("{number}.{ENDING}"))).unwrap().set_len(40 << 20).unwrap();
+            }
+        };
+        let (own, other) = (cache(1), cache(2));
+        fill(&other);
+        own.folder().unwrap();
+        assert!(own.make_room(1));
+        assert!(!other.folder.exists(), "110 runs of 40 MiB are too long");
+        fill(&own);
+        assert!(!own.make_room(1), "its own are too long, too");
+    }
 }

@@ -184,19 +184,19 @@ impl Index {
         if self.cache.is_some() {
             return;
         }
-        let cache = self.room.cache.as_deref().map(|folder| Cache::new(folder, reading.archive, &reading.store.place()));
+        let cache =
+            self.room.cache.as_deref().map(|folder| Cache::new(folder, reading.archive, &reading.store.place()));
         for mut run in cache.as_ref().map(Cache::runs).unwrap_or_default() {
             for pack in run.packs_mut() {
                 // A segment that replaced this one may say more: the old one may have been damaged.
                 let is_same = pack.segment.is_some() && reading.state.segment_of(pack.id) == pack.segment;
                 pack.is_used = is_same && self.lacks(reading, pack.id) && self.seen.insert(pack.id);
             }
-            let is_newer = run.packs().iter().any(|pack| !reading.state.is_named(pack.id));
             if run.used() > 0 {
                 self.has_cached = true;
                 self.push(run);
-            } else if let Some(path) = run.path.filter(|_| !is_newer) {
-                cache::remove(&path);
+            } else if !is_of_newer_ledger(&run, reading.state) || cache::is_old(&run) {
+                discard(&run);
             }
         }
         self.cache = Some(cache);
@@ -425,6 +425,12 @@ impl Index {
         places.sort_by_key(|place| place.stored_bytes);
         Ok(ClaimedPlaces { places, is_crowded })
     }
+}
+
+/// Returns whether a run knows a pack or a segment that no entry of the ledger has named: this ledger may be behind.
+fn is_of_newer_ledger(run: &IndexRun, state: &State) -> bool {
+    let is_named = |segment: ObjectId| state.is_segment_named(segment);
+    run.packs().iter().any(|pack| !state.is_named(pack.id) || !pack.segment.is_none_or(is_named))
 }
 
 /// Removes a run from the cache.

@@ -2,10 +2,12 @@
 //!
 //! | part    | length                    | holds                                                                    |
 //! |---------|---------------------------|--------------------------------------------------------------------------|
-//! | head    | 4096 bytes                | magic, version, archive, the four lengths, checksums of filter and tail  |
+//! | head    | 4096 bytes                | magic, archive, the four lengths, checksums of filter and tail, version  |
 //! | filter  | 64 bytes for each line    | see [`super::filter`]                                                    |
 //! | blocks  | 4096 bytes each           | checksum u32, number of entries u32, entries as in a segment             |
 //! | tail    | 8 for each block, 52 for each pack | first prefix of each block; of each pack its name, segment and number of units |
+//!
+//! A run of another version counts as a damaged one: the index is read again.
 //!
 //! A file may be anything: it lies in a cache that others may have damaged. Every checksum is compared before its part
 //! is used, every length is bounded by that of the file, and an entry that leads nowhere makes its block a damaged one.
@@ -20,6 +22,8 @@ use crate::format::segment::{ENTRY_BYTES, IndexEntry};
 use crate::{ArchiveId, ObjectId, WriterId};
 
 pub(super) const MAGIC: [u8; 8] = *b"1foldrun";
+/// Version of the layout. It changes with the layout, and with what a part means.
+pub(super) const VERSION: u32 = 1;
 /// Length of head and blocks in bytes.
 pub(super) const BLOCK_BYTES: usize = 4096;
 /// Bytes of a block before its entries.
@@ -94,8 +98,8 @@ impl Head {
         for number in [self.lines, self.blocks, self.packs, self.units] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
-        for sum in [self.filter_sum, self.tail_sum] {
-            bytes.extend_from_slice(&sum.to_le_bytes());
+        for number in [self.filter_sum, self.tail_sum, VERSION] {
+            bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.resize(BLOCK_BYTES - 4, 0);
         bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
@@ -110,6 +114,9 @@ impl Head {
         }
         let number = |at: usize| u64::from_le_bytes(content[at..at + 8].try_into().expect("eight bytes"));
         let sum = |at: usize| u32::from_le_bytes(content[at..at + 4].try_into().expect("four bytes"));
+        if sum(64) != VERSION {
+            return Err(RunError::Damaged);
+        }
         let head = Head {
             archive: ArchiveId(content[8..24].try_into().expect("sixteen bytes")),
             lines: number(24),

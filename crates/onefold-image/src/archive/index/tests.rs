@@ -1,12 +1,14 @@
 //! Tests of the index: in memory, in runs, and with a cache that may be anything.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::time::{Duration, SystemTime};
 
 use super::run::{BLOCK_BYTES, IndexRun, RunError};
 use super::run_writer::RunWriter;
 use super::*;
 use crate::WriterId;
+use crate::archive::objects::Folder;
 use crate::archive::state::{HeldPack, Part};
 use crate::format::segment::Segment;
 use crate::store::{MemoryStore, ObjectName};
@@ -79,7 +81,7 @@ impl Site {
 }
 
 fn segment_name(number: u32) -> ObjectName {
-    crate::archive::objects::Folder::Segments.object(id(number))
+    Folder::Segments.object(id(number))
 }
 
 /// Returns the packs that may have a prefix, in the order of lengths.
@@ -197,7 +199,8 @@ fn the_cache_spares_reading_segments_and_follows_the_ledger() {
     }
     assert_eq!(site.index(&room).units, 40);
     assert_eq!(cached(folder.path()).len(), 1);
-    assert_eq!(fs::metadata(folder.path().join("cache")).unwrap().permissions().mode() & 0o777, 0o700);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&folder.path().join("cache")), mode(&cached(folder.path())[0])), (0o700, 0o600));
 
     // Without its segment, a pack is known only from the cache: it has no table here.
     (0..20).for_each(|pack| site.store.delete(&segment_name(pack)).unwrap());
@@ -228,13 +231,36 @@ fn a_run_of_no_use_leaves_the_cache_unless_it_knows_more_than_the_ledger_that_wa
     assert_eq!(site.index(&room).units, 0);
     assert_eq!(cached(folder.path()).len(), 1, "this ledger may be behind");
     site.state = older;
+    // Regression: another process merged segments, and a run of the new one was removed by those that had not read that.
+    let position = site.state.live[&id(1)].part;
+    site.state.parts.get_mut(&position).unwrap().segment = id(50);
+    assert_eq!(site.index(&room).units, 0);
+    assert_eq!(cached(folder.path()).len(), 1, "a later entry may name the segment");
+    site.state.parts.get_mut(&position).unwrap().segment = id(1);
     site.retire(1);
-    site.state.dropped.insert(
-        (crate::archive::objects::Folder::Packs, id(1)),
-        onefold_block::Timestamp { seconds: 0, nanoseconds: 0 },
-    );
+    let moment = onefold_block::Timestamp { seconds: 0, nanoseconds: 0 };
+    site.state.dropped.insert((Folder::Packs, id(1)), moment);
+    site.state.dropped.insert((Folder::Segments, id(1)), moment);
     assert_eq!(site.index(&room).units, 0);
     assert_eq!(cached(folder.path()).len(), 0);
+}
+
+/// Regression: such runs stayed for ever, and hid others if they were many. An archive that was put back from a copy has
+/// them.
+#[test]
+fn a_run_that_only_a_later_ledger_can_use_leaves_the_cache_after_some_days() {
+    let folder = tempfile::tempdir().unwrap();
+    let room = room(4, folder.path(), true);
+    let mut site = Site::new();
+    site.add(1, &[1, 2, 3]);
+    site.index(&room);
+    site.state = State::default();
+    let [path] = &cached(folder.path())[..] else { panic!("one run") };
+    for (days, left) in [(6, 1), (8, 0)] {
+        let then = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+        fs::File::open(path).unwrap().set_modified(then).unwrap();
+        assert_eq!((site.index(&room).units, cached(folder.path()).len()), (0, left), "{days} days");
+    }
 }
 
 #[test]
@@ -315,6 +341,13 @@ fn a_run_with_right_checksums_may_say_anything_and_nothing_breaks() {
     let copied = || run.file().try_clone().unwrap();
     assert!(matches!(IndexRun::open(copied(), ArchiveId([8; 16])), Err(RunError::Damaged)), "of another archive");
     assert!(IndexRun::open(copied(), ARCHIVE).is_ok());
+    let mut later = [0; BLOCK_BYTES];
+    run.file().read_exact_at(&mut later, 0).unwrap();
+    later[64] += 1;
+    let (content, sum) = later.split_last_chunk_mut::<4>().unwrap();
+    *sum = crc32c::crc32c(content).to_le_bytes();
+    run.file().write_all_at(&later, 0).unwrap();
+    assert!(matches!(IndexRun::open(copied(), ARCHIVE), Err(RunError::Damaged)), "of a later version");
     for [lines, blocks, packs, units] in [
         [u64::MAX; 4],
         [u64::MAX / 64, 1, 1, 1],
@@ -323,7 +356,7 @@ fn a_run_with_right_checksums_may_say_anything_and_nothing_breaks() {
         [64, 1, 1, 999],
     ] {
         let head = run::Head { archive: ARCHIVE, lines, blocks, packs, units, filter_sum: 0, tail_sum: 0 };
-        std::os::unix::fs::FileExt::write_all_at(run.file(), &head.encode(), 0).unwrap();
+        run.file().write_all_at(&head.encode(), 0).unwrap();
         assert!(matches!(IndexRun::open(copied(), ARCHIVE), Err(RunError::Damaged)));
     }
 }
