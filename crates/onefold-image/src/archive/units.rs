@@ -6,7 +6,7 @@ use super::ahead::{PlannedReads, end, unit_in};
 use super::index::ClaimedPlace;
 use super::objects::Folder;
 use super::rules::{Rule, follows};
-use super::tables::{entry_at, is_broken, is_unread};
+use super::tables::{Table, entry_at, is_broken, is_unread};
 use super::{Archive, ArchiveError};
 use crate::compress::Decompressor;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
@@ -68,8 +68,8 @@ impl Archive {
             return Ok(followed);
         }
         for place in self.places(*name)? {
-            if let Some(stored) = self.confirmed(*name, place)? {
-                self.followed.note(stored.pack, &self.table(stored.pack)?);
+            if let Some((stored, table)) = self.confirmed(*name, place)? {
+                self.followed.note(stored.pack, &table);
                 return Ok(Some(stored));
             }
         }
@@ -87,7 +87,7 @@ impl Archive {
             let looked = self.state.read().position;
             for place in self.places(wanted.name)? {
                 let plain_bytes = match self.confirmed(wanted.name, place)? {
-                    Some(stored) => Some(stored.plain_bytes),
+                    Some((stored, _)) => Some(stored.plain_bytes),
                     None => self.header_at(place).map(|header| header.plain_bytes),
                 };
                 if plain_bytes.is_some_and(|found| wanted.plain_bytes.is_none_or(|wanted| wanted == found)) {
@@ -116,20 +116,21 @@ impl Archive {
         UnitHeader::decode(&bytes).ok().filter(|header| header.stored_bytes == place.stored_bytes)
     }
 
-    /// Returns the table's entry for a unit at an expected place, if the table confirms it.
-    fn confirmed(&self, name: UnitName, place: ClaimedPlace) -> Result<Option<StoredUnit>, ArchiveError> {
+    /// Returns the table's entry for a unit at an expected place, and the table, if that confirms it.
+    fn confirmed(&self, name: UnitName, place: ClaimedPlace) -> Result<Option<(StoredUnit, Table)>, ArchiveError> {
         let table = match self.table(place.pack) {
             Ok(table) => table,
             Err(error) if is_broken(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
         let entry = entry_at(&table, place.offset).filter(|entry| entry.name == name);
-        Ok(entry.map(|entry| StoredUnit {
+        let stored = entry.map(|entry| StoredUnit {
             pack: place.pack,
             offset: entry.offset,
             stored_bytes: entry.stored_bytes,
             plain_bytes: entry.plain_bytes,
-        }))
+        });
+        Ok(stored.map(|stored| (stored, table)))
     }
 
     /// Reads units, and calls `each` with the index of each unit in `wanted` and its plain bytes. The calls come in the
@@ -307,7 +308,7 @@ impl Archive {
                 if !accepted {
                     let mut places = job.places.clone();
                     // The index may have another length than the pack.
-                    let stored = self.confirmed(wanted[job.index].name, *place)?.map(place_of);
+                    let stored = self.confirmed(wanted[job.index].name, *place)?.map(|(stored, _)| place_of(stored));
                     places.extend(stored.filter(|stored| stored != place));
                     rejected.push(Job { index: job.index, places });
                 }
