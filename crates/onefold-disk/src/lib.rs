@@ -41,4 +41,5 @@ pub use part::DiskPart;
 pub use progress::{OnProgress, Progress};
 pub use qcow2::Qcow2Sink;
 pub use raw::{FileDisk, FileSink};
+pub use temporary::temporary_folder;
 pub use vmdk::DescriptorError;

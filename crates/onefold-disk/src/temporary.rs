@@ -1,5 +1,6 @@
 //! Unnamed temporary files that leave room on their file system.
 
+use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,16 @@ use crate::raw::FileSink;
 
 /// Free bytes that a temporary file leaves on its file system.
 const ROOM_KEPT_BYTES: u64 = 64 << 20;
+
+/// Returns the folder for temporary files: `$TMPDIR`, unless that is not set or empty, or else `/var/tmp`.
+#[must_use]
+pub fn temporary_folder() -> PathBuf {
+    named_or_usual(std::env::var_os("TMPDIR"))
+}
+
+fn named_or_usual(named: Option<OsString>) -> PathBuf {
+    named.filter(|named| !named.is_empty()).map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
+}
 
 /// A temporary file in `$TMPDIR` or `/var/tmp`. It has no name, so it disappears when the process ends.
 #[derive(Debug)]
@@ -27,8 +38,7 @@ impl TemporaryFile {
     /// # Errors
     /// If the file cannot be made or cannot have that length, or the file system has too little room.
     pub(crate) fn create(length: u64) -> Result<TemporaryFile, DiskError> {
-        let folder = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
-        TemporaryFile::create_in(folder, length, ROOM_KEPT_BYTES)
+        TemporaryFile::create_in(temporary_folder(), length, ROOM_KEPT_BYTES)
     }
 
     fn create_in(folder: PathBuf, length: u64, kept_bytes: u64) -> Result<TemporaryFile, DiskError> {
@@ -88,6 +98,13 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+
+    #[test]
+    fn an_empty_variable_names_no_folder() {
+        let folder = |named: &str| named_or_usual(Some(named.into()));
+        assert_eq!((folder("/x"), folder("")), (PathBuf::from("/x"), PathBuf::from("/var/tmp")));
+        assert_eq!(named_or_usual(None), PathBuf::from("/var/tmp"));
+    }
 
     #[test]
     fn a_temporary_file_has_no_name_and_is_sparse() {

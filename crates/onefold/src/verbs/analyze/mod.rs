@@ -143,8 +143,7 @@ fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&FoundImage) -> Opti
 }
 
 fn temporary_folder(arguments: &AnalyzeArgs) -> PathBuf {
-    let named = arguments.temporary.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
-    named.unwrap_or_else(|| PathBuf::from("/var/tmp"))
+    arguments.temporary.clone().unwrap_or_else(onefold_disk::temporary_folder)
 }
 
 /// Returns a secret for this run's fingerprints.

@@ -1,7 +1,5 @@
 //! `onefold archive gc`
 
-use std::path::PathBuf;
-
 use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
@@ -25,7 +23,7 @@ pub(super) fn run(arguments: &GcArgs, talk: Talk) -> Outcome<Report> {
     }
     let path = &arguments.archive;
     let archive = super::open_paced(path, arguments.rate.map(|rate| rate.0))?;
-    let temporary = temporary();
+    let temporary = onefold_disk::temporary_folder();
     let host = host::name();
     let options = CollectOptions {
         delay: arguments.delay,
@@ -51,11 +49,6 @@ pub(super) fn run(arguments: &GcArgs, talk: Talk) -> Outcome<Report> {
     json["archive"] = json!(machine_name(path));
     json["dry_run"] = json!(arguments.dry_run);
     Ok(Report::done(text, json))
-}
-
-/// Returns the folder for temporary files.
-pub(super) fn temporary() -> PathBuf {
-    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
 fn text(report: &CollectReport, is_dry: bool) -> String {

@@ -1,7 +1,7 @@
 //! `onefold archive repair`
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use onefold_block::Show;
 use onefold_block::clock::{Clock, SystemClock};
@@ -101,7 +101,7 @@ fn heal_from(
     arguments: &RepairArgs,
     meter: &Meter,
 ) -> Result<(), CaptureError> {
-    let folder = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+    let folder = onefold_disk::temporary_folder();
     let source = capture::Source { disk, has_changed: &|| Ok(false) };
     // Captures with other options have other units where used, free and unread places meet.
     let passes = [(Scope::Allocated, false), (Scope::Allocated, true), (Scope::All, true)];

@@ -19,7 +19,7 @@ pub(super) fn usual() -> IndexRoom {
 }
 
 fn of_memory(memory_bytes: usize) -> IndexRoom {
-    let temporary = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+    let temporary = onefold_disk::temporary_folder();
     IndexRoom { cache: caches().map(|folder| folder.join(FOLDER)), ..IndexRoom::new(memory_bytes, &temporary) }
 }
 

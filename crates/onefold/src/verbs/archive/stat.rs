@@ -117,7 +117,7 @@ fn contained(images: &[(ImageRecord, Manifest)]) -> ContentTotals {
 
 /// Returns what a collection would do; `None` if damage hides what an image needs.
 fn unneeded(archive: &Archive) -> Result<Option<CollectReport>, ArchiveError> {
-    let temporary = super::gc::temporary();
+    let temporary = onefold_disk::temporary_folder();
     let options = CollectOptions { dry_run: true, ..CollectOptions::new(&temporary) };
     match archive.collect(&options, &SystemClock, &SystemRandom, &mut |_, _| ()) {
         Ok(report) => Ok(Some(report)),

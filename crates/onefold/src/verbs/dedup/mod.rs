@@ -227,6 +227,5 @@ fn stored_bytes(pool: &Pool) -> Result<u64, PoolError> {
 }
 
 fn temporary_folder(arguments: &DedupArgs) -> PathBuf {
-    let named = arguments.temporary.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
-    named.unwrap_or_else(|| PathBuf::from("/var/tmp"))
+    arguments.temporary.clone().unwrap_or_else(onefold_disk::temporary_folder)
 }

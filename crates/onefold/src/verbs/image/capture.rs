@@ -192,7 +192,7 @@ impl Work<'_> {
         let source = Source::open(&wanted.found, self.arguments, &converting);
         converting.finish();
         let source = source.map_err(|failure| failure.wrap(cannot()))?;
-        let temporary = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        let temporary = onefold_disk::temporary_folder();
         let options = CaptureOptions {
             name: wanted.name.clone(),
             began,

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
     };
     let options = CloneOptions {
         existing: if arguments.force { ExistingFilePolicy::Replace } else { ExistingFilePolicy::Keep },
-        temporary_folder: &temporary_folder(),
+        temporary_folder: &onefold_disk::temporary_folder(),
         memory_bytes: MEMORY_BYTES,
         clock: &SystemClock,
         random: &SystemRandom,
@@ -92,10 +92,6 @@ fn target(cannot: &str, arguments: &ShareCloneArgs) -> Outcome<(PathBuf, PathBuf
     let name = target.file_name().ok_or_else(no_name)?;
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((folder.to_owned(), name.into()))
-}
-
-fn temporary_folder() -> PathBuf {
-    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
 fn failure(cannot: &str, error: &CloneError) -> Failure {

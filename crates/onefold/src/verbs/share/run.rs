@@ -229,8 +229,7 @@ pub(super) fn free_bytes(substrate: &LinuxSubstrate, root: &Path) -> Option<u64>
 }
 
 pub(super) fn temporary_folder(named: Option<&PathBuf>) -> PathBuf {
-    let named = named.cloned().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
-    named.unwrap_or_else(|| PathBuf::from("/var/tmp"))
+    named.cloned().unwrap_or_else(onefold_disk::temporary_folder)
 }
 
 /// Raises the limit on open files to the system's maximum: locks, logs and the files of a batch are open at once.
