@@ -15,7 +15,7 @@ use crate::{ObjectId, UnitName};
 
 /// Maximum number of tables: one for each image that threads read at once, and some for units between.
 const TABLES_MAX: usize = 8;
-/// Maximum number of units in all tables. They take up to 32 bytes each beside the tables.
+/// Maximum number of units in all tables.
 const UNITS_MAX: usize = 256 << 10;
 
 /// The tables that had the last units.
@@ -24,8 +24,10 @@ pub(super) struct RecentTables {
     inner: Mutex<RecentState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct RecentState {
+    /// Maximum memory of all tables, in bytes.
+    bytes_max: usize,
     tables: VecDeque<FollowedTable>,
     /// Packs that had a unit according to the index. A table is worth following from the second unit on.
     asked: VecDeque<ObjectId>,
@@ -39,7 +41,54 @@ struct FollowedTable {
     offsets: HashMap<u64, u32>,
 }
 
+impl Default for RecentState {
+    fn default() -> RecentState {
+        RecentState { bytes_max: usize::MAX, tables: VecDeque::new(), asked: VecDeque::new() }
+    }
+}
+
+impl RecentState {
+    /// Drops tables until the others are within their bounds.
+    fn make_room(&mut self) {
+        self.tables.truncate(TABLES_MAX);
+        let sum =
+            |tables: &VecDeque<FollowedTable>, of: fn(&FollowedTable) -> usize| tables.iter().map(of).sum::<usize>();
+        while sum(&self.tables, |followed| followed.table.len()) > UNITS_MAX
+            || sum(&self.tables, FollowedTable::memory_bytes) > self.bytes_max
+        {
+            self.tables.pop_back();
+        }
+    }
+}
+
+impl FollowedTable {
+    fn new(pack: ObjectId, table: &Table) -> FollowedTable {
+        let offsets = table.iter().map(|entry| (entry.name.prefix(), entry.offset)).collect();
+        FollowedTable { pack, table: Arc::clone(table), offsets }
+    }
+
+    /// Returns the memory that it takes. The cache of tables may have dropped the table.
+    fn memory_bytes(&self) -> usize {
+        // A map has a byte beside each bucket, and an eighth of the buckets stays empty.
+        let buckets = self.offsets.capacity() + self.offsets.capacity() / 7;
+        size_of_val(&self.table[..]) + buckets * (size_of::<(u64, u32)>() + 1)
+    }
+}
+
 impl RecentTables {
+    /// Limits the memory for the tables, in bytes.
+    pub(super) fn limit(&self, bytes_max: usize) {
+        let mut inner = self.inner.lock();
+        inner.bytes_max = bytes_max;
+        inner.make_room();
+    }
+
+    /// Returns the memory that the tables take.
+    #[cfg(test)]
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.inner.lock().tables.iter().map(FollowedTable::memory_bytes).sum()
+    }
+
     /// Returns where a unit is stored, if one of the tables has it in a pack that `holds` lets in.
     pub(super) fn find(&self, name: &UnitName, holds: impl Fn(ObjectId) -> bool) -> Option<StoredUnit> {
         let inner = self.inner.lock();
@@ -58,7 +107,8 @@ impl RecentTables {
     /// Notes that the index had to be asked for a unit of a pack with this table.
     pub(super) fn note(&self, pack: ObjectId, table: &Table) {
         let mut inner = self.inner.lock();
-        if inner.tables.iter().any(|followed| followed.pack == pack) || table.len() > UNITS_MAX {
+        let is_long = table.len() > UNITS_MAX || size_of_val(&table[..]) > inner.bytes_max;
+        if is_long || inner.tables.iter().any(|followed| followed.pack == pack) {
             return;
         }
         if !inner.asked.contains(&pack) {
@@ -67,12 +117,8 @@ impl RecentTables {
             return;
         }
         inner.asked.retain(|asked| *asked != pack);
-        let offsets = table.iter().map(|entry| (entry.name.prefix(), entry.offset)).collect();
-        inner.tables.push_front(FollowedTable { pack, table: Arc::clone(table), offsets });
-        inner.tables.truncate(TABLES_MAX);
-        while inner.tables.iter().map(|followed| followed.table.len()).sum::<usize>() > UNITS_MAX {
-            inner.tables.pop_back();
-        }
+        inner.tables.push_front(FollowedTable::new(pack, table));
+        inner.make_room();
     }
 }
 
@@ -129,5 +175,13 @@ mod tests {
         assert!(other(&followed) && !large(&followed) && !known[9](&followed));
         let too_large = follow(102, (256 << 10) + 1);
         assert!(!too_large(&followed) && other(&followed));
+        // Each unit takes some 80 bytes, with its entry in the table.
+        assert!((60..110).contains(&(followed.memory_bytes() / (100 << 10))), "{}", followed.memory_bytes());
+        followed.limit(1 << 20);
+        assert!(!other(&followed));
+        let within: Vec<_> = (110..120).map(|number| follow(number, 3000)).collect();
+        let still = within.iter().filter(|known| known(&followed)).count();
+        assert!((3..=6).contains(&still) && within[9](&followed), "{still}");
+        assert!(followed.memory_bytes() <= 1 << 20, "{}", followed.memory_bytes());
     }
 }

@@ -59,6 +59,9 @@ const DESCRIPTOR_BYTES_MAX: u64 = 4096;
 /// Names of the descriptor and its copy.
 const DESCRIPTORS: [&str; 2] = ["descriptor", "descriptor.copy"];
 
+/// Divisor of the memory for tables: tables in which the next units are looked for first may take this share.
+const FOLLOWED_SHARE: usize = 4;
+
 /// How often a unit is looked up while the local files of the index turn out to be damaged.
 const LOOKS_MAX: u32 = 16;
 
@@ -194,9 +197,12 @@ impl Archive {
         &*self.store
     }
 
-    /// Limits the memory for cached tables of packs to about so many bytes, at most 64 MiB.
+    /// Limits the memory for tables of packs to about so many bytes: those that are cached, at most 64 MiB, and those in
+    /// which the next units are looked for first.
     pub fn limit_tables(&self, bytes_max: usize) {
-        self.tables.limit(bytes_max);
+        let followed = bytes_max / FOLLOWED_SHARE;
+        self.followed.limit(followed);
+        self.tables.limit(bytes_max - followed);
     }
 
     /// Gives the index its room, and forgets what it knows.

@@ -317,7 +317,7 @@ struct Memory {
     recent_bytes: usize,
     /// Length of a pack. Two packs are in memory.
     pack_bytes: usize,
-    /// Tables of packs.
+    /// Tables of packs, with those that are followed.
     tables_bytes: usize,
     /// Size of the work in progress in the threads.
     width: Width,

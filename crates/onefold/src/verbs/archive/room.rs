@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use onefold_image::archive::{Archive, IndexRoom};
 
-use crate::failure::{Failure, Outcome};
-
 /// Memory of the index, unless a verb gives it another share of its own.
 const MEMORY_BYTES: usize = 16 << 20;
 /// The folder in that for caches.
@@ -23,11 +21,9 @@ fn of_memory(memory_bytes: usize) -> IndexRoom {
     IndexRoom { cache: caches().map(|folder| folder.join(FOLDER)), ..IndexRoom::new(memory_bytes, &temporary) }
 }
 
-/// Gives the index of an archive so much memory, and reads it. Returns the memory that it takes of that.
-pub(in crate::verbs) fn take(archive: &Archive, memory_bytes: u64, cannot: &str) -> Outcome<u64> {
+/// Gives the index of an archive so much memory.
+pub(in crate::verbs) fn give(archive: &Archive, memory_bytes: u64) {
     archive.set_index_room(of_memory(usize::try_from(memory_bytes).unwrap_or(usize::MAX)));
-    let bytes = archive.index_bytes().map_err(|error| Failure::of_archive(cannot, &error))?;
-    Ok(bytes as u64)
 }
 
 /// Returns the folder for caches, if there is one and it belongs to this user. `su` and `sudo` can leave the `HOME` of

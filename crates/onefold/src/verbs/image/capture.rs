@@ -9,7 +9,7 @@ use std::time::Instant;
 use onefold_block::Show;
 use onefold_block::clock::{Clock, SystemClock};
 use onefold_block::random::SystemRandom;
-use onefold_image::archive::Archive;
+use onefold_image::archive::{Archive, ArchiveError};
 use onefold_image::capture::{self, CaptureError, CaptureOptions, CaptureReport, MEMORY_BYTES_MIN, Scope, capture};
 use onefold_image::format::manifest::Totals;
 use onefold_image::signature::SecretKey;
@@ -74,10 +74,8 @@ pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
     // A key that cannot be used is found out before the work.
     let key = arguments.sign.as_deref().map(|key| secret::open(key, arguments.signing.password_file.as_deref()));
     let archive = archive::open(&arguments.archive)?;
-    let cannot = format!("cannot read the index of the archive `{}`", arguments.archive.shown());
-    let index_bytes = room::take(&archive, arguments.memory.0 / INDEX_SHARE, &cannot)?;
-    let work =
-        Work { archive: &archive, index_bytes, arguments, key: key.transpose()?, talk, interrupt: Interrupt::watch() };
+    room::give(&archive, arguments.memory.0 / INDEX_SHARE);
+    let work = Work { archive: &archive, arguments, key: key.transpose()?, talk, interrupt: Interrupt::watch() };
     let mut done = Vec::new();
     let mut wanted = wanted.into_iter();
     for wanted in wanted.by_ref() {
@@ -173,8 +171,6 @@ fn name_of(path: &Path) -> Outcome<ImageName> {
 /// State that all captures of one run share.
 struct Work<'a> {
     archive: &'a Archive,
-    /// Memory that the index takes.
-    index_bytes: u64,
     arguments: &'a CaptureArgs,
     /// The key that signs the images.
     key: Option<SecretKey>,
@@ -193,19 +189,20 @@ impl Work<'_> {
         converting.finish();
         let source = source.map_err(|failure| failure.wrap(cannot()))?;
         let temporary = onefold_disk::temporary_folder();
+        let of_archive = |error| Failure::of_archive(cannot(), &error);
+        let mut writer = self.archive.writer(&SystemClock, &SystemRandom, &host::process()).map_err(of_archive)?;
+        let reused_units = writer.reuse(&host::has_ended).map_err(of_archive)?;
+        let memory_bytes = left_beside(self.archive, self.arguments.memory.0, source.memory_bytes);
         let options = CaptureOptions {
             name: wanted.name.clone(),
             began,
             scope: if self.arguments.all { Scope::All } else { Scope::Allocated },
             exact: self.arguments.exact,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: self.memory_bytes(&source),
+            memory_bytes: memory_bytes.map_err(of_archive)?,
             level: self.arguments.level,
             folder: &temporary,
         };
-        let of_archive = |error| Failure::of_archive(cannot(), &error);
-        let mut writer = self.archive.writer(&SystemClock, &SystemRandom, &host::process()).map_err(of_archive)?;
-        let reused_units = writer.reuse(&host::has_ended).map_err(of_archive)?;
         let meter = self.meter(format!("capturing {}", wanted.name));
         let has_changed_now = || -> io::Result<bool> { Ok(!source.is_unchanged()) };
         let is_stopped = || meter.is_interrupted();
@@ -236,12 +233,6 @@ impl Work<'_> {
         }
     }
 
-    /// Returns the memory that source and index leave.
-    fn memory_bytes(&self, source: &Source) -> usize {
-        let left = self.arguments.memory.0.saturating_sub(source.memory_bytes + self.index_bytes);
-        usize::try_from(left).unwrap_or(usize::MAX)
-    }
-
     /// Signs a captured image, if a key is given.
     fn sign(&self, captured: &CaptureReport) -> Outcome<()> {
         let Some(key) = &self.key else {
@@ -260,6 +251,12 @@ impl Work<'_> {
     fn meter(&self, doing: String) -> Meter {
         Meter::new(doing, self.talk.quiet, self.interrupt.clone())
     }
+}
+
+/// Returns what source and index leave of the memory. The index grows with each image, and with those of other hosts.
+fn left_beside(archive: &Archive, memory_bytes: u64, source_bytes: u64) -> Result<usize, ArchiveError> {
+    let left = memory_bytes.saturating_sub(source_bytes.saturating_add(archive.index_bytes()? as u64));
+    Ok(usize::try_from(left).unwrap_or(usize::MAX))
 }
 
 /// `left` are the images that an interrupt left out.
@@ -342,6 +339,15 @@ fn row(name: String, [size, free, zero, known, new, stored]: [u64; 6]) -> [Strin
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::ops::ControlFlow;
+    use std::sync::Arc;
+
+    use onefold_block::random::{Random, SeededRandom};
+    use onefold_disk::FileDisk;
+    use onefold_image::format::descriptor::UnitKind;
+    use onefold_image::store::MemoryStore;
+
     use super::*;
 
     #[test]
@@ -360,6 +366,43 @@ mod tests {
             report.text
         );
         assert_eq!(report.json["left"], json!(["b", "c"]));
+    }
+
+    /// Regression: the index was measured before the first image, and grew beside the memory of all others.
+    #[test]
+    fn the_index_and_each_image_share_the_memory() {
+        let (folder, random, clock) = (tempfile::tempdir().unwrap(), SeededRandom::new(5), SystemClock);
+        let units = UnitKind::Fixed { unit_bytes: 4096 };
+        let archive = Archive::create(Arc::new(MemoryStore::default()), units, &random).unwrap();
+        let memory_bytes = 100 << 20;
+        let mut left = Vec::new();
+        for number in 0..4 {
+            let of_image = left_beside(&archive, memory_bytes, 1000).unwrap();
+            assert_eq!(of_image + archive.index_bytes().unwrap() + 1000, 100 << 20, "image {number}");
+            left.push(of_image);
+            let path = folder.path().join("noise.raw");
+            let mut noise = vec![0; 4 << 20];
+            random.fill(&mut noise).unwrap();
+            fs::write(&path, noise).unwrap();
+            let on_progress = |_| ControlFlow::Continue(());
+            let disk = FileDisk::new(File::open(&path).unwrap(), &path).unwrap();
+            let options = CaptureOptions {
+                name: name_of(Path::new("noise")).unwrap(),
+                began: clock.now(),
+                scope: Scope::All,
+                exact: true,
+                threads: 1,
+                memory_bytes: of_image,
+                level: 1,
+                folder: folder.path(),
+            };
+            let mut writer = archive.writer(&clock, &random, "host").unwrap();
+            let source = capture::Source { disk: &disk, has_changed: &|| Ok(false) };
+            capture(&archive, &mut writer, source, &options, &on_progress).unwrap();
+        }
+        assert!(left.is_sorted_by(|one, next| one > next), "{left:?}");
+        let grown = (left[0] - left[3]) / 24;
+        assert!((3 * 1024..3 * 3000).contains(&grown), "three times 1024 units of 24 bytes: {left:?}");
     }
 
     #[test]
