@@ -119,10 +119,11 @@ impl Index {
             if let Some(writer) = &mut writer {
                 entries.drain(..).try_for_each(|entry| writer.push(entry)).map_err(PieceError::Write)?;
             }
-            if left == 0 || (piece.len() as u64) < wanted.min(left) {
+            if (piece.len() as u64) < wanted {
                 break;
             }
-            wanted = left.min(PIECE_BYTES);
+            // A byte behind the end is damage, as it is in a segment that is read at once.
+            wanted = left.saturating_add(1).min(PIECE_BYTES);
         }
         let packs = decoder.finish().map_err(damaged(&name))?;
         check_packs(part, &packs).map_err(damaged(&name))?;

@@ -179,9 +179,12 @@ fn a_long_segment_is_read_in_pieces_and_a_damaged_one_is_rebuilt() {
     }
     // There is no pack, so a damaged segment leaves nothing. Its first pieces must not count.
     let object = site.store.get(&segment_name(1), crate::store::ByteRange::Whole).unwrap();
-    for at in [100, 3_000_000, object.len() - 1] {
+    for at in [100, 3_000_000, object.len() - 1, object.len()] {
         let mut damaged = object.clone();
-        damaged[at] ^= 1;
+        match damaged.get_mut(at) {
+            Some(byte) => *byte ^= 1,
+            None => damaged.push(0),
+        }
         site.store.put(&segment_name(1), &[&damaged]).unwrap();
         assert_eq!(site.index(&room(1_000_000, folder.path(), false)).units, 0, "byte {at}");
     }
