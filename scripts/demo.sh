@@ -283,7 +283,7 @@ boot_an_installed_one() {
     local name
     for name in "${stored[@]}"; do
         head --bytes="$(stat --format=%s "$MNT/$name")" /dev/urandom >"$TARGET"
-        "$onefold" image install --overwrite "$ARCHIVE" "$(archive_name "$name")" "$TARGET" >&2
+        "$onefold" image install --force "$ARCHIVE" "$(archive_name "$name")" "$TARGET" >&2
         say "    booting $name as it was installed"
         if "$here/boot-image.sh" --timeout "$BOOT_SECONDS_MAX" --log "$RUN/console.log" "$TARGET"; then
             rm "$TARGET"

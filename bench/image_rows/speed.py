@@ -123,7 +123,7 @@ class InstallRow(StoresRow):
         loop = device.attach_loop(disk)
         archive, packed = (self._stores[name] / "store" for name in (ONEFOLD, "zstd"))
         packed = packed / f"{image.stem}.zst"
-        install = (images.programs.onefold, "image", "install", "--quiet", "--overwrite", archive, image.stem, loop)
+        install = (images.programs.onefold, "image", "install", "--quiet", "--force", archive, image.stem, loop)
         script = f"zstd -dc --quiet {packed} | dd of={loop} bs=4M iflag=fullblock oflag=direct conv=fsync status=none"
         commands = ((ONEFOLD, install, archive), ("zstd", ("bash", "-o", "pipefail", "-ec", script), packed.parent))
         try:

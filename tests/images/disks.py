@@ -32,7 +32,7 @@ class Disks:
         self.fill_with_noise(captured["size_bytes"])
         # Most often free blocks keep the noise: anything that a guest reads of them shows.
         free = self.dice.choice(["leave", "leave", *FREE])
-        words = ("image", "install", "--quiet", "--overwrite", "--verify", "--free", free)
+        words = ("image", "install", "--quiet", "--force", "--verify", "--free", free)
         call(self.onefold, *words, self.archive, name, self.target, timeout=900)
         systems, files = compare(f"{name} with --free {free}", before, look(self.onefold, self.target, self.folder))
         self.counts["images"] += 1

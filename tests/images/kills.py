@@ -86,7 +86,7 @@ class Kills:
         with open(self.target, "wb") as file:
             for _ in range(0, length, READ_BYTES):
                 file.write(noise)
-        words = (self.onefold, "image", "install", "--quiet", "--overwrite", self.archive, image, self.target)
+        words = (self.onefold, "image", "install", "--quiet", "--force", self.archive, image, self.target)
         is_done, what = self.killed("install", words)
         with open(self.target, "rb") as file:
             beginning = file.read(READ_BYTES)

@@ -111,8 +111,8 @@ fn targets_are_checked_before_anything_is_written() {
     let full = folder.noise("full.raw", 9);
     let before = fs::read(&full).unwrap();
     let run = install(&[], &full).failed(FAILED, "not blank");
-    assert!(run.err.contains("--overwrite"), "{run:?}");
-    install(&["--overwrite", "--dry-run"], &full).done();
+    assert!(run.err.contains("--force"), "{run:?}");
+    install(&["--force", "--dry-run"], &full).done();
     assert!(fs::read(&full).unwrap() == before);
 
     let small = folder.path("small.raw");
@@ -123,7 +123,7 @@ fn targets_are_checked_before_anything_is_written() {
     install(&["--memory", "1M"], &full).failed(USAGE, "64.00 MiB");
 
     // No file system is known on the image, so nothing of it is free.
-    install(&["--overwrite"], &full).done();
+    install(&["--force"], &full).done();
     let mut expected = before;
     let captured = fs::read(&image).unwrap();
     expected[..captured.len()].copy_from_slice(&captured);

@@ -37,6 +37,8 @@ fn wrong_usage_ends_with_2() {
         "image show x web@0",
         "image install x web",
         "image install --free maybe x web y",
+        "image install --overwrite x web y",
+        "share mend --force x",
         "image rm x",
         "share watch",
         "share watch --window 22-6 x",

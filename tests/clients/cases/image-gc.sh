@@ -81,7 +81,7 @@ onefold image capture --quiet "$archive" "$dir/1.raw" gone >/dev/null
 for round in 1 2 3 4; do
     onefold image capture --quiet "$archive" "$dir/2.raw" beside >"$dir/captured" 2>&1 &
     capture=$!
-    onefold image install --quiet --overwrite "$archive" kept "$dir/installed.raw" >"$dir/install" 2>&1 &
+    onefold image install --quiet --force "$archive" kept "$dir/installed.raw" >"$dir/install" 2>&1 &
     install=$!
     for _ in 1 2 3; do
         gc --silence 0 --needed 100 >"$dir/said" 2>&1 || fail "$(<"$dir/said")"

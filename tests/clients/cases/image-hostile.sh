@@ -72,7 +72,7 @@ for object in "${objects[@]}"; do
     cp -a "$dir/whole" "$dir/copy"
     harm flipped "$object"
     cp "$dir/noise" "$dir/target"
-    onefold image install --quiet --overwrite "$dir/copy" web@1 "$dir/target" >"$dir/said" 2>&1 || true
+    onefold image install --quiet --force "$dir/copy" web@1 "$dir/target" >"$dir/said" 2>&1 || true
     python3 - "$dir/target" "$dir/web.export" "$dir/noise" <<'PYTHON' || fail "$object: a wrong byte was written"
 import sys
 

@@ -14,23 +14,23 @@ attach_loop "$dir/target.raw"
 mkfs.ext4 -q "$loop"
 mkdir "$dir/mounted"
 mount "$loop" "$dir/mounted"
-refused 1 'it is mounted at' onefold image install --overwrite "$archive" web "$loop"
-refused 1 'lies on it' onefold image install --overwrite "$archive" web "$dir/target.raw"
+refused 1 'it is mounted at' onefold image install --force "$archive" web "$loop"
+refused 1 'lies on it' onefold image install --force "$archive" web "$dir/target.raw"
 mkfs_sum=$(sha256sum <"$dir/target.raw")
 umount "$dir/mounted"
 # The same file by a hard link, and by another mount of its folder.
 ln "$dir/target.raw" "$dir/link.raw"
-refused 1 'lies on it' onefold image install --overwrite "$archive" web "$dir/link.raw"
+refused 1 'lies on it' onefold image install --force "$archive" web "$dir/link.raw"
 mkdir "$dir/bound" "$dir/again"
 mount --bind "$dir/bound" "$dir/again"
 mv "$dir/link.raw" "$dir/bound"
-refused 1 'lies on it' onefold image install --overwrite "$archive" web "$dir/again/link.raw"
+refused 1 'lies on it' onefold image install --force "$archive" web "$dir/again/link.raw"
 umount "$dir/again"
 rm -r "$dir/bound" "$dir/again"
 # A loop device over a device neither claims that nor is among its holders.
 upper=$(losetup --find --show "$loop")
 mount "$upper" "$dir/mounted"
-refused 1 "$upper. lies on it" onefold image install --overwrite "$archive" web "$loop"
+refused 1 "$upper. lies on it" onefold image install --force "$archive" web "$loop"
 refused 1 'it is mounted at' onefold image capture "$archive" "$loop" web
 umount "$dir/mounted"
 losetup --detach "$upper"
@@ -63,7 +63,7 @@ flock --exclusive "$dir/contended.raw" sleep 30 &
 holder=$!
 is_flocked() { ! flock --nonblock "$dir/contended.raw" true; }
 wait_until 20 is_flocked
-refused 1 'another program has locked it' onefold image install --overwrite "$archive" web "$dir/contended.raw"
+refused 1 'another program has locked it' onefold image install --force "$archive" web "$dir/contended.raw"
 kill "$holder"
 wait "$holder" 2>/dev/null || true
 # So of a device, which can be opened exclusively all the same.
@@ -72,7 +72,7 @@ flock --exclusive "$loop" sleep 30 &
 holder=$!
 is_flocked() { ! flock --nonblock "$loop" true; }
 wait_until 20 is_flocked
-refused 1 'another program has locked it' onefold image install --overwrite "$archive" web "$loop"
+refused 1 'another program has locked it' onefold image install --force "$archive" web "$loop"
 kill "$holder"
 wait "$holder" 2>/dev/null || true
 losetup --detach "$loop"

@@ -54,11 +54,11 @@ e2fsck -fn "$dir/next.installed" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
 size=$(stat --format=%s "$dir/first.raw")
 head -c "$size" /dev/urandom >"$dir/noise"
 cp "$dir/noise" "$dir/target.raw"
-takes=$(seconds_of "$ONEFOLD" image install --quiet --overwrite "$archive" first "$dir/target.raw")
+takes=$(seconds_of "$ONEFOLD" image install --quiet --force "$archive" first "$dir/target.raw")
 killed=0
 for round in $(seq "$rounds"); do
     cp "$dir/noise" "$dir/target.raw"
-    ended_before "$(moment "$round" "$takes")" "$ONEFOLD" image install --quiet --overwrite "$archive" first "$dir/target.raw" ||
+    ended_before "$(moment "$round" "$takes")" "$ONEFOLD" image install --quiet --force "$archive" first "$dir/target.raw" ||
         killed=$((killed + 1))
     # Untouched noise, nothing but zeros where a disk begins, or all of it.
     if ! cmp -s --bytes=1M "$dir/target.raw" "$dir/noise"; then
@@ -68,7 +68,7 @@ for round in $(seq "$rounds"); do
             e2fsck -fn "$dir/target.raw" >"$dir/e2fsck" 2>&1 || fail "round $round left half a disk: $(<"$dir/e2fsck")"
         fi
     fi
-    onefold image install --quiet --overwrite "$archive" first "$dir/target.raw"
+    onefold image install --quiet --force "$archive" first "$dir/target.raw"
     e2fsck -fn "$dir/target.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
 done
 note "$killed of $rounds installations were killed before their end"
@@ -78,7 +78,7 @@ ended_before 0.02 "$ONEFOLD" image install --quiet "$archive" first "$dir/half.r
     fail "half a file has the name"
 
 # Ctrl-C ends a capture and an installation with what to do next.
-for verb in "capture $archive $dir/first.raw interrupted" "install --overwrite $archive first $dir/target.raw"; do
+for verb in "capture $archive $dir/first.raw interrupted" "install --force $archive first $dir/target.raw"; do
     status=0
     # shellcheck disable=SC2086 # Words.
     "$ONEFOLD" image $verb >"$dir/said" 2>&1 &

@@ -31,8 +31,8 @@ head -c $((start * 512 + bytes + (1 << 20))) /dev/urandom >"$dir/target.raw"
 cp "$dir/target.raw" "$dir/noise.raw"
 refused 1 'not blank' onefold image install --offset $((start * 512)) "$archive" part "$dir/target.raw"
 refused 2 'multiple' onefold image install --offset 100 "$archive" part "$dir/target.raw"
-refused 1 'needs' onefold image install --offset $(((start + 4096) * 512)) --overwrite "$archive" part "$dir/target.raw"
-onefold image install --quiet --overwrite --verify --free zero --offset $((start * 512)) \
+refused 1 'needs' onefold image install --offset $(((start + 4096) * 512)) --force "$archive" part "$dir/target.raw"
+onefold image install --quiet --force --verify --free zero --offset $((start * 512)) \
     "$archive" part "$dir/target.raw"
 cmp <(tail -c +$((start * 512 + 1)) "$dir/target.raw" | head -c "$bytes") "$dir/part.raw"
 cmp -n $((start * 512)) "$dir/target.raw" "$dir/noise.raw"
@@ -53,7 +53,7 @@ free=$(sfdisk --list-free --bytes "$dir/larger.raw" 2>/dev/null | sed -n 's/.*, 
 # The main table is lost: the backup at the end of the larger disk is taken.
 dd if=/dev/zero of="$dir/larger.raw" bs=512 seek=1 count=1 conv=notrunc status=none
 sfdisk --dump "$dir/larger.raw" 2>/dev/null | grep -q "start= *$start" || fail "there is no backup"
-refused 1 'no GPT' onefold image install --fit --overwrite "$archive" part "$dir/larger.raw"
+refused 1 'no GPT' onefold image install --fit --force "$archive" part "$dir/larger.raw"
 sfdisk --dump "$dir/larger.raw" 2>/dev/null | grep -q "start= *$start" || fail "a refused target was written"
 
 # Volumes of FAT and NTFS at another sector say in both boot sectors how many sectors lie before them.
@@ -118,7 +118,7 @@ note "a journal of noise: $saved bytes fewer"
     fail "the journal is free: $(<"$dir/noisy")"
 onefold image show "$archive" noisy | grep -q 'nothing reads' || fail "$(onefold image show "$archive" noisy)"
 head -c "$bytes" /dev/urandom >"$dir/installed.raw"
-onefold image install --quiet --overwrite --verify "$archive" noisy "$dir/installed.raw"
+onefold image install --quiet --force --verify "$archive" noisy "$dir/installed.raw"
 e2fsck -fn "$dir/installed.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
 mkdir "$dir/guest"
 attach_loop "$dir/installed.raw"

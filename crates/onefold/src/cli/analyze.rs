@@ -7,6 +7,7 @@ use clap::Args;
 use glob::Pattern;
 use onefold_report::Share;
 
+use super::temporary::TemporaryArg;
 use super::values::InputFormat;
 use crate::size::ByteSize;
 
@@ -53,9 +54,8 @@ pub(crate) struct AnalyzeArgs {
     /// Upper limit of memory; what does not fit goes into temporary files
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     pub(crate) memory: ByteSize,
-    /// Where temporary files go; without it $TMPDIR, or /var/tmp
-    #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) temporary: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) temporary: TemporaryArg,
 }
 
 /// A group of images: `NAME=PATTERN`.

@@ -72,7 +72,7 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) data: bool,
     /// Read only a random part of the stored bytes, as `5%`
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "data")]
+    #[arg(long, value_name = "SHARE", value_parser = parse_percent, conflicts_with = "data")]
     pub(crate) sample: Option<u32>,
     /// Read the part that a check with this seed has read
     #[arg(long, value_name = "NUMBER", requires = "sample")]

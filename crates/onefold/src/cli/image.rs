@@ -169,7 +169,7 @@ pub(crate) struct InstallArgs {
     pub(crate) target: PathBuf,
     /// Overwrite what the target holds
     #[arg(long)]
-    pub(crate) overwrite: bool,
+    pub(crate) force: bool,
     /// Write the image to this place in the target, a multiple of 512 bytes; nothing outside of it is touched
     #[arg(long, value_name = "BYTES", default_value = "0", conflicts_with = "fit")]
     pub(crate) offset: ByteSize,

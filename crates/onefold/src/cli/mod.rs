@@ -9,7 +9,11 @@ pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod share;
 pub(crate) mod share_common;
+pub(crate) mod temporary;
 pub(crate) mod values;
+
+#[cfg(test)]
+mod shared_options;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::key::Acceptance;
+use super::temporary::TemporaryArg;
 use super::values::{
     DiscardWhen, InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch,
     VerificationArg, parse_duration,
@@ -275,9 +276,8 @@ pub(crate) struct DedupArgs {
     /// block once
     #[arg(long)]
     pub(crate) files: bool,
-    /// Folder for temporary files; by default $TMPDIR, or /var/tmp
-    #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) temporary: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) temporary: TemporaryArg,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

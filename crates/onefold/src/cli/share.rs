@@ -10,6 +10,7 @@ use onefold_share::files::Tier;
 use onefold_share::watch::Window;
 
 use super::share_common::ShareCommonCommand;
+use super::temporary::TemporaryArg;
 use super::values::parse_duration;
 use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
@@ -141,7 +142,7 @@ pub(crate) struct ShareMendArgs {
     /// Also fill holes in images that were written to since: data that a guest has zeroed or discarded there may come
     /// back. Images whose copies are lost are not reported again
     #[arg(long)]
-    pub(crate) force: bool,
+    pub(crate) accept_changed: bool,
     /// What to do about images that wait under another identity of the state folder, where `.onefold/identity` was lost
     /// or replaced. Without it they are reported and left, and their last copies stay
     #[arg(long, value_name = "ACTION")]
@@ -272,9 +273,8 @@ pub(crate) struct WorkArgs {
     /// Upper limit of memory for sorting; what does not fit goes into temporary files
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
-    /// Where temporary files go; without it $TMPDIR, or /var/tmp
-    #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) temporary: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) temporary: TemporaryArg,
 }
 
 /// Arguments of `share watch`.

@@ -66,11 +66,9 @@ impl Failure {
         let (state, again) = match left {
             TargetRemains::Nothing => ("no file is left behind", "run the command again"),
             TargetRemains::Untouched => ("nothing was written to the target", "run the command again"),
-            TargetRemains::Incomplete => {
-                ("the target is incomplete and does not boot", "install again with --overwrite")
-            }
+            TargetRemains::Incomplete => ("the target is incomplete and does not boot", "install again with --force"),
             TargetRemains::Bootable => {
-                ("the target may boot: its first sectors cannot be wiped again", "install again with --overwrite")
+                ("the target may boot: its first sectors cannot be wiped again", "install again with --force")
             }
         };
         match cause {
@@ -160,7 +158,7 @@ impl Failure {
             TargetError::Read(source) => Failure::of_io(error, source),
             TargetError::NotBlank => Failure::new(error)
                 .because(cause)
-                .hint("look at it with `onefold guest info` or `lsblk -f`; --overwrite destroys what it holds"),
+                .hint("look at it with `onefold guest info` or `lsblk -f`; --force destroys what it holds"),
         }
     }
 }
@@ -311,7 +309,7 @@ mod tests {
     fn an_interrupted_installation_has_its_own_code() {
         let failure = Failure::of_install("cannot install", &InstallError::Stopped, TargetRemains::Incomplete);
         assert_eq!(failure.exit, Exit::Interrupted);
-        assert!(failure.hint.is_some_and(|hint| hint.contains("--overwrite")));
+        assert!(failure.hint.is_some_and(|hint| hint.contains("--force")));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     let archived_bytes = if finding.images.iter().any(is_archived) { STREAM_BYTES } else { 0 };
     let options = Options {
         memory_bytes: arguments.memory.0 - OVERHEAD_BYTES - archived_bytes,
-        folder: temporary_folder(arguments),
+        folder: arguments.temporary.folder(),
         key: key()?,
         groups: names,
         shifts: if arguments.shifts { Shifts::All } else { Shifts::No },
@@ -140,10 +140,6 @@ fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&FoundImage) -> Opti
     let group_of =
         move |found: &FoundImage| patterns.iter().find(|(_, group)| group.takes(found.path())).map(|&(at, _)| at);
     (names, group_of)
-}
-
-fn temporary_folder(arguments: &AnalyzeArgs) -> PathBuf {
-    arguments.temporary.clone().unwrap_or_else(onefold_disk::temporary_folder)
 }
 
 /// Returns a secret for this run's fingerprints.

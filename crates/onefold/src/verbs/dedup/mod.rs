@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
     let run = DedupRun {
         pool: &pool,
         cannot: &cannot,
-        temporary: &temporary_folder(arguments),
+        temporary: &arguments.temporary.folder(),
         sorting_bytes: usize::try_from(sorting).unwrap_or(usize::MAX),
         talk,
         interrupt: Interrupt::watch(),
@@ -224,8 +224,4 @@ fn stored_bytes(pool: &Pool) -> Result<u64, PoolError> {
     pool.commit()?;
     let stat = pool.stat()?;
     Ok(stat.unique_bytes + stat.shared_bytes)
-}
-
-fn temporary_folder(arguments: &DedupArgs) -> PathBuf {
-    arguments.temporary.clone().unwrap_or_else(onefold_disk::temporary_folder)
 }

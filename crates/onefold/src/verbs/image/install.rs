@@ -222,7 +222,7 @@ fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Insta
 
 /// Installs over what is there; `None` after a dry run.
 fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<InstallResult>> {
-    let content = if arguments.overwrite { Content::Overwrite } else { Content::Refuse };
+    let content = if arguments.force { Content::Overwrite } else { Content::Refuse };
     let place = work.place(arguments);
     let target = FileTarget::open_at(&arguments.target, content, place.clone().unwrap_or(0..u64::MAX));
     let target = target.map_err(|error| Failure::of_target(&work.cannot, &error))?;

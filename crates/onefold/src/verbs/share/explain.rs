@@ -13,7 +13,6 @@ use super::domain::{found_json, reason};
 use super::explain_file;
 use super::open::{OpenFileSystem, append, state_failure};
 use super::result::domain_words;
-use super::run::temporary_folder;
 use super::states;
 use super::status::noun;
 use super::user_paths::UserPaths;
@@ -41,7 +40,7 @@ pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
 /// Explains a whole file.
 fn explain_whole(cannot: &str, file_system: &OpenFileSystem, paths: &UserPaths) -> Outcome<Report> {
     let since = file_system.paths.get(1).map(PathBuf::as_path);
-    let temporary_folder = &temporary_folder(None);
+    let temporary_folder = &onefold_disk::temporary_folder();
     let options = CountOptions { since, temporary_folder, memory_bytes: states::MEMORY_BYTES };
     let ((found, has_state), notices) = file_system.look(cannot, |state| {
         let found = whole_file(&file_system.substrate, state, file_system.first(), &options);

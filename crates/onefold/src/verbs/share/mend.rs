@@ -28,7 +28,7 @@ const RANGES_MAX: usize = 4;
 pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot mend images";
     let file_system = OpenFileSystem::open(CANNOT, std::slice::from_ref(&arguments.path))?;
-    let doubtful = if arguments.force { DoubtfulImagePolicy::Fill } else { DoubtfulImagePolicy::Keep };
+    let doubtful = if arguments.accept_changed { DoubtfulImagePolicy::Fill } else { DoubtfulImagePolicy::Keep };
     let foreign = match arguments.foreign {
         None => ForeignIntentPolicy::Keep,
         Some(ForeignAction::Mend) => ForeignIntentPolicy::Mend,
@@ -91,18 +91,18 @@ fn line(image: &MendedImage) -> String {
         ),
         MendOutcome::Changed => format!(
             "`{path}` was written to since a host died that was about to share {}: holes there may be wanted; look at \
-             them, and `onefold share mend --force` fills them",
+             them, and `onefold share mend --accept-changed` fills them",
             ranges(image)
         ),
         MendOutcome::Differing => format!(
             "`{path}` has other content than before a host died that was about to share {}{}; look at it, and `onefold \
-             share mend --force` accepts it",
+             share mend --accept-changed` accepts it",
             ranges(image),
             filled()
         ),
         MendOutcome::Lost => format!(
             "`{path}` may have holes that cannot be filled any more: {}{}; compare it with a backup, and `onefold share \
-             mend --force` accepts them",
+             mend --accept-changed` accepts them",
             ranges(image),
             filled()
         ),
@@ -177,7 +177,10 @@ mod tests {
         assert!(text(MendOutcome::Whole, 0).contains("no holes"));
         let changed = text(MendOutcome::Changed, 0);
         assert!(changed.contains("4096 bytes at 24576 and 2 more ranges: holes there may be wanted"), "{changed}");
-        assert!(changed.contains("`onefold share mend --force` fills them") && !changed.contains("  "), "{changed}");
+        assert!(
+            changed.contains("`onefold share mend --accept-changed` fills them") && !changed.contains("  "),
+            "{changed}"
+        );
         let differing = text(MendOutcome::Differing, 4096);
         assert!(differing.contains("; 4.00 KiB were filled; look") && !differing.contains("  "), "{differing}");
         assert!(text(MendOutcome::Busy, 0).contains("in use"));

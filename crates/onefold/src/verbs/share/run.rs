@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let patterns = NamePatterns::new(&root, &arguments.work);
     let is_wanted = |path: &Path, kind| patterns.wants(path, kind);
     let selection = Selection::new(&paths, &is_wanted);
-    let temporary = temporary_folder(arguments.work.temporary.as_ref());
+    let temporary = arguments.work.temporary.folder();
     let show_relief = |at| meter.show_relief(at);
     let relief = relief_options(arguments, memory_bytes, selection, &pace, &show_relief);
     let relief = (!arguments.dry_run).then_some(&relief);
@@ -226,10 +226,6 @@ pub(super) fn free_bytes(substrate: &LinuxSubstrate, root: &Path) -> Option<u64>
     let folder = rustix::fs::openat(CWD, root, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     rustix::fs::syncfs(&folder).ok()?;
     substrate.room().ok().map(|room| room.free)
-}
-
-pub(super) fn temporary_folder(named: Option<&PathBuf>) -> PathBuf {
-    named.cloned().unwrap_or_else(onefold_disk::temporary_folder)
 }
 
 /// Raises the limit on open files to the system's maximum: locks, logs and the files of a batch are open at once.

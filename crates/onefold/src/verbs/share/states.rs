@@ -9,7 +9,6 @@ use onefold_share::state::State;
 use serde_json::{Value, json};
 
 use super::open::state_failure;
-use super::run::temporary_folder;
 use super::status::noun;
 use super::user_paths::UserPaths;
 use crate::failure::{Failure, Outcome};
@@ -23,7 +22,7 @@ pub(super) const MEMORY_BYTES: usize = 64 << 20;
 
 /// Counts the bytes of each image by state. `since` is the template of images for which none is recorded.
 pub(super) fn count(cannot: &str, state: &State<'_, LinuxSubstrate>, since: Option<&Path>) -> Outcome<States> {
-    let temporary_folder = &temporary_folder(None);
+    let temporary_folder = &onefold_disk::temporary_folder();
     let options = CountOptions { since, temporary_folder, memory_bytes: MEMORY_BYTES };
     block_state::count(state, &options).map_err(|error| match &error {
         CountError::State(error) => state_failure(cannot, error),

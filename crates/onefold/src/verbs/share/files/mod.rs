@@ -27,7 +27,7 @@ use super::limits::{check_memory, limits};
 use super::patterns::NamePatterns;
 use super::result::Space;
 use super::root::{RootedPaths, locate};
-use super::run::{free_bytes, open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder};
+use super::run::{free_bytes, open_substrate, pass_failure, raise_open_files, space, state_failure};
 use super::user_paths::UserPaths;
 use crate::cli::Talk;
 use crate::cli::share::{Comparison, ConsentArgs, ExperimentArgs, RootArgs, ShareGuestsArgs};
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
     let patterns = NamePatterns::new(&root, &arguments.work);
     let is_wanted = |path: &Path, kind| patterns.wants(path, kind);
-    let temporary = temporary_folder(arguments.work.temporary.as_ref());
+    let temporary = arguments.work.temporary.folder();
     let seams = Seams {
         substrate: &substrate,
         clock: &SystemClock,

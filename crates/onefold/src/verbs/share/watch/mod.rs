@@ -30,7 +30,7 @@ use self::watchdog::Watchdog;
 use super::limits::{check_memory, limits};
 use super::patterns::NamePatterns;
 use super::root::{RootedPaths, locate};
-use super::run::{open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder};
+use super::run::{open_substrate, pass_failure, raise_open_files, space, state_failure};
 use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
         selection: Selection::new(&paths, &is_wanted),
         shares_files: arguments.files,
         threads: threads(arguments.work.limits.cpu_limit),
-        temporary_folder: &temporary_folder(arguments.work.temporary.as_ref()),
+        temporary_folder: &arguments.work.temporary.folder(),
         memory_bytes,
         min_run_bytes: arguments.work.min_run.0,
         space: space(arguments.work.space),
