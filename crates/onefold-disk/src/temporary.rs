@@ -70,6 +70,15 @@ impl TemporaryFile {
     }
 }
 
+#[cfg(test)]
+impl TemporaryFile {
+    /// Returns a file in `folder`, on whose file system `kept_bytes` have to stay free from now on.
+    pub(crate) fn filling(folder: &Path, kept_bytes: u64) -> TemporaryFile {
+        let temporary = TemporaryFile::create_in(folder.to_owned(), 4096, 0).unwrap();
+        TemporaryFile { kept_bytes, ..temporary }
+    }
+}
+
 /// Fills a temporary file as long as there is room.
 pub(crate) struct TemporarySink<'a> {
     temporary: &'a TemporaryFile,
@@ -125,8 +134,7 @@ mod tests {
         let refused = TemporaryFile::create_in(folder.path().to_owned(), 4096, u64::MAX).unwrap_err();
         assert!(is_too_little(refused));
 
-        let mut temporary = TemporaryFile::create_in(folder.path().to_owned(), 4096, 0).unwrap();
-        temporary.kept_bytes = u64::MAX;
+        let temporary = TemporaryFile::filling(folder.path(), u64::MAX);
         let sink = TemporarySink::new(&temporary, Path::new("image"), 4096).unwrap();
         assert!(is_too_little(sink.write(0, &[1; 512]).unwrap_err()));
     }

@@ -120,7 +120,12 @@ fn follow(
         copy.check_room()?;
         thread::sleep(POLL_INTERVAL);
     };
-    if status.success() { Ok(()) } else { Err(subject.cannot_read(running.complaint())) }
+    if status.success() {
+        return Ok(());
+    }
+    // A conversion that has filled the folder between two looks complains about the image, and names no folder.
+    copy.check_room()?;
+    Err(subject.cannot_read(running.complaint()))
 }
 
 /// Reports the progress of the conversion.
@@ -155,7 +160,35 @@ fn percent(text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
+
+    /// Regression: a conversion that filled the folder for temporary files faster than the room was looked at failed
+    /// with a hint to `qemu-img check`.
+    #[test]
+    fn a_failed_conversion_without_room_names_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let subject = ImageLabel { format: ImageFormat::Vmdk, path: Path::new("a.vmdk") };
+        let failed = |kept_bytes| {
+            let arguments = ["convert", "/nonexistent/image", "/nonexistent/raw"].map(str::to_owned);
+            let mut running = match QemuProcess::start(&arguments, &[]) {
+                Ok(running) => running,
+                Err(error) => {
+                    eprintln!("SKIPPED: {error}");
+                    return None;
+                }
+            };
+            while running.poll().unwrap().is_none() {
+                thread::sleep(POLL_INTERVAL);
+            }
+            let copy = TemporaryFile::filling(folder.path(), kept_bytes);
+            Some(follow(running, subject, 0, &copy, &|_| ControlFlow::Continue(())).unwrap_err())
+        };
+        let (Some(full), Some(roomy)) = (failed(u64::MAX), failed(0)) else { return };
+        assert!(matches!(&full, DiskError::TemporaryCopy { folder: named, .. } if named == folder.path()), "{full}");
+        assert!(matches!(roomy, DiskError::Image { source: ImageError::Complaint(_), .. }), "{roomy}");
+    }
 
     #[test]
     fn progress_is_read_from_what_qemu_img_prints() {
