@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
 
@@ -82,6 +82,26 @@ pub enum Notice {
 }
 
 impl Notice {
+    /// Returns the notice with another form of its path, such as the one in which a user gave it. `form` is called with
+    /// the path below the root of the file system.
+    #[must_use]
+    pub fn with_path(mut self, form: impl FnOnce(&Path) -> PathBuf) -> Notice {
+        match &mut self {
+            Notice::Dropped { path, .. }
+            | Notice::Older { path, .. }
+            | Notice::Useless { path, .. }
+            | Notice::LeftAlone { path, .. }
+            | Notice::Tightened { path, .. }
+            | Notice::Exposed { path }
+            | Notice::Failing { path, .. }
+            | Notice::Unreadable { path, .. }
+            | Notice::IdentityLost(StateError::IdentityLost { path, .. }) => *path = form(path),
+            // The path of a writable root is its mount point, which is complete.
+            Notice::WritableRoot { .. } | Notice::IdentityLost(_) => {}
+        }
+        self
+    }
+
     /// Returns whether a run with this notice has left some work undone, or has lost something that it finds again.
     #[must_use]
     pub fn is_failure(&self) -> bool {

@@ -87,7 +87,7 @@ pub(super) fn lines(
     }
     // Notices are reported once for the whole run.
     lines.extend(trouble_lines(&files.passed.trouble, &[], kind, user_path));
-    lines.extend(given_up_lines(&files.given_up, NAMED_MAX));
+    lines.extend(given_up_lines(&files.given_up, NAMED_MAX, user_path));
     lines
 }
 

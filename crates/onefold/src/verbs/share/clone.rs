@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
     let [source, folder] = file_system.paths.as_slice() else { return Err(Failure::new(cannot)) };
     let target = folder.join(name);
     let notices = RefCell::new(Vec::new());
-    let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
+    let take = |notice: Notice| notices.borrow_mut().push(file_system.notice_text(notice));
     // If nothing is known yet, there is nothing to record about the clone, so no state folder is made for it.
     let looked = State::look(&file_system.substrate, &SystemClock, &take);
     let state = match looked {

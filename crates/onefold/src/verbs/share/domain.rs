@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::open::{OpenFileSystem, append, state_failure};
 use super::result::domain_words;
 use super::status::noun;
+use super::user_paths::UserPaths;
 use crate::cli::share::{ShareDomainCommand, ShareDomainSetArgs, ShareFilesArgs};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, machine_name};
@@ -95,10 +96,19 @@ fn shown(
             let label = rules.of_folder(path).map_err(cannot)?;
             let line = match &label {
                 Some((Label::Domain(domain), by)) => {
-                    format!("files in `{}` belong to {}, {}", named.shown(), domain_words(domain), by_label(by))
+                    format!(
+                        "files in `{}` belong to {}, {}",
+                        named.shown(),
+                        domain_words(domain),
+                        by_label(by, &file_system.user_paths)
+                    )
                 }
                 Some((Label::ByOwner, by)) => {
-                    format!("files in `{}` belong to their owners' domains, {}", named.shown(), by_label(by))
+                    format!(
+                        "files in `{}` belong to their owners' domains, {}",
+                        named.shown(),
+                        by_label(by, &file_system.user_paths)
+                    )
                 }
                 None => format!("files in `{}` belong to their owners' domains", named.shown()),
             };
@@ -111,8 +121,12 @@ fn shown(
             continue;
         }
         let found = find(&file_system.substrate, &rules, files.as_ref(), path).map_err(cannot)?;
-        let line =
-            format!("`{}` belongs to {}, {}", named.shown(), domain_words(&found.membership.domain), reason(&found));
+        let line = format!(
+            "`{}` belongs to {}, {}",
+            named.shown(),
+            domain_words(&found.membership.domain),
+            reason(&found, &file_system.user_paths)
+        );
         let mut json = found_json(&found);
         json["path"] = path_text.into();
         shown.push((line, json));
@@ -132,21 +146,21 @@ fn find(
     rules.find(path, &file, &stat, before)
 }
 
-fn by_label(by: &Path) -> String {
+fn by_label(by: &Path, user_paths: &UserPaths) -> String {
     if by.as_os_str().is_empty() {
         "by the attribute of the file system's root".to_owned()
     } else {
-        format!("by the attribute of `{}`", by.shown())
+        format!("by the attribute of `{}`", user_paths.of(by).shown())
     }
 }
 
 /// Returns the reason why a file is in its domain.
-pub(super) fn reason(found: &FoundDomain) -> String {
+pub(super) fn reason(found: &FoundDomain, user_paths: &UserPaths) -> String {
     let owner = found.membership.owner;
     let why = match &found.cause {
         Cause::Owner => "that of its owner".to_owned(),
         Cause::EarlierOwner => format!("that of its owner before user {owner}, who runs machines"),
-        Cause::Label(by) => by_label(by),
+        Cause::Label(by) => by_label(by, user_paths),
         Cause::Libvirt => "as all machines in libvirt's folders".to_owned(),
         Cause::FileSystem => "as all files there".to_owned(),
     };

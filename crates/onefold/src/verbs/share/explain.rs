@@ -30,15 +30,15 @@ pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
     let given: Vec<PathBuf> =
         [Some(&arguments.file), arguments.template.since.as_ref()].into_iter().flatten().cloned().collect();
     let file_system = OpenFileSystem::to_look(&cannot, &given)?;
-    let paths = UserPaths::new(&file_system.root, &given, &file_system.paths);
     match arguments.offset {
-        Some(offset) => explain_block(arguments, offset.0, &cannot, &file_system, &paths),
-        None => explain_whole(&cannot, &file_system, &paths),
+        Some(offset) => explain_block(arguments, offset.0, &cannot, &file_system),
+        None => explain_whole(&cannot, &file_system),
     }
 }
 
 /// Explains a whole file.
-fn explain_whole(cannot: &str, file_system: &OpenFileSystem, paths: &UserPaths) -> Outcome<Report> {
+fn explain_whole(cannot: &str, file_system: &OpenFileSystem) -> Outcome<Report> {
+    let paths = &file_system.user_paths;
     let since = file_system.paths.get(1).map(PathBuf::as_path);
     let temporary_folder = &onefold_disk::temporary_folder();
     let options = CountOptions { since, temporary_folder, memory_bytes: states::MEMORY_BYTES };
@@ -63,8 +63,8 @@ fn explain_block(
     offset: u64,
     cannot: &str,
     file_system: &OpenFileSystem,
-    paths: &UserPaths,
 ) -> Outcome<Report> {
+    let paths = &file_system.user_paths;
     let since = file_system.paths.get(1).map(PathBuf::as_path);
     let ((found, has_state), notices) = file_system.look(cannot, |state| {
         let found = explain(&file_system.substrate, state, file_system.first(), offset, since);
@@ -137,7 +137,7 @@ fn lines(found: &ExplainedBlock, verdict: Verdict, paths: &UserPaths) -> Vec<Str
         );
     }
     if let Some(domain) = &found.domain {
-        lines.push(format!("its file is in {}, {}", domain_words(&domain.membership.domain), reason(domain)));
+        lines.push(format!("its file is in {}, {}", domain_words(&domain.membership.domain), reason(domain, paths)));
     }
     if let Some(digest) = found.digest {
         lines.push(format!("its content is {digest}; {}", index_line(&found.index, paths)));

@@ -1,5 +1,6 @@
 //! `onefold share mend`, and the reports of `run` and `watch` about mending.
 
+use std::path::Path;
 use std::time::Duration;
 
 use onefold_block::Show;
@@ -8,11 +9,12 @@ use onefold_block::random::SystemRandom;
 use onefold_share::mend::{
     DoubtfulImagePolicy, ForeignIntentPolicy, MendOutcome, MendReport, MendRules, MendedImage, Patience, mend_patiently,
 };
-use onefold_share::state::State;
+use onefold_share::state::{Notice, State};
 use serde_json::{Value, json};
 
 use super::open::{OpenFileSystem, append, check_root, state_failure};
 use super::status::noun;
+use super::user_paths::UserPaths;
 use crate::cli::share::{ForeignAction, ShareMendArgs};
 use crate::failure::{Exit, Outcome};
 use crate::output::{Report, machine_name};
@@ -41,7 +43,7 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
         check_root(CANNOT, &file_system.substrate, arguments.root)?;
     }
     let notices = std::cell::RefCell::new(Vec::new());
-    let take = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
+    let take = |notice: Notice| notices.borrow_mut().push(file_system.notice_text(notice));
     let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| false };
     // If no host has shared, there is nothing to mend, so no state folder is made for it. If the identity is lost,
     // there may be something to mend.
@@ -50,7 +52,7 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
         state.map_or_else(|| Ok(MendReport::default()), |state| mend_patiently(&state, rules, &patience))
     });
     let mended = mended.map_err(|error| state_failure(CANNOT, &error))?;
-    let mut text = lines(&mended).join("\n");
+    let mut text = lines(&mended, &file_system.user_paths).join("\n");
     if text.is_empty() {
         text = "no image waits to be mended".to_owned();
     }
@@ -68,12 +70,12 @@ fn is_settled(image: &MendedImage, doubtful: DoubtfulImagePolicy) -> bool {
 }
 
 /// Returns the outcome for each image.
-pub(super) fn lines(mended: &MendReport) -> Vec<String> {
-    mended.images.iter().map(line).collect()
+pub(super) fn lines(mended: &MendReport, paths: &UserPaths) -> Vec<String> {
+    mended.images.iter().map(|image| line(image, &paths.of(&image.path))).collect()
 }
 
-fn line(image: &MendedImage) -> String {
-    let path = image.path.shown();
+fn line(image: &MendedImage, path: &Path) -> String {
+    let path = path.shown();
     let filled = || if image.filled > 0 { format!("; {} were filled", human(image.filled)) } else { String::new() };
     match &image.became {
         MendOutcome::Whole if image.filled > 0 => {
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn each_image_is_named_with_what_is_to_be_done() {
-        let text = |became, filled| line(&image(became, filled, 6));
+        let text = |became, filled| line(&image(became, filled, 6), Path::new("vm/a.raw"));
         assert_eq!(
             text(MendOutcome::Whole, 8192),
             "`vm/a.raw` is mended: 8.00 KiB that a host which died had left as holes"

@@ -12,6 +12,7 @@ use onefold_share::state::{Notice, State, StateError};
 use onefold_substrate::Sharing;
 
 use super::root::{RootedPaths, locate};
+use super::user_paths::UserPaths;
 use crate::cli::share::RootArgs;
 use crate::failure::{Exit, Failure, Outcome};
 
@@ -21,12 +22,15 @@ pub(super) struct OpenFileSystem {
     /// Paths below the root, in the order in which they were named.
     pub(super) paths: Vec<PathBuf>,
     pub(super) substrate: LinuxSubstrate,
+    /// The form in which the user gave paths.
+    pub(super) user_paths: UserPaths,
 }
 
 impl OpenFileSystem {
     /// Opens the file system that contains `paths`. `cannot` names the failed action if that fails.
     pub(super) fn open(cannot: &str, paths: &[PathBuf]) -> Outcome<OpenFileSystem> {
-        let RootedPaths { root, paths } = locate(paths)?;
+        let given = paths;
+        let RootedPaths { root, paths } = locate(given)?;
         let opened = LinuxSubstrate::open(&root, Path::new("")).or_else(|error| {
             // The owner of an image may use it without rights to the root, so this tries the folder of the image.
             let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
@@ -34,15 +38,23 @@ impl OpenFileSystem {
             LinuxSubstrate::open(&root, folder.unwrap_or(Path::new(""))).map_err(|_| error)
         });
         let substrate = opened.map_err(|error| probe_failure(cannot, &error))?;
-        Ok(OpenFileSystem { root, paths, substrate })
+        let user_paths = UserPaths::new(&root, given, &paths);
+        Ok(OpenFileSystem { root, paths, substrate, user_paths })
     }
 
     /// Opens the file system that contains `paths` to examine it. Writes nothing and tries nothing, so it may be full
     /// or read-only. `cannot` names the failed action if that fails.
     pub(super) fn to_look(cannot: &str, paths: &[PathBuf]) -> Outcome<OpenFileSystem> {
-        let RootedPaths { root, paths } = locate(paths)?;
+        let given = paths;
+        let RootedPaths { root, paths } = locate(given)?;
         let substrate = LinuxSubstrate::look(&root).map_err(|error| probe_failure(cannot, &error))?;
-        Ok(OpenFileSystem { root, paths, substrate })
+        let user_paths = UserPaths::new(&root, given, &paths);
+        Ok(OpenFileSystem { root, paths, substrate, user_paths })
+    }
+
+    /// Returns the text of a notice, with its path in the user's form.
+    pub(super) fn notice_text(&self, notice: Notice) -> String {
+        notice.with_path(|path| self.user_paths.of(path)).to_string()
     }
 
     /// Returns the file or folder that was named first.
@@ -58,7 +70,7 @@ impl OpenFileSystem {
         work: impl FnOnce(Option<&State<'_, LinuxSubstrate>>) -> Outcome<T>,
     ) -> Outcome<(T, Vec<String>)> {
         let notices = RefCell::new(Vec::new());
-        let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
+        let take = |notice: Notice| notices.borrow_mut().push(self.notice_text(notice));
         let state = State::look(&self.substrate, &SystemClock, &take).map_err(|error| state_failure(cannot, &error))?;
         let done = work(state.as_ref())?;
         drop(state);

@@ -53,11 +53,10 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     raise_open_files();
     let RootedPaths { root, paths } = locate(&arguments.paths)?;
-    let notices = RefCell::new(Vec::new());
-    let note = |notice: Notice| notices.borrow_mut().push(notice);
+    let (notices, user_paths) = (RefCell::new(Vec::new()), UserPaths::new(&root, &arguments.paths, &paths));
+    let note = |notice: Notice| notices.borrow_mut().push(notice.with_path(|path| user_paths.of(path)));
     let meter = RunMeter::new(talk.quiet, interrupt.clone());
-    let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
-    let stop = || interrupt.is_asked();
+    let (wish, stop) = (|| if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn }, || interrupt.is_asked());
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let patterns = NamePatterns::new(&root, &arguments.work);
@@ -109,7 +108,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let result = ShareResult {
         relieved: relieved.filter(|done| done.shared > 0),
         states: count_states(&substrate, &temporary, &counting_is_over(&interrupt, started)),
-        paths: UserPaths::new(&root, &arguments.paths, &paths),
+        paths: user_paths.clone(),
         root: root.clone(),
         kind: substrate.abilities().kind,
         is_dry_run: arguments.dry_run,
@@ -146,7 +145,7 @@ fn report(result: &ShareResult, mended: &MendReport, files: Option<&FilesReport>
     let has_failed = result.has_failures() || files_failed || mended.left().next().is_some();
     let exit = if has_failed { Exit::Failed } else { Exit::Done };
     let (mut text, mut json) = (result.text(), result.json());
-    append(&mut text, &mend::lines(mended));
+    append(&mut text, &mend::lines(mended, &result.paths));
     json["mended"] = mend::json(mended);
     if let Some(files) = files {
         let told: BTreeSet<String> = text.lines().map(str::to_owned).collect();

@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
     let given: Vec<PathBuf> =
         [Some(&arguments.path), arguments.template.since.as_ref()].into_iter().flatten().cloned().collect();
     let file_system = OpenFileSystem::to_look(&format!("{CANNOT} of `{}`", arguments.path.shown()), &given)?;
-    let paths = UserPaths::new(&file_system.root, &given, &file_system.paths);
+    let paths = &file_system.user_paths;
     let since = file_system.paths.get(1).map(PathBuf::as_path);
     let (found, notices) = file_system.look(CANNOT, |state| {
         let Some(state) = state else { return Ok(None) };
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
             let details = arguments.details.then(|| details(found));
             let parts = [Some(saving::line(states)), Some(files_text(found)), details];
             let parts: Vec<String> = parts.into_iter().flatten().collect();
-            format!("{}{}{}", parts.join("\n\n"), states::text(states, &paths), work_text(found, &paths))
+            format!("{}{}{}", parts.join("\n\n"), states::text(states, paths), work_text(found, paths))
         }
         None => nothing_known(&root),
     };

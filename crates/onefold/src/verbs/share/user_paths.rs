@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Turns paths below the root of a file system into those that the user would write.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct UserPaths {
     root: PathBuf,
     /// Folders and files: below the root, and as the user gave them.

@@ -64,7 +64,7 @@ fn from_image(
     notices: &RefCell<Vec<String>>,
     interrupt: &Interrupt,
 ) -> Outcome<AddReport> {
-    let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
+    let take = |notice: Notice| notices.borrow_mut().push(file_system.notice_text(notice));
     let state = State::open(&file_system.substrate, &SystemClock, &SystemRandom, &take);
     let state = state.map_err(|error| state_failure(cannot, &error))?;
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };

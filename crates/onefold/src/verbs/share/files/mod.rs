@@ -49,6 +49,8 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let consent = ConsentArgs { accept_mending: true };
     let substrate = open_substrate(&arguments.paths, &root, consent, RootArgs { accept_writable_root: true })?;
     let notices = RefCell::new(Vec::new());
+    let user_paths = UserPaths::new(&root, &arguments.paths, &paths);
+    let note = |notice: Notice| notices.borrow_mut().push(notice.with_path(|path| user_paths.of(path)));
     let meter = RunMeter::new(talk.quiet, interrupt.clone());
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let stop = || interrupt.is_asked();
@@ -56,12 +58,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let patterns = NamePatterns::new(&root, &arguments.work);
     let is_wanted = |path: &Path, kind| patterns.wants(path, kind);
     let temporary = arguments.work.temporary.folder();
-    let seams = Seams {
-        substrate: &substrate,
-        clock: &SystemClock,
-        random: &SystemRandom,
-        notices: &|notice: Notice| notices.borrow_mut().push(notice),
-    };
+    let seams = Seams { substrate: &substrate, clock: &SystemClock, random: &SystemRandom, notices: &note };
     let state = seams.open().map_err(|error| state_failure(&error))?;
     let used = || RunImages {
         root: &root,
@@ -111,7 +108,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
         unmatched: patterns.unmatched_lines(),
         elapsed: started.elapsed(),
         memory_peak_bytes: memory::peak_bytes(),
-        paths: UserPaths::new(&root, &arguments.paths, &paths),
+        paths: user_paths.clone(),
         root,
     };
     let exit = if result.has_failures() { Exit::Failed } else { Exit::Done };

@@ -192,7 +192,7 @@ impl FilesFindings {
         if report.failed.len() > NAMED_MAX {
             lines.push(format!("and {} more; `--json` has them all", report.failed.len() - NAMED_MAX));
         }
-        lines.extend(given_up_lines(&report.given_up, NAMED_MAX));
+        lines.extend(given_up_lines(&report.given_up, NAMED_MAX, &|path| self.paths.of(path)));
         for path in report.strangers.iter().take(NAMED_MAX) {
             lines.push(format!(
                 "`{}` was not made from the template: it has less than a half of its packages; run `onefold share files` \

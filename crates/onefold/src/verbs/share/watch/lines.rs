@@ -14,9 +14,19 @@ use serde_json::{Value, json};
 
 use super::super::mend;
 use super::super::result::files;
+use super::super::user_paths::UserPaths;
 use crate::output::machine_name;
 use crate::progress::duration;
 use crate::size::human;
+
+/// Where a watch works.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WatchedPlace<'a> {
+    pub(super) root: &'a Path,
+    pub(super) kind: SubstrateKind,
+    /// The form in which the user gave paths.
+    pub(super) user_paths: &'a UserPaths,
+}
 
 /// A line, for people and for machines.
 #[derive(Debug)]
@@ -27,8 +37,8 @@ pub(super) struct WatchLine {
 }
 
 impl WatchLine {
-    pub(super) fn notice(notice: &Notice) -> WatchLine {
-        WatchLine::trouble("notice", notice.to_string())
+    pub(super) fn notice(notice: Notice, user_paths: &UserPaths) -> WatchLine {
+        WatchLine::trouble("notice", notice.with_path(|path| user_paths.of(path)).to_string())
     }
 
     /// Returns the line for a hanging call, which ends the watch.
@@ -45,17 +55,18 @@ impl WatchLine {
         )
     }
 
-    pub(super) fn event(event: &WatchEvent<'_>, root: &Path, kind: SubstrateKind) -> WatchLine {
+    pub(super) fn event(event: &WatchEvent<'_>, place: &WatchedPlace<'_>) -> WatchLine {
+        let WatchedPlace { root, kind, user_paths } = *place;
         match event {
             WatchEvent::Began => WatchLine {
                 text: format!("watching images on {kind} at {}", root.shown()),
                 json: json!({ "event": "began", "root": machine_name(root), "file_system": kind.to_string() }),
                 is_trouble: false,
             },
-            WatchEvent::Passed { scanned, passed, elapsed } => passed_line(scanned, passed, *elapsed),
-            WatchEvent::FilesShared { changed, report, elapsed } => files_line(*changed, report, *elapsed),
+            WatchEvent::Passed { scanned, passed, elapsed } => passed_line(scanned, passed, *elapsed, user_paths),
+            WatchEvent::FilesShared { changed, report, elapsed } => files_line(*changed, report, *elapsed, user_paths),
             WatchEvent::Mended(mended) => WatchLine {
-                text: mend::lines(mended).join("; "),
+                text: mend::lines(mended, user_paths).join("; "),
                 json: json!({ "event": "mended", "images": mend::json(mended) }),
                 is_trouble: mended.left().next().is_some(),
             },
@@ -79,7 +90,7 @@ impl WatchLine {
     }
 }
 
-fn files_line(changed: u64, report: &FilesReport, elapsed: Duration) -> WatchLine {
+fn files_line(changed: u64, report: &FilesReport, elapsed: Duration, user_paths: &UserPaths) -> WatchLine {
     let shared = &report.passed.shared;
     let freed = (shared.untold == 0).then_some(shared.freed);
     let mut text = format!("shared {} by files of guests", human(shared.now));
@@ -91,7 +102,7 @@ fn files_line(changed: u64, report: &FilesReport, elapsed: Duration) -> WatchLin
     if !report.failed.is_empty() {
         text.push_str(&format!("; {} left to sharing by content", images(report.failed.len() as u64)));
     }
-    if let Some(trouble) = trouble_text(&report.passed.trouble) {
+    if let Some(trouble) = trouble_text(&report.passed.trouble, user_paths) {
         text.push_str(&format!("; {trouble}"));
     }
     text.push_str(&format!("; {}", duration(elapsed.as_secs())));
@@ -105,7 +116,7 @@ fn files_line(changed: u64, report: &FilesReport, elapsed: Duration) -> WatchLin
         "shared_before_bytes": shared.before,
         "freed_bytes": freed,
         "refused_bytes": shared.refused,
-        "trouble": trouble_text(&report.passed.trouble),
+        "trouble": trouble_text(&report.passed.trouble, user_paths),
         "seconds": elapsed.as_secs_f64(),
     });
     WatchLine { text, json, is_trouble: false }
@@ -115,7 +126,7 @@ fn images(count: u64) -> String {
     if count == 1 { "1 image".to_owned() } else { format!("{count} images") }
 }
 
-fn passed_line(scanned: &ScanReport, passed: &PassReport, elapsed: Duration) -> WatchLine {
+fn passed_line(scanned: &ScanReport, passed: &PassReport, elapsed: Duration, user_paths: &UserPaths) -> WatchLine {
     let shared = &passed.shared;
     // Btrfs shows maps to root only.
     let freed = (shared.untold == 0).then_some(shared.freed);
@@ -133,7 +144,7 @@ fn passed_line(scanned: &ScanReport, passed: &PassReport, elapsed: Duration) -> 
             text.push_str(&format!("; {} {what}", files(count)));
         }
     }
-    if let Some(trouble) = trouble_text(&passed.trouble) {
+    if let Some(trouble) = trouble_text(&passed.trouble, user_paths) {
         text.push_str(&format!("; {trouble}"));
     }
     text.push_str(&format!("; {}", duration(elapsed.as_secs())));
@@ -150,14 +161,14 @@ fn passed_line(scanned: &ScanReport, passed: &PassReport, elapsed: Duration) -> 
         "freed_bytes": freed,
         "refused_bytes": shared.refused,
         "differed_bytes": shared.differed,
-        "trouble": trouble_text(&passed.trouble),
+        "trouble": trouble_text(&passed.trouble, user_paths),
         "seconds": elapsed.as_secs_f64(),
     });
     WatchLine { text, json, is_trouble: false }
 }
 
 /// Returns the first failure with a file, and the number of further ones.
-fn trouble_text(trouble: &Trouble) -> Option<String> {
+fn trouble_text(trouble: &Trouble, user_paths: &UserPaths) -> Option<String> {
     if let Some(left) = trouble.records_left {
         return Some(format!("sharing was stopped: the file system has {} left for its own records", human(left)));
     }
@@ -172,19 +183,25 @@ fn trouble_text(trouble: &Trouble) -> Option<String> {
         0 => String::new(),
         more => format!(", and {more} more are not"),
     };
-    Some(format!("`{}` is not shared: {why}{more}", path.shown()))
+    Some(format!("`{}` is not shared: {why}{more}", user_paths.of(path).shown()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use onefold_share::files::ExaminationReport;
+    use onefold_share::mend::{MendOutcome, MendReport, MendedImage};
     use onefold_substrate::Refusal;
 
     fn line(passed: &PassReport) -> WatchLine {
         let scanned =
             ScanReport { files: 12, unsettled: 1, passed_over: 2, read_bytes: 3 << 20, ..ScanReport::default() };
-        passed_line(&scanned, passed, Duration::from_secs(61))
+        passed_line(&scanned, passed, Duration::from_secs(61), &user_paths())
+    }
+
+    /// The form of a user in the folder of the images.
+    fn user_paths() -> UserPaths {
+        UserPaths::new(Path::new("/nowhere"), &[".".into()], &["vm".into()])
     }
 
     #[test]
@@ -219,7 +236,7 @@ mod tests {
             find_time: Duration::ZERO,
             share_time: Duration::ZERO,
         };
-        let told = files_line(2, &report, Duration::from_secs(3));
+        let told = files_line(2, &report, Duration::from_secs(3), &user_paths());
         assert_eq!(
             told.text,
             "shared 0 B by files of guests, freed 0 B; package databases changed or new in 2 images; examined 3 images; \
@@ -238,11 +255,23 @@ mod tests {
     }
 
     #[test]
+    fn notices_and_mended_images_have_the_form_of_the_user() {
+        let why = std::io::Error::other("the disk is gone");
+        let line = WatchLine::notice(Notice::Unreadable { path: "vm/a.raw".into(), why }, &user_paths());
+        assert_eq!(line.text, "`a.raw` cannot be read: the disk is gone");
+        let image = MendedImage { path: "vm/b.raw".into(), ranges: Vec::new(), filled: 0, became: MendOutcome::Gone };
+        let user_paths = user_paths();
+        let place = WatchedPlace { root: Path::new("/nowhere"), kind: SubstrateKind::Ocfs2, user_paths: &user_paths };
+        let line = WatchLine::event(&WatchEvent::Mended(&MendReport { images: vec![image] }), &place);
+        assert!(line.text.starts_with("`b.raw` was about to be shared"), "{}", line.text);
+    }
+
+    #[test]
     fn trouble_names_one_file_and_counts_the_others() {
         let mut passed = PassReport::default();
-        passed.trouble.refused.insert("a.raw".into(), Refusal::Immutable);
-        passed.trouble.refused.insert("b.raw".into(), Refusal::Swap);
-        passed.trouble.failed.insert("c.raw".into(), std::io::Error::other("the disk is gone"));
+        passed.trouble.refused.insert("vm/a.raw".into(), Refusal::Immutable);
+        passed.trouble.refused.insert("vm/b.raw".into(), Refusal::Swap);
+        passed.trouble.failed.insert("vm/c.raw".into(), std::io::Error::other("the disk is gone"));
         let told = line(&passed);
         assert!(told.text.contains("`a.raw` is not shared: it is immutable, and 2 more are not; 1 min"), "{told:?}");
         assert!(!told.text.contains('\n'));

@@ -25,12 +25,13 @@ use onefold_substrate::Sharing;
 use sd_notify::NotifyState;
 use serde_json::Value;
 
-use self::lines::WatchLine;
+use self::lines::{WatchLine, WatchedPlace};
 use self::watchdog::Watchdog;
 use super::limits::{check_memory, limits};
 use super::patterns::NamePatterns;
 use super::root::{RootedPaths, locate};
 use super::run::{open_substrate, pass_failure, raise_open_files, space, state_failure};
+use super::user_paths::UserPaths;
 use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -59,6 +60,8 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     if arguments.files && SharePolicy::of(substrate.abilities()).is_declared() {
         return Err(pass_failure(&PassError::Undeclared));
     }
+    let user_paths = UserPaths::new(&root, &arguments.paths, &paths);
+    let place = WatchedPlace { root: &root, kind: substrate.abilities().kind, user_paths: &user_paths };
     let patterns = NamePatterns::new(&root, &arguments.work);
     let is_wanted = |path: &Path, kind| patterns.wants(path, kind);
     let options = WatchOptions {
@@ -85,7 +88,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
             substrate: &substrate,
             clock: &SystemClock,
             random: &SystemRandom,
-            notices: &|notice: Notice| print(&WatchLine::notice(&notice), talk),
+            notices: &|notice: Notice| print(&WatchLine::notice(notice, &user_paths), talk),
         },
         cpu: &ProcessCpu,
         machine: &LinuxMachine::new(&substrate),
@@ -102,7 +105,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
                 // Without a service manager, nobody listens.
                 let _ = sd_notify::notify(&[NotifyState::Ready]);
             }
-            print(&WatchLine::event(&event, &root, substrate.abilities().kind), talk);
+            print(&WatchLine::event(&event, &place), talk);
         });
         watchdog.end();
         if let Some(guard) = guard {
