@@ -8,6 +8,9 @@ use signal_hook::flag;
 
 use crate::failure::EXIT_INTERRUPTED;
 
+/// Whether the present work stops by itself at a sound point after a signal.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
 /// Reports whether the user wants the work to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
@@ -18,6 +21,7 @@ impl Interrupt {
     /// Starts watching for SIGINT and SIGTERM.
     pub(crate) fn watch() -> Interrupt {
         let interrupt = Interrupt::default();
+        IS_WATCHED.store(true, Ordering::Relaxed);
         for signal in [SIGINT, SIGTERM] {
             // Order matters: at the first signal, the shutdown handler still finds the flag unset. If a handler cannot
             // be installed, the signal keeps its default, which ends the process; the pool survives that like any
@@ -28,8 +32,19 @@ impl Interrupt {
         interrupt
     }
 
-    /// Makes the next signal end the process at once, as if signals were not watched. For work without cleanup.
-    pub(crate) fn end_at_next(&self) {
+    /// Returns whether some work watches for signals, and stops by itself.
+    pub(crate) fn is_watched() -> bool {
+        IS_WATCHED.load(Ordering::Relaxed)
+    }
+
+    /// Ends the watch: the next signal ends the command, as if signals had not been watched. For work without cleanup.
+    pub(crate) fn release(&self) {
+        IS_WATCHED.store(false, Ordering::Relaxed);
+    }
+
+    /// Asks the work to stop, as a signal does.
+    #[cfg(test)]
+    pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 

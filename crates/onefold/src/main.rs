@@ -24,6 +24,7 @@ mod progress;
 mod size;
 mod store;
 mod users;
+mod sudden_end;
 mod verbs;
 
 use std::ffi::OsString;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     };
     let talk = cli.talk;
     let outcome = match cli.command {
+    sudden_end::prepare(&cli.command, talk.json);
         Command::Pool(command) => verbs::run(command, talk),
         Command::Analyze(arguments) => verbs::analyze::run(&arguments, talk),
         Command::Guest(command) => verbs::guest::run(command, talk),

@@ -13,7 +13,9 @@ use crate::size::human;
 use crate::store::{self, Intent, OpenStore};
 
 pub(super) fn run(arguments: &GrowArgs) -> Outcome<Report> {
-    let OpenStore { mut store, .. } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;
+    let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;
+    // Growing is one step, which a crash survives.
+    interrupt.release();
     if let Some(size) = arguments.size {
         let path = store.pool();
         let metadata =

@@ -22,6 +22,8 @@ pub(super) fn run(arguments: &StatArgs, talk: Talk) -> Outcome<Report> {
         }
         files.push((path.machine_name(), stat?));
     }
+    // From here on, nothing asks whether the user wants the command to stop, and a daemon may be slow to answer.
+    interrupt.release();
     let pool = store.stat()?;
     let text = match (files.is_empty(), store.is_served()) {
         (false, _) => space::files_text(&files, &pool),

@@ -113,7 +113,7 @@ impl GuestImage {
 }
 
 /// The interrupt of a command's conversions. It is watched from the first conversion on, so that a stopped conversion
-/// removes its temporary file. Before that, Ctrl-C ends the process at once.
+/// removes its temporary file. Before that, Ctrl-C ends the command at once.
 #[derive(Default)]
 pub(super) struct Conversions(Option<Interrupt>);
 
@@ -129,9 +129,9 @@ impl Conversions {
     }
 
     /// Ends the watch after the last conversion. From then on there is no temporary file with a name, so the next
-    /// Ctrl-C may end the process at once.
-    fn end_at_next_signal(&self) {
-        self.0.iter().for_each(Interrupt::end_at_next);
+    /// Ctrl-C may end the command at once.
+    fn release(&self) {
+        self.0.iter().for_each(Interrupt::release);
     }
 
     /// Returns whether the user wants the command to stop.
@@ -160,6 +160,6 @@ pub(super) fn one(arguments: &GuestImageArgs, talk: Talk) -> Outcome<GuestImage>
         .map_err(|failure| failure.wrap(format!("cannot open the image `{}`", arguments.image.shown())))?;
     let mut conversions = Conversions::default();
     let opened = GuestImage::open(found, &arguments.open, talk, &mut conversions)?;
-    conversions.end_at_next_signal();
+    conversions.release();
     Ok(GuestImage { interrupt: Interrupt::default(), ..opened })
 }

@@ -287,7 +287,7 @@ mod tests {
         let interrupt = Interrupt::default();
         let is_over = counting_is_over(&interrupt, Instant::now());
         assert!(!is_over());
-        interrupt.end_at_next();
+        interrupt.ask();
         assert!(is_over());
     }
 
