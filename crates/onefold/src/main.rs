@@ -21,10 +21,11 @@ mod mounts;
 mod outgoing;
 mod output;
 mod progress;
+mod side_by_side;
 mod size;
 mod store;
-mod users;
 mod sudden_end;
+mod users;
 mod verbs;
 
 use std::ffi::OsString;
@@ -49,8 +50,8 @@ fn main() -> ExitCode {
         Err(failure) => return fail(&failure, false),
     };
     let talk = cli.talk;
-    let outcome = match cli.command {
     sudden_end::prepare(&cli.command, talk.json);
+    let outcome = match cli.command {
         Command::Pool(command) => verbs::run(command, talk),
         Command::Analyze(arguments) => verbs::analyze::run(&arguments, talk),
         Command::Guest(command) => verbs::guest::run(command, talk),

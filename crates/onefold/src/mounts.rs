@@ -49,7 +49,17 @@ impl PoolMount {
     fn is_believed_by(&self, user: u32) -> bool {
         // A relative source is relative to the working directory of another process, not of this one.
         let owns = || self.source.is_absolute() && fs::metadata(&self.source).is_ok_and(|pool| pool.uid() == self.user);
-        self.user == 0 || self.user == user || owns()
+        self.is_made_by(user) || owns()
+    }
+
+    /// Returns whether root or this user mounted it.
+    pub(crate) fn is_of_root_or_this_user(&self) -> bool {
+        self.is_made_by(rustix::process::geteuid().as_raw())
+    }
+
+    /// Returns whether root or `user` mounted it.
+    fn is_made_by(&self, user: u32) -> bool {
+        self.user == 0 || self.user == user
     }
 }
 

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use onefold_block::Show;
 use onefold_pool::PoolStat;
@@ -14,6 +17,7 @@ use crate::cli::pool::ListArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::mounts::{self, PoolMount};
 use crate::output::{Report, TextTable, machine_name, print_failure};
+use crate::side_by_side::{self, Asking};
 use crate::size::human;
 use crate::store::{self, Intent, OpenStore};
 use crate::{calendar, users};
@@ -23,6 +27,10 @@ const FSTAB: &str = "/etc/fstab";
 const UNIT_FOLDER: &str = "/etc/onefold/pools";
 /// Maximum length of a configuration file that is read.
 const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
+/// Maximum number of daemons that are asked at a time.
+const ASKED_MAX: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
+/// Maximum time for the answers of all daemons together. A single one of another user may take 5 s.
+const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Maximum number of files of a named folder that are looked at.
 const FILES_MAX: usize = 10_000;
 
@@ -43,9 +51,12 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
         }
     }
     let mut exit = Exit::Done;
+    let mut mounted = ask_mounted(&pools, arguments.open.memory.0);
     let mut rows = Vec::new();
     for (pool, mount) in pools {
-        let stat = match stat(&pool, arguments.open.memory.0) {
+        // A pool that nobody has mounted is opened here, one after the other: each may take all of `--memory`.
+        let asked = mounted.remove(&pool).unwrap_or_else(|| stat(&pool, arguments.open.memory.0));
+        let stat = match asked {
             Ok(stat) => Some(stat),
             Err(failure) => {
                 print_failure(&failure, false);
@@ -60,8 +71,37 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
 }
 
 fn stat(pool: &Path, memory_bytes: u64) -> Outcome<PoolStat> {
-    let OpenStore { mut store, interrupt: _ } = store::open(pool, memory_bytes, Intent::Read)?;
+    let OpenStore { mut store, interrupt } = store::open(pool, memory_bytes, Intent::Read)?;
+    // Nothing is changed, so a signal may end the command at any moment.
+    interrupt.release();
     store.stat()
+}
+
+/// A pool that is mounted.
+struct MountedPool {
+    pool: PathBuf,
+    memory_bytes: u64,
+}
+
+/// Asks the daemons of all mounted pools side by side: any user may mount a pool whose daemon hangs.
+fn ask_mounted(
+    pools: &BTreeMap<PathBuf, Option<PoolMount>>,
+    memory_bytes: u64,
+) -> BTreeMap<PathBuf, Outcome<PoolStat>> {
+    let mut mounted: Vec<_> = pools.iter().filter_map(|(pool, mount)| Some((pool, mount.as_ref()?))).collect();
+    // With more mounts than threads, hanging daemons of other users must not keep these waiting.
+    mounted.sort_by_key(|(_, mount)| !mount.is_of_root_or_this_user());
+    let asked: Vec<_> = mounted.iter().map(|(pool, _)| MountedPool { pool: (*pool).clone(), memory_bytes }).collect();
+    let asking = Asking { threads: ASKED_MAX, wait_max: ANSWERS_WAIT_MAX, go_on: &|| ControlFlow::Continue(()) };
+    let answers = side_by_side::ask_all(asked, &asking, |asked| stat(&asked.pool, asked.memory_bytes));
+    let silent = |mount: &PoolMount| {
+        let mountpoint = mount.mountpoint.shown();
+        Failure::new(format!("cannot read the numbers of the pool mounted at `{mountpoint}`"))
+            .because_of(format!("its daemon has not answered within {} s", ANSWERS_WAIT_MAX.as_secs()))
+            .hint("try again in a moment; a daemon that hangs has to be killed")
+    };
+    let pairs = mounted.into_iter().zip(answers);
+    pairs.map(|((pool, mount), answer)| (pool.clone(), answer.unwrap_or_else(|| Err(silent(mount))))).collect()
 }
 
 /// Returns the pools that `/etc/fstab` and the configuration of the service unit name. Files that this user cannot read
