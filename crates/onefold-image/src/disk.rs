@@ -8,10 +8,11 @@ use std::sync::Arc;
 use onefold_disk::{Disk, DiskError};
 use parking_lot::Mutex;
 
-use crate::archive::{Archive, ArchiveError, Headers, WantedUnit};
+use crate::archive::{ArchiveError, Headers, WantedUnit};
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::manifest::Manifest;
 use crate::gaps::Gaps;
+use crate::image_source::ImageSource;
 use crate::placed::{HeaderError, check, pieces};
 use crate::recent::LeastRecentCache;
 use crate::{SECTOR_BYTES, UnitName};
@@ -26,7 +27,7 @@ const HEADERS_AT_ONCE: usize = 16;
 /// A read looks up its region of the disk in the manifest, reads the headers of the chunks there, and then the units
 /// that it needs. Maps of regions and plain units are cached in memory of a given size.
 pub struct ArchivedDisk {
-    archive: Arc<Archive>,
+    source: Arc<dyn ImageSource>,
     manifest: Manifest,
     /// Never 0, even if the manifest says so.
     region_bytes: u64,
@@ -67,23 +68,23 @@ impl std::fmt::Debug for ArchivedDisk {
 impl ArchivedDisk {
     /// Returns the disk of an image. Its caches take `memory_bytes` in total.
     #[must_use]
-    pub fn new(archive: Arc<Archive>, manifest: Manifest, memory_bytes: usize) -> ArchivedDisk {
-        ArchivedDisk::with(archive, manifest, memory_bytes, None)
+    pub fn new(source: Arc<dyn ImageSource>, manifest: Manifest, memory_bytes: usize) -> ArchivedDisk {
+        ArchivedDisk::with(source, manifest, memory_bytes, None)
     }
 
     /// Returns the disk of an image that may be damaged. What cannot be read of it reads as zeros, and
     /// [`ArchivedDisk::gaps`] returns where that was.
     #[must_use]
-    pub fn damaged(archive: Arc<Archive>, manifest: Manifest, memory_bytes: usize) -> ArchivedDisk {
-        ArchivedDisk::with(archive, manifest, memory_bytes, Some(Gaps::default()))
+    pub fn damaged(source: Arc<dyn ImageSource>, manifest: Manifest, memory_bytes: usize) -> ArchivedDisk {
+        ArchivedDisk::with(source, manifest, memory_bytes, Some(Gaps::default()))
     }
 
-    fn with(archive: Arc<Archive>, manifest: Manifest, memory_bytes: usize, gaps: Option<Gaps>) -> ArchivedDisk {
+    fn with(source: Arc<dyn ImageSource>, manifest: Manifest, memory_bytes: usize, gaps: Option<Gaps>) -> ArchivedDisk {
         let maps_bytes = memory_bytes / MAPS_SHARE;
         let maps = Mutex::new(LeastRecentCache::new(maps_bytes));
         let units = Mutex::new(LeastRecentCache::new(memory_bytes - maps_bytes));
         let region_bytes = manifest.region_bytes.max(SECTOR_BYTES);
-        ArchivedDisk { archive, manifest, region_bytes, maps, units, gaps, reaches: Mutex::default() }
+        ArchivedDisk { source, manifest, region_bytes, maps, units, gaps, reaches: Mutex::default() }
     }
 
     /// Returns the ranges of the disk that were read as zeros because they are damaged, in order and without overlap.
@@ -117,7 +118,7 @@ impl ArchivedDisk {
             ArchiveError::Store(error) => !error.is_final(),
             _ => false,
         };
-        let error = self.archive.of_image(&self.manifest.image, error);
+        let error = self.source.of_image(&self.manifest.image, error);
         match &self.gaps {
             Some(gaps) if is_damage && !matches!(error, ArchiveError::Removed { .. }) => Ok(gaps),
             _ => Err(other(error)),
@@ -167,7 +168,10 @@ impl ArchivedDisk {
             let names: Vec<UnitName> = chunks.iter().map(|index| self.manifest.chunks[*index]).collect();
             let headers = self.headers(&names)?;
             for (at, (index, name)) in chunks.iter().zip(&names).enumerate() {
-                let header = match headers.as_ref().map_or_else(|| self.archive.header(name), |read| read.get(at)) {
+                let header = match headers
+                    .as_ref()
+                    .map_or_else(|| self.source.headers(&[*name]).and_then(|read| read.get(0)), |read| read.get(at))
+                {
                     Ok(header) => header,
                     Err(error) => {
                         self.gaps_for(error)?;
@@ -212,7 +216,7 @@ impl ArchivedDisk {
 
     /// Returns the headers of chunks; `None` if one of them is damaged and the gaps take that.
     fn headers(&self, names: &[UnitName]) -> Result<Option<Headers>, DiskError> {
-        match self.archive.headers(names) {
+        match self.source.headers(names) {
             Ok(headers) => Ok(Some(headers)),
             Err(error) => self.gaps_for(error).map(|_| None),
         }
@@ -258,9 +262,8 @@ impl ArchivedDisk {
                 .filter(|place| place.unit == missing[index])
                 .for_each(|place| place.copy(plain, offset, into));
             self.units.lock().insert(wanted[index].name, Arc::from(plain), plain.len());
-            Ok::<(), ArchiveError>(())
         };
-        let Err(error) = self.archive.read_units(&wanted, &mut fill) else {
+        let Err(error) = self.source.read(&wanted, 0, &mut fill) else {
             return Ok(());
         };
         self.gaps_for(error)?;
@@ -272,9 +275,8 @@ impl ArchivedDisk {
             let mut fill_one = |_: usize, plain: &[u8]| {
                 let of_unit = places.iter().filter(|place| place.unit == missing[index]);
                 of_unit.for_each(|place| place.copy(plain, offset, into));
-                Ok::<(), ArchiveError>(())
             };
-            if let Err(error) = self.archive.read_units(&wanted[index..=index], &mut fill_one) {
+            if let Err(error) = self.source.read(&wanted[index..=index], 0, &mut fill_one) {
                 let gaps = self.gaps_for(error)?;
                 let of_unit = map.places.iter().filter(|place| place.unit == missing[index]);
                 gaps.add(of_unit.map(|place| place.start..place.end));
@@ -366,7 +368,7 @@ mod tests {
     use onefold_block::random::SeededRandom;
 
     use super::*;
-    use crate::archive::CheckOptions;
+    use crate::archive::{Archive, CheckOptions};
     use crate::store::{Store, StoreError};
     use crate::test_images::{TestImage, image};
 
@@ -385,7 +387,7 @@ mod tests {
             let image = image(seed, size_bytes);
             let expected = expected(&image);
             for memory_bytes in [0, 100_000, 64 << 20] {
-                let disk = ArchivedDisk::new(Arc::clone(&image.archive), image.manifest.clone(), memory_bytes);
+                let disk = ArchivedDisk::new(image.archive.clone(), image.manifest.clone(), memory_bytes);
                 assert_eq!(disk.size_bytes(), size_bytes);
                 let random = SeededRandom::new(seed);
                 for _ in 0..40 {
@@ -404,7 +406,7 @@ mod tests {
     fn data_is_where_units_are_and_nowhere_else() {
         for (seed, size_bytes) in [(6, 1 << 20), (7, 300_001), (8, 512)] {
             let image = image(seed, size_bytes);
-            let disk = ArchivedDisk::new(Arc::clone(&image.archive), image.manifest.clone(), 1 << 20);
+            let disk = ArchivedDisk::new(image.archive.clone(), image.manifest.clone(), 1 << 20);
             let mut found = vec![false; image.sectors.len()];
             let mut offset = 0;
             while let Some(range) = disk.next_data(offset).unwrap() {
@@ -451,11 +453,11 @@ mod tests {
     #[test]
     fn headers_of_units_that_overlap_are_damage() {
         let image = image(9, 1 << 20);
-        let disk = ArchivedDisk::new(Arc::clone(&image.archive), image.manifest.clone(), 1 << 20);
+        let disk = ArchivedDisk::new(image.archive.clone(), image.manifest.clone(), 1 << 20);
         let mut twice = image.manifest.clone();
         twice.chunks.push(twice.chunks[0]);
         twice.regions.iter_mut().for_each(|region| region.others = None);
-        let hostile = ArchivedDisk::new(Arc::clone(&image.archive), twice, 1 << 20);
+        let hostile = ArchivedDisk::new(image.archive.clone(), twice, 1 << 20);
         let mut into = vec![0; 1 << 20];
         disk.read(0, &mut into).unwrap();
         let error = hostile.read(0, &mut into).unwrap_err();
@@ -467,7 +469,7 @@ mod tests {
     fn a_store_that_fails_as_a_whole_is_no_damage() {
         let image = image(21, 1 << 20);
         let gaps = |error| {
-            let disk = ArchivedDisk::damaged(Arc::clone(&image.archive), image.manifest.clone(), 0);
+            let disk = ArchivedDisk::damaged(image.archive.clone(), image.manifest.clone(), 0);
             disk.gaps_for(ArchiveError::Store(error)).is_ok()
         };
         let (action, name) = ("read", "object".to_owned());
@@ -495,7 +497,7 @@ mod tests {
             assert!(strict.read(0, &mut into).is_err());
             let archive = open();
             let lost = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap().lost;
-            let disk = ArchivedDisk::damaged(Arc::clone(&archive), image.manifest.clone(), 1 << 20);
+            let disk = ArchivedDisk::damaged(archive.clone(), image.manifest.clone(), 1 << 20);
             let found = disk.find_gaps(&lost).unwrap();
             disk.read(0, &mut into).unwrap();
             let gaps = disk.gaps();

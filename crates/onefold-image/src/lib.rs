@@ -17,13 +17,16 @@ pub mod compress;
 mod disk;
 pub mod format;
 mod gaps;
+mod image_source;
 mod in_use;
 pub mod install;
 mod name;
 mod placed;
 mod rate;
 mod recent;
+pub mod remote;
 mod run;
+pub mod served;
 pub mod signature;
 pub mod store;
 #[cfg(test)]
@@ -33,6 +36,7 @@ mod testing;
 pub mod trust;
 
 pub use disk::ArchivedDisk;
+pub use image_source::{ChunkReader, ImageSource, OnUnit};
 pub use in_use::{FileUser, device_above, writer_of};
 pub use name::{ArchiveId, ImageName, ImageNameError, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
 pub use placed::HeaderError;

@@ -68,6 +68,14 @@ macro_rules! shown_in_hexadecimal {
 
 shown_in_hexadecimal!(ArchiveId, WriterId, UnitName);
 
+impl UnitName {
+    /// Parses the form in which it is displayed.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<UnitName> {
+        parse_hexadecimal(name).map(UnitName)
+    }
+}
+
 impl ObjectId {
     /// Parses the form in which it is displayed.
     #[must_use]

@@ -39,7 +39,7 @@ struct PlannedRead {
 }
 
 /// The headers of some chunks as they are stored, which takes far less memory than their decoded form.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Headers {
     names: Vec<UnitName>,
     plain: Vec<Vec<u8>>,

@@ -76,6 +76,22 @@ pub enum ArchiveError {
         /// The pack.
         pack: String,
     },
+    /// A chunk has more bytes than are served at once. No capture makes such a chunk.
+    #[error("the chunk {chunk} is stored in more than {bytes_max} bytes")]
+    LongChunk {
+        /// Name of its header.
+        chunk: UnitName,
+        /// Maximum length in bytes.
+        bytes_max: usize,
+    },
+    /// A server of images sends something else than the unit with a name, even when it is asked for it alone.
+    #[error("the server `{server}` sends wrong bytes for the unit {unit}")]
+    WrongUnit {
+        /// The unit.
+        unit: UnitName,
+        /// The server's address.
+        server: String,
+    },
     /// The image does not exist, or was removed.
     #[error("there is no image {image}")]
     NoImage {
@@ -159,7 +175,7 @@ impl ArchiveError {
     }
 
     /// Returns the error of an object, or a unit, that a decoder refuses.
-    pub(super) fn refused(name: String, source: FormatError) -> ArchiveError {
+    pub(crate) fn refused(name: String, source: FormatError) -> ArchiveError {
         match source {
             FormatError::Newer { .. } => ArchiveError::Newer { name, source },
             _ => ArchiveError::Damaged { name, source },

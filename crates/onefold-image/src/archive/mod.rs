@@ -16,6 +16,7 @@ mod rules;
 mod signatures;
 mod snapshot;
 mod state;
+mod stored;
 mod tables;
 mod units;
 mod writer;

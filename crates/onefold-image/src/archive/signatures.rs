@@ -79,6 +79,18 @@ impl Archive {
         Ok(signers)
     }
 
+    /// Returns the signature of an image by a key, without verifying it; `None` if there is none.
+    ///
+    /// # Errors
+    /// When it is too long, or the store fails.
+    pub fn signature(&self, image: &ImageRecord, key: KeyId) -> Result<Option<Vec<u8>>, ArchiveError> {
+        match read_whole(self.store(), &object_name(image.manifest, key), SIGNATURE_BYTES_MAX) {
+            Ok(signature) => Ok(Some(signature)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns the keys of all signatures by manifest, without verifying any.
     ///
     /// # Errors
@@ -104,10 +116,8 @@ impl Archive {
 
     /// Returns whether a key has signed an image, whose manifest is `object`.
     fn is_signed_by(&self, image: &ImageRecord, object: &[u8], key: &PublicKey) -> Result<bool, ArchiveError> {
-        let name = object_name(image.manifest, key.id());
-        match read_whole(self.store(), &name, SIGNATURE_BYTES_MAX) {
-            Ok(signature) => Ok(key.verifies(object, &signature)),
-            Err(error) if is_missing(&error) => Ok(false),
+        match self.signature(image, key.id()) {
+            Ok(signature) => Ok(signature.is_some_and(|signature| key.verifies(object, &signature))),
             Err(ArchiveError::Damaged { .. }) => Ok(false),
             Err(error) => Err(error),
         }

@@ -16,6 +16,7 @@ pub mod segment;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
+pub mod wire;
 
 /// Why bytes are not the object that was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

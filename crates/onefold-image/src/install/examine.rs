@@ -10,6 +10,7 @@ use crate::claims::Claims;
 use crate::format::FormatError;
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::manifest::Manifest;
+use crate::image_source::ImageSource;
 use crate::placed::{HeaderError, bytes_of, check};
 
 use onefold_disk::OnProgress;
@@ -25,12 +26,12 @@ const CLAIMS_SHARE: u64 = 4;
 /// When a header is lost, damaged or invalid, no pack has a unit, chunks and totals of the manifest disagree, or the
 /// store fails.
 pub fn examine(
-    archive: &Archive,
+    source: &dyn ImageSource,
     manifest: &Manifest,
     options: &InstallOptions,
     progress: OnProgress<'_>,
 ) -> Result<(), InstallError> {
-    read_examined(archive, manifest, options, progress).map(|_| ())
+    read_examined(source, manifest, options, progress).map(|_| ())
 }
 
 /// As [`examine`]; returns the headers, for an installation with these options.
@@ -38,19 +39,19 @@ pub fn examine(
 /// # Errors
 /// As [`examine`].
 pub(super) fn read_examined<'a>(
-    archive: &'a Archive,
+    source: &'a dyn ImageSource,
     manifest: &'a Manifest,
     options: &InstallOptions,
     progress: OnProgress<'a>,
 ) -> Result<ImageHeaders<'a>, InstallError> {
     let examined = || {
-        let headers = ImageHeaders::read(archive, manifest, options.memory_bytes / HEADERS_SHARE, progress)?;
-        let examination = Examination { archive, headers: &headers, manifest, progress };
+        let headers = ImageHeaders::read(source, manifest, options.memory_bytes / HEADERS_SHARE, progress)?;
+        let examination = Examination { source, headers: &headers, manifest, progress };
         examination.run(&beside_headers(options))?;
         Ok(headers)
     };
     examined().map_err(|error| match error {
-        InstallError::Archive(error) => archive.of_image(&manifest.image, error).into(),
+        InstallError::Archive(error) => source.of_image(&manifest.image, error).into(),
         error => error,
     })
 }
@@ -62,7 +63,7 @@ pub(super) fn beside_headers(options: &InstallOptions) -> InstallOptions {
 }
 
 struct Examination<'a> {
-    archive: &'a Archive,
+    source: &'a dyn ImageSource,
     headers: &'a ImageHeaders<'a>,
     manifest: &'a Manifest,
     progress: OnProgress<'a>,
@@ -118,9 +119,10 @@ impl Examination<'_> {
     }
 
     fn find_units(&self, header: &ChunkHeader) -> Result<(), ArchiveError> {
-        header.units.iter().try_for_each(|unit| {
-            self.archive.find_unit(WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) })
-        })
+        header
+            .units
+            .iter()
+            .try_for_each(|unit| self.source.find(WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) }))
     }
 }
 

@@ -7,15 +7,16 @@ use onefold_disk::OnProgress;
 
 use super::{InstallError, check_interrupt};
 use crate::UnitName;
-use crate::archive::{Archive, ArchiveError, Headers, WantedUnit};
+use crate::archive::{ArchiveError, Headers, WantedUnit};
 use crate::format::manifest::Manifest;
+use crate::image_source::ImageSource;
 
 /// Chunks whose headers are read at once. They lie in their packs in runs of their own.
 const BATCH_CHUNKS: usize = 256;
 
 /// The headers of an image.
 pub(super) struct ImageHeaders<'a> {
-    pub(super) archive: &'a Archive,
+    pub(super) source: &'a dyn ImageSource,
     /// Plain bytes of headers.
     kept: HashMap<UnitName, Box<[u8]>>,
 }
@@ -27,7 +28,7 @@ impl<'a> ImageHeaders<'a> {
     /// # Errors
     /// When one is lost or damaged, the store fails, or the user has interrupted the work.
     pub(super) fn read(
-        archive: &'a Archive,
+        source: &'a dyn ImageSource,
         manifest: &Manifest,
         bytes_max: u64,
         progress: OnProgress<'_>,
@@ -38,18 +39,16 @@ impl<'a> ImageHeaders<'a> {
                 break;
             }
             check_interrupt(progress, manifest)?;
-            let mut ahead = archive.read_ahead(names.iter().copied(), bytes_max)?;
             let wanted: Vec<WantedUnit> =
                 names.iter().map(|name| WantedUnit { name: *name, plain_bytes: None }).collect();
-            archive.read_planned_units::<ArchiveError>(&wanted, &mut ahead, &mut |index, plain| {
+            source.read(&wanted, bytes_max, &mut |index, plain| {
                 if bytes < bytes_max {
                     bytes += plain.len() as u64;
                     kept.insert(names[index], plain.into());
                 }
-                Ok(())
             })?;
         }
-        Ok(ImageHeaders { archive, kept })
+        Ok(ImageHeaders { source, kept })
     }
 
     /// Returns the headers of chunks, from memory if they are there.
@@ -60,7 +59,7 @@ impl<'a> ImageHeaders<'a> {
         let kept: Option<Vec<Vec<u8>>> = names.iter().map(|name| Some(self.kept.get(name)?.to_vec())).collect();
         match kept {
             Some(plain) => Ok(Headers::of(names, plain)),
-            None => self.archive.headers(names),
+            None => self.source.headers(names),
         }
     }
 }

@@ -32,8 +32,9 @@ use onefold_block::BLOCK_BYTES;
 use onefold_block::size::human;
 use onefold_disk::{OnProgress, Progress};
 
-use crate::archive::{Archive, ArchiveError};
+use crate::archive::ArchiveError;
 use crate::format::manifest::Manifest;
+use crate::image_source::ImageSource;
 use crate::placed::HeaderError;
 
 pub use ends::HEAD_BYTES;
@@ -156,7 +157,7 @@ pub enum InstallError {
 /// When the target is too small, or the image is found to be damaged ([`InstallError::Untouched`]), before anything is
 /// written. Later errors leave a target that does not boot.
 pub fn install(
-    archive: &Archive,
+    source: &dyn ImageSource,
     manifest: &Manifest,
     target: &dyn Target,
     options: &InstallOptions,
@@ -166,7 +167,7 @@ pub fn install(
     if target_bytes < needed_bytes {
         return Err(InstallError::TooSmall { needed_bytes, target_bytes });
     }
-    let headers = read_examined(archive, manifest, options, progress);
+    let headers = read_examined(source, manifest, options, progress);
     let headers = headers.map_err(|error| InstallError::Untouched(Box::new(error)))?;
     let ends = Ends::of(needed_bytes);
     let total_bytes = manifest.totals.data_bytes.saturating_add(manifest.totals.zero_bytes);

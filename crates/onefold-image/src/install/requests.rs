@@ -11,6 +11,7 @@ use onefold_disk::Disk;
 
 use super::*;
 use crate::ImageName;
+use crate::archive::Archive;
 use crate::capture::{CaptureOptions, Scope, Source, capture};
 use crate::compress::LEVEL;
 use crate::disk::ArchivedDisk;

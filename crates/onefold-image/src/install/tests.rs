@@ -1,5 +1,7 @@
 //! Installations of random images over noise.
 
+mod remote;
+
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,6 +10,7 @@ use onefold_disk::Progress;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::archive::Archive;
 use crate::test_images::{TestImage, image};
 
 /// Disks of odd lengths, of one sector, without a middle, and of several regions.
@@ -201,7 +204,7 @@ fn every_captured_byte_gets_to_its_place_and_free_sectors_are_treated_as_asked()
             let behind = (seed % 2) * 10_000;
             let target = MemoryTarget::noise(seed, size_bytes + behind);
             let noise = target.bytes.lock().clone();
-            let done = install(&image.archive, &image.manifest, &target, &options(free, true), &go_on).unwrap();
+            let done = install(&*image.archive, &image.manifest, &target, &options(free, true), &go_on).unwrap();
             let totals = image.manifest.totals;
             assert_eq!((done.written_bytes, done.zero_bytes), (totals.data_bytes, totals.zero_bytes));
             assert_eq!(done.verified_bytes, totals.data_bytes + totals.zero_bytes);
@@ -224,7 +227,7 @@ fn the_ends_are_wiped_durably_first_and_written_last() {
     let size_bytes = 3 << 20;
     let image = image(3, size_bytes);
     let target = MemoryTarget::noise(3, size_bytes);
-    install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on).unwrap();
+    install(&*image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on).unwrap();
     let calls = target.calls.lock().clone();
     let is_end = |offset: u64, length: usize| offset < 1 << 20 || offset + length as u64 > size_bytes - 33 * 512;
     let parts: Vec<&[Call]> = calls.split(|call| *call == Call::Sync).collect();
@@ -255,7 +258,7 @@ fn the_backup_of_an_old_table_on_a_longer_target_is_wiped() {
         let (header, table) = (end - header, end - table);
         target.bytes.lock()[header..header + 8].copy_from_slice(b"EFI PART");
         let noise = target.bytes.lock().clone();
-        install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on).unwrap();
+        install(&*image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on).unwrap();
         let bytes = target.bytes.lock();
         assert!(bytes[table..].iter().all(|byte| *byte == 0));
         assert!(bytes[2 << 20..table] == noise[2 << 20..table]);
@@ -266,8 +269,8 @@ fn the_backup_of_an_old_table_on_a_longer_target_is_wiped() {
 fn a_target_that_is_too_small_is_not_touched() {
     let image = image(5, 1 << 20);
     let target = MemoryTarget::noise(5, (1 << 20) - 1);
-    let error =
-        install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Zero, false), &go_on).unwrap_err();
+    let error = install(&*image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Zero, false), &go_on)
+        .unwrap_err();
     assert!(error.to_string().contains("1048576 bytes"), "{error}");
     assert!(target.calls.lock().is_empty());
     let untouched = MemoryTarget::noise(5, (1 << 20) - 1);
@@ -291,7 +294,7 @@ fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
             ControlFlow::Continue(())
         };
         let target = MemoryTarget::noise(6, 4 << 20);
-        install(&image.archive, &image.manifest, &target, &options(free, verify), &count).unwrap();
+        install(&*image.archive, &image.manifest, &target, &options(free, verify), &count).unwrap();
         let total = calls.load(Ordering::Relaxed);
         assert!(total > 10);
         for stop_at in 0..total {
@@ -301,7 +304,7 @@ fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
                 let next = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
                 if next.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
-            let stopped = install(&image.archive, &image.manifest, &target, &options(free, verify), &stop);
+            let stopped = install(&*image.archive, &image.manifest, &target, &options(free, verify), &stop);
             // The order of threads differs, so the last calls of two runs need not be the same ones.
             if let Err(error) = stopped {
                 let is_untouched =
@@ -331,7 +334,7 @@ fn a_target_that_returns_another_bit_is_found_out_and_does_not_boot() {
         let flipped = Some(offset + 100);
         let target = MemoryTarget { flipped, ..MemoryTarget::noise(7, 2 << 20) };
         let installed =
-            install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, true), &go_on);
+            install(&*image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, true), &go_on);
         let is_free = sector.is_none() && middle.contains(&offset);
         counts[usize::from(is_free)] += 1;
         if is_free {
@@ -356,7 +359,7 @@ fn a_target_that_fails_with_its_ends_written_and_cannot_be_wiped_says_so() {
     let image = image(9, 2 << 20);
     for (fails_after, is_unwiped) in [(0, false), (1, false), (2, true), (3, true), (4, false)] {
         let target = MemoryTarget { fails_after: Some(fails_after), ..MemoryTarget::noise(9, 2 << 20) };
-        match install(&image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, true), &go_on) {
+        match install(&*image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, true), &go_on) {
             Ok(_) => assert_eq!(fails_after, 4),
             Err(InstallError::Unwiped { cause, .. }) => {
                 assert!(is_unwiped && matches!(*cause, InstallError::Target { action: "write", .. }));
@@ -423,7 +426,7 @@ fn an_image_at_a_place_of_a_target_leaves_the_rest_alone() {
             let target = MemoryTarget::noise(seed + 50, size_bytes + 700_000);
             let before = target.bytes.lock().clone();
             let place = TargetPlace::new(&target, 50_176, size_bytes);
-            install(&image.archive, &image.manifest, &place, &options(free, true), &go_on).unwrap();
+            install(&*image.archive, &image.manifest, &place, &options(free, true), &go_on).unwrap();
             let after = target.bytes.lock().clone();
             let range = MemoryTarget::range(50_176, size_bytes);
             assert!(after[..range.start] == before[..range.start] && after[range.end..] == before[range.end..]);
@@ -432,7 +435,7 @@ fn an_image_at_a_place_of_a_target_leaves_the_rest_alone() {
         let short = MemoryTarget::noise(seed, 50_176 + size_bytes - 1);
         let place = TargetPlace::new(&short, 50_176, size_bytes);
         let outcome =
-            install(&image.archive, &image.manifest, &place, &options(FreeSectorPolicy::Leave, false), &go_on);
+            install(&*image.archive, &image.manifest, &place, &options(FreeSectorPolicy::Leave, false), &go_on);
         assert!(matches!(outcome, Err(InstallError::TooSmall { .. })), "{outcome:?}");
     }
 }
@@ -496,7 +499,7 @@ fn a_disk_without_a_table_is_not_fitted_and_does_not_boot() {
     let image = image(4, 3 << 20);
     let target = MemoryTarget::noise(4, 4 << 20);
     let options = InstallOptions { fit: true, ..options(FreeSectorPolicy::Leave, false) };
-    let outcome = install(&image.archive, &image.manifest, &target, &options, &go_on);
+    let outcome = install(&*image.archive, &image.manifest, &target, &options, &go_on);
     assert!(matches!(outcome, Err(InstallError::Fit(FitError::NoTable))), "{outcome:?}");
     assert!(target.bytes.lock()[..512].iter().all(|byte| *byte == 0));
 }

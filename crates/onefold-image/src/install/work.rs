@@ -13,9 +13,10 @@ use super::target::Target;
 use super::window::{Window, parts};
 use super::{InstallError, InstallOptions, failed};
 use crate::UnitName;
-use crate::archive::{Archive, Headers, PlannedReads, WantedUnit};
+use crate::archive::WantedUnit;
 use crate::format::chunk_header::{CHUNK_STORED_BYTES_MAX, ChunkHeader, PlacedUnit};
 use crate::format::manifest::Manifest;
+use crate::image_source::{ChunkReader, ImageSource};
 use crate::placed::{bytes_of, check};
 
 /// Bounds of the plain bytes in one window. A unit has at most 1 MiB.
@@ -57,7 +58,7 @@ pub(super) struct StepProgress {
 
 /// One installation, shared by all its threads.
 pub(super) struct Job<'a> {
-    archive: &'a Archive,
+    source: &'a dyn ImageSource,
     headers: &'a ImageHeaders<'a>,
     pub(super) manifest: &'a Manifest,
     pub(super) target: &'a dyn Target,
@@ -158,7 +159,7 @@ impl<'a> Job<'a> {
         let share = options.memory_bytes / threads as u64 / WINDOW_SHARE;
         let window_bytes = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
         Job {
-            archive: headers.archive,
+            source: headers.source,
             headers,
             manifest,
             target,
@@ -178,7 +179,7 @@ impl<'a> Job<'a> {
         let groups: Vec<&[UnitName]> = self.manifest.chunks.chunks(self.group_chunks).collect();
         let done = on_threads(self.threads, groups.len(), &|index, sum| self.group(step, groups[index], sum));
         done.map_err(|error| match error {
-            InstallError::Archive(error) => self.archive.of_image(&self.manifest.image, error).into(),
+            InstallError::Archive(error) => self.source.of_image(&self.manifest.image, error).into(),
             error => error,
         })
     }
@@ -196,39 +197,31 @@ impl<'a> Job<'a> {
     fn group(&self, step: Step, names: &[UnitName], sum: &mut StepProgress) -> Result<(), InstallError> {
         self.check_interrupt()?;
         let headers = self.headers.of(names)?;
-        let mut ahead = match step {
-            Step::Write { .. } => self.read_ahead(&headers, names.len())?,
-            Step::ReadBack => PlannedReads::default(),
+        let mut units = match step {
+            Step::Write { .. } => Some(self.source.chunks(names, &headers, self.ahead_bytes)?),
+            Step::ReadBack => None,
         };
         names.iter().enumerate().try_for_each(|(index, name)| {
             let header = headers.get(index)?;
             check(name, &header, self.manifest.size_bytes)?;
-            self.chunk(step, &header, &mut ahead, sum)
+            self.chunk(step, (index, &header), &mut units, sum)
         })
     }
 
-    /// Plans the reads of all units of some chunks.
-    fn read_ahead(&self, headers: &Headers, count: usize) -> Result<PlannedReads, InstallError> {
-        let mut units = Vec::new();
-        for index in 0..count {
-            units.extend(headers.get(index)?.units.iter().map(|unit| unit.name));
-        }
-        Ok(self.archive.read_ahead(units.into_iter(), self.ahead_bytes)?)
-    }
-
+    /// Processes one chunk of a group. `reader` has its units if they are to be written.
     fn chunk(
         &self,
         step: Step,
-        header: &ChunkHeader,
-        ahead: &mut PlannedReads,
+        (index, header): (usize, &ChunkHeader),
+        reader: &mut Option<Box<dyn ChunkReader + '_>>,
         sum: &mut StepProgress,
     ) -> Result<(), InstallError> {
         for units in parts(&header.units, self.window_bytes) {
             self.check_interrupt()?;
             let mut window = Window::new(units, self.manifest.size_bytes);
-            match step {
-                Step::Write { .. } => self.write(&mut window, ahead)?,
-                Step::ReadBack => self.read_back(&mut window)?,
+            match reader {
+                Some(reader) => self.write(&mut window, index, &mut **reader)?,
+                None => self.read_back(&mut window)?,
             }
             let bytes = units.iter().map(|unit| u64::from(unit.plain_bytes)).sum();
             self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -237,14 +230,16 @@ impl<'a> Job<'a> {
         self.zeros(step, header, sum)
     }
 
-    /// Fetches the units of a window and writes them.
-    fn write(&self, window: &mut Window<'_>, ahead: &mut PlannedReads) -> Result<(), InstallError> {
+    /// Fetches the units of a window, which are of the chunk with an index, and writes them.
+    fn write(
+        &self,
+        window: &mut Window<'_>,
+        chunk: usize,
+        reader: &mut (dyn ChunkReader + '_),
+    ) -> Result<(), InstallError> {
         let want = |unit: &PlacedUnit| WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) };
         let wanted: Vec<WantedUnit> = window.units.iter().map(want).collect();
-        self.archive.read_planned_units(&wanted, ahead, &mut |index, plain| {
-            window.fill(index, plain);
-            Ok::<(), InstallError>(())
-        })?;
+        reader.read(chunk, &wanted, &mut |index, plain| window.fill(index, plain))?;
         for run in window.runs() {
             self.ends.write(self.target, run.offset, run.bytes).map_err(failed("write"))?;
         }
@@ -254,7 +249,7 @@ impl<'a> Job<'a> {
     /// Reads the places of a window back, and verifies the bytes by the units' names.
     fn read_back(&self, window: &mut Window<'_>) -> Result<(), InstallError> {
         window.read(|offset, into| self.ends.read(self.target, offset, into)).map_err(failed("read back"))?;
-        let key = &self.archive.descriptor().key;
+        let key = self.source.key();
         let mut plain = Vec::new();
         for (index, unit) in window.units.iter().enumerate() {
             window.collect(index, &mut plain);

@@ -291,6 +291,8 @@ pub enum Refusal {
     Condition,
     /// The store's certificate is not one that this host trusts.
     Certificate,
+    /// A server of images refuses a request, or answers it as none would.
+    ImageServer,
     /// The store's answer has no known reason.
     Other,
 }
@@ -306,6 +308,7 @@ impl fmt::Display for Refusal {
             Refusal::Elsewhere => "the bucket is in another region, or has another address",
             Refusal::Condition => "it cannot create an object only if it is absent",
             Refusal::Certificate => "this machine does not trust its certificate",
+            Refusal::ImageServer => "the server of images does not answer as it should",
             Refusal::Other => "it does not accept the request",
         })
     }

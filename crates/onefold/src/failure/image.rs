@@ -208,6 +208,11 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
         ArchiveError::BadSignature { .. } => {
             (Exit::Damage, Some("delete the object of the signature, and sign the image again"))
         }
+        ArchiveError::LongChunk { .. } => (Exit::Damage, Some(CHECK)),
+        ArchiveError::WrongUnit { .. } => (
+            Exit::Damage,
+            Some("run `onefold archive check` on the server; do not use a server that others may change"),
+        ),
         ArchiveError::TooLarge { .. } => (Exit::Failed, Some("begin another archive")),
         ArchiveError::TooManyNew { .. } => {
             (Exit::Failed, Some("capture the partitions one by one, with --partition, before the whole disk"))
@@ -255,6 +260,7 @@ fn explain_refusal(why: Refusal, action: &str) -> &'static str {
             "use a server that supports `If-None-Match`; or promise one writer at a time with --one-writer"
         }
         Refusal::Certificate => "give the certificate of its authority with --ca",
+        Refusal::ImageServer => "check the address, and what `onefold image serve` says there",
         Refusal::Other => "check the address of the server with --endpoint",
     }
 }

@@ -113,7 +113,7 @@ fn assert_holds(archive: &Archive, manifest: &Manifest, target: &[u8]) -> Vec<bo
 
 /// Reads an archived disk, and compares it with the installed one.
 fn read(archive: &Arc<Archive>, manifest: &Manifest, installed: Option<&[u8]>) {
-    let disk = ArchivedDisk::new(Arc::clone(archive), manifest.clone(), 1 << 20);
+    let disk = ArchivedDisk::new(archive.clone(), manifest.clone(), 1 << 20);
     let length = usize::try_from(manifest.size_bytes.min(READ_BYTES_MAX)).expect("small");
     let mut bytes = vec![1; length];
     let result = disk.read(0, &mut bytes);

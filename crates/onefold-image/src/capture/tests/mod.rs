@@ -136,7 +136,7 @@ impl Bench {
     fn assert_read_in_place(&self, manifest: &Manifest, disk: &[u8]) {
         let mut installed = vec![0; disk.len()];
         install(&self.archive, manifest, &mut installed);
-        let archived = ArchivedDisk::new(Arc::clone(&self.archive), manifest.clone(), 1 << 20);
+        let archived = ArchivedDisk::new(self.archive.clone(), manifest.clone(), 1 << 20);
         let mut read = vec![1; disk.len()];
         archived.read(0, &mut read).unwrap();
         let differs = installed.iter().zip(&read).position(|(installed, read)| installed != read);

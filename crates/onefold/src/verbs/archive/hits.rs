@@ -53,7 +53,7 @@ pub(super) fn find(archive: &Arc<Archive>, found: &CheckReport) -> Vec<ImageHits
 /// Returns what the damage of an image hits; `None` if its manifest is damaged, too.
 fn of_image(archive: &Arc<Archive>, found: &CheckReport, record: &ImageRecord) -> Option<ImageHits> {
     let manifest = archive.manifest(record).ok()?;
-    let disk = ArchivedDisk::damaged(Arc::clone(archive), manifest, UNITS_BYTES);
+    let disk = ArchivedDisk::damaged(archive.clone(), manifest, UNITS_BYTES);
     let gaps = disk.find_gaps(&found.lost).ok()?;
     let bytes = gaps.iter().map(|gap| gap.end - gap.start).sum();
     let mut hits =

@@ -36,7 +36,7 @@ pub(super) fn run(
             .hint("give a file"));
     }
     let cache_bytes = usize::try_from(arguments.memory.0).unwrap_or(usize::MAX);
-    let disk = ArchivedDisk::damaged(Arc::clone(archive), manifest.clone(), cache_bytes);
+    let disk = ArchivedDisk::damaged(archive.clone(), manifest.clone(), cache_bytes);
     let own = own_name(record.image.name.as_str(), arguments.format);
     let output = path_of(&arguments.output, OsStr::new(&own), false)?;
     let format = format_of(&output, &disk, arguments.format)?;

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use onefold_block::Show;
@@ -41,7 +40,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
         return damaged::run(arguments, &archive, &record, &manifest, talk);
     }
     let cache_bytes = usize::try_from(memory_bytes / CACHE_SHARE).unwrap_or(usize::MAX);
-    let disk = ArchivedDisk::new(Arc::clone(&archive), manifest.clone(), cache_bytes);
+    let disk = ArchivedDisk::new(archive.clone(), manifest.clone(), cache_bytes);
     let meter = Meter::new(format!("exporting {}", record.image), talk.quiet, Interrupt::watch());
     let is_stopped = || meter.is_interrupted();
     let options = InstallOptions {
@@ -55,7 +54,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let cannot = format!("cannot export `{}`", record.image);
     // As an installation does: an image that is damaged there is not exported in part.
     let examined = || {
-        let examined = examine(&archive, &manifest, &options, &meter.on_progress());
+        let examined = examine(&*archive, &manifest, &options, &meter.on_progress());
         examined.map_err(|error| Failure::of_install(&cannot, &error, TargetRemains::Nothing))
     };
     if is_stream(&arguments.output) {

@@ -10,13 +10,12 @@ use std::time::Instant;
 
 use onefold_block::Show;
 use onefold_disk::Disk;
-use onefold_image::archive::Archive;
 use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{
     Content, FileTarget, FreeSectorPolicy, HEAD_BYTES, InstallError, InstallOptions, InstallReport, Target,
     TargetPlace, check_fit, examine, install,
 };
-use onefold_image::{ArchivedDisk, ImageVersion, SECTOR_BYTES};
+use onefold_image::{ArchivedDisk, ImageSource, ImageVersion, SECTOR_BYTES};
 use serde_json::json;
 
 use super::{find_manifest, partitions, rate, signed, threads};
@@ -48,8 +47,9 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
     signed::require(&archive, &record, arguments.acceptance)?;
+    let source: Arc<dyn ImageSource> = archive;
     let work = Work {
-        archive: &archive,
+        source: &source,
         manifest: &manifest,
         cannot: format!("cannot install `{}` to `{}`", record.image, target.shown()),
         options: InstallOptions {
@@ -148,7 +148,7 @@ impl InstallResult {
 
 /// One installation.
 struct Work<'a> {
-    archive: &'a Arc<Archive>,
+    source: &'a Arc<dyn ImageSource>,
     manifest: &'a Manifest,
     /// What to say if it fails.
     cannot: String,
@@ -161,7 +161,7 @@ struct Work<'a> {
 impl Work<'_> {
     /// Examines the image as an installation does before it touches a target.
     fn examine(&self) -> Outcome<()> {
-        let examined = examine(self.archive, self.manifest, &self.options, &self.meter.on_progress());
+        let examined = examine(&**self.source, self.manifest, &self.options, &self.meter.on_progress());
         self.meter.finish();
         examined.map_err(|error| Failure::of_install(&self.cannot, &error, TargetRemains::Untouched))
     }
@@ -177,7 +177,7 @@ impl Work<'_> {
         if !self.options.fit {
             return Ok(());
         }
-        let disk = ArchivedDisk::new(Arc::clone(self.archive), self.manifest.clone(), CHECK_BYTES);
+        let disk = ArchivedDisk::new(Arc::clone(self.source), self.manifest.clone(), CHECK_BYTES);
         let mut head = vec![0; usize::try_from(HEAD_BYTES.min(disk.size_bytes())).unwrap_or(0)];
         disk.read(0, &mut head).map_err(|error| Failure::of_disk(&error).wrap(&self.cannot))?;
         let fits = check_fit(&head, target_bytes);
@@ -189,7 +189,7 @@ impl Work<'_> {
         let options = InstallOptions { start_bytes, ..self.options };
         let is_stopped = || self.meter.is_interrupted();
         let installed = rate::of_target(target, self.rate, &is_stopped, |target| {
-            install(self.archive, self.manifest, target, &options, &self.meter.on_progress())
+            install(&**self.source, self.manifest, target, &options, &self.meter.on_progress())
         });
         self.meter.finish();
         installed.map_err(|error| Failure::of_install(&self.cannot, &error, left))

@@ -91,7 +91,7 @@ impl ArchivedImage {
         let memory_bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
         let tables_bytes = memory_bytes / TABLES_SHARE;
         self.archive.limit_tables(tables_bytes);
-        ArchivedDisk::new(Arc::clone(&self.archive), Manifest::clone(&self.manifest), memory_bytes - tables_bytes)
+        ArchivedDisk::new(self.archive.clone(), Manifest::clone(&self.manifest), memory_bytes - tables_bytes)
     }
 }
 

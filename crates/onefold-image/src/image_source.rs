@@ -1,0 +1,127 @@
+//! The seam to the place from which images are read: an archive in a store, or a server that has one.
+
+use std::fmt;
+
+use crate::archive::{Archive, ArchiveError, Headers, PlannedReads, WantedUnit};
+use crate::{ImageVersion, UnitKey, UnitName};
+
+/// Receives the index of a unit in the list of wanted ones, and its plain bytes.
+pub type OnUnit<'a> = &'a mut dyn FnMut(usize, &[u8]);
+
+/// A place that has the units of images.
+///
+/// # The contract
+/// - Each unit is verified by its name before a caller gets its bytes. So a source may fail, but returns no wrong byte.
+/// - Units come in any order, each once for each time that it is wanted.
+/// - Memory is bounded, whatever the place sends.
+pub trait ImageSource: fmt::Debug + Send + Sync {
+    /// Returns the key of the units' names.
+    fn key(&self) -> &UnitKey;
+
+    /// Reads units. Up to `ahead_bytes` may be read at once and kept until their units are passed.
+    ///
+    /// # Errors
+    /// When a unit is lost or damaged, or the place fails.
+    fn read(&self, wanted: &[WantedUnit], ahead_bytes: u64, each: OnUnit<'_>) -> Result<(), ArchiveError>;
+
+    /// Fails if the place is known to lack a unit, as far as that can be told without reading the unit.
+    ///
+    /// # Errors
+    /// When the unit is lost, or the place fails.
+    fn find(&self, wanted: WantedUnit) -> Result<(), ArchiveError>;
+
+    /// Prepares to read the units of some chunks one after the other. `names` are those of the chunks, and `headers`
+    /// their headers.
+    ///
+    /// # Errors
+    /// When a header is invalid, or the place fails.
+    fn chunks<'s>(
+        &'s self,
+        names: &[UnitName],
+        headers: &Headers,
+        ahead_bytes: u64,
+    ) -> Result<Box<dyn ChunkReader + 's>, ArchiveError>;
+
+    /// Returns why an image cannot be read: `error`, unless that is for the image's removal meanwhile.
+    fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError;
+
+    /// Returns the headers of chunks.
+    ///
+    /// # Errors
+    /// As [`ImageSource::read`].
+    fn headers(&self, names: &[UnitName]) -> Result<Headers, ArchiveError> {
+        let wanted: Vec<WantedUnit> = names.iter().map(|name| WantedUnit { name: *name, plain_bytes: None }).collect();
+        let mut plain = vec![Vec::new(); names.len()];
+        self.read(&wanted, 0, &mut |index, bytes| plain[index] = bytes.to_vec())?;
+        Ok(Headers::of(names, plain))
+    }
+}
+
+/// Reads the units of consecutive chunks, as [`ImageSource::chunks`] has prepared.
+pub trait ChunkReader {
+    /// Reads units of the chunk with an index. A later call is never for an earlier chunk.
+    ///
+    /// # Errors
+    /// As [`ImageSource::read`].
+    fn read(&mut self, chunk: usize, wanted: &[WantedUnit], each: OnUnit<'_>) -> Result<(), ArchiveError>;
+}
+
+impl ImageSource for Archive {
+    fn key(&self) -> &UnitKey {
+        &self.descriptor().key
+    }
+
+    fn read(&self, wanted: &[WantedUnit], ahead_bytes: u64, each: OnUnit<'_>) -> Result<(), ArchiveError> {
+        let mut ahead = match ahead_bytes {
+            0 => PlannedReads::default(),
+            _ => self.read_ahead(wanted.iter().map(|unit| unit.name), ahead_bytes)?,
+        };
+        read_planned(self, wanted, &mut ahead, each)
+    }
+
+    fn find(&self, wanted: WantedUnit) -> Result<(), ArchiveError> {
+        self.find_unit(wanted)
+    }
+
+    fn chunks<'s>(
+        &'s self,
+        names: &[UnitName],
+        headers: &Headers,
+        ahead_bytes: u64,
+    ) -> Result<Box<dyn ChunkReader + 's>, ArchiveError> {
+        let mut units = Vec::new();
+        for index in 0..names.len() {
+            units.extend(headers.get(index)?.units.iter().map(|unit| unit.name));
+        }
+        let ahead = self.read_ahead(units.into_iter(), ahead_bytes)?;
+        Ok(Box::new(PlannedChunks { archive: self, ahead }))
+    }
+
+    fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError {
+        Archive::of_image(self, image, error)
+    }
+}
+
+/// Units of an archive, whose reads are planned for all chunks at once.
+struct PlannedChunks<'a> {
+    archive: &'a Archive,
+    ahead: PlannedReads,
+}
+
+impl ChunkReader for PlannedChunks<'_> {
+    fn read(&mut self, _: usize, wanted: &[WantedUnit], each: OnUnit<'_>) -> Result<(), ArchiveError> {
+        read_planned(self.archive, wanted, &mut self.ahead, each)
+    }
+}
+
+fn read_planned(
+    archive: &Archive,
+    wanted: &[WantedUnit],
+    ahead: &mut PlannedReads,
+    each: OnUnit<'_>,
+) -> Result<(), ArchiveError> {
+    archive.read_planned_units(wanted, ahead, &mut |index, plain| {
+        each(index, plain);
+        Ok(())
+    })
+}

@@ -1,0 +1,152 @@
+//! Installations from a server, honest or lying, without a network.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::UnitName;
+use crate::format::pack::UNIT_HEADER_BYTES;
+use crate::remote::{Chunks, RemoteImages, Transport};
+use crate::served::ServedArchive;
+
+/// Long enough that the disk has a middle between its ends.
+const SIZE: u64 = 3 << 20;
+
+/// What a server does to the messages that it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    None,
+    /// A bit of the first unit of each chunk is flipped.
+    FlippedInChunks,
+    /// Each message ends in the middle.
+    Truncated,
+    /// Each chunk is the first one of the image.
+    OtherChunks,
+    /// Messages are empty.
+    Empty,
+    /// A bit of the answers to requests of units is flipped.
+    FlippedUnits,
+    /// So it is, but not in the first answer, which has the headers; and a bit of the first unit of each chunk is.
+    FlippedLater,
+    /// Answers have one unit only, though more fit.
+    OneByOne,
+}
+
+#[derive(Debug)]
+struct Server {
+    served: ServedArchive,
+    first: UnitName,
+    lie: Lie,
+    answers: AtomicUsize,
+}
+
+impl Server {
+    fn chunk(&self, name: &UnitName) -> Result<Vec<u8>, ArchiveError> {
+        let name = if self.lie == Lie::OtherChunks { &self.first } else { name };
+        let mut pieces = self.served.chunk(name)?.pieces;
+        if matches!(self.lie, Lie::FlippedInChunks | Lie::FlippedLater) && pieces.len() > 1 {
+            let mut unit = pieces[1].to_vec();
+            unit[UNIT_HEADER_BYTES as usize] ^= 4;
+            pieces[1] = unit.into();
+        }
+        Ok(self.cut(pieces.concat()))
+    }
+
+    fn cut(&self, mut message: Vec<u8>) -> Vec<u8> {
+        match self.lie {
+            Lie::Truncated => message.truncate(message.len() / 2),
+            Lie::Empty => message.clear(),
+            _ => {}
+        }
+        message
+    }
+}
+
+impl Transport for Server {
+    fn server(&self) -> &str {
+        "the server of the test"
+    }
+
+    fn units(&self, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
+        let number = self.answers.fetch_add(1, Ordering::Relaxed);
+        let names = if self.lie == Lie::OneByOne { &names[..1] } else { names };
+        let mut message = self.served.units(names)?.concat();
+        if self.lie == Lie::FlippedUnits || self.lie == Lie::FlippedLater && number > 0 {
+            let last = message.len() - 1;
+            message[last] ^= 1;
+        }
+        Ok(self.cut(message))
+    }
+
+    fn chunks(&self, names: &[UnitName]) -> Chunks<'_> {
+        let names = names.to_vec();
+        Box::new(names.into_iter().map(|name| self.chunk(&name)))
+    }
+}
+
+fn remote(image: &TestImage, lie: Lie) -> RemoteImages<Server> {
+    let archive = Arc::new(Archive::open(image.store.clone()).unwrap());
+    let descriptor = archive.descriptor().clone();
+    let served = ServedArchive::new(archive, 100 << 10);
+    let server = Server { served, first: image.manifest.chunks[0], lie, answers: AtomicUsize::new(0) };
+    RemoteImages::new(server, descriptor)
+}
+
+/// Installs over noise. Returns the outcome, what is on the target then, and the noise.
+fn install_over_noise(image: &TestImage, lie: Lie) -> (Result<InstallReport, InstallError>, Vec<u8>, Vec<u8>) {
+    let target = MemoryTarget::noise(1, SIZE);
+    let noise = target.bytes.lock().clone();
+    let options = options(FreeSectorPolicy::Leave, true);
+    let done = install(&remote(image, lie), &image.manifest, &target, &options, &go_on);
+    (done, target.bytes.into_inner(), noise)
+}
+
+#[test]
+fn an_image_of_a_server_is_installed_as_one_of_an_archive() {
+    for seed in 0..8 {
+        let image = image(seed, SIZE);
+        let (done, installed, noise) = install_over_noise(&image, Lie::None);
+        assert_eq!(done.unwrap().written_bytes, image.manifest.totals.data_bytes);
+        assert_holds(&image, &installed, &|at| noise.get(at).copied());
+    }
+}
+
+/// Chunks are not verified by the server, and a proxy may keep old ones. Units that are requested alone mend them.
+#[test]
+fn wrong_chunks_cost_requests_and_no_byte() {
+    for lie in [Lie::FlippedInChunks, Lie::OtherChunks, Lie::OneByOne] {
+        let image = image(9, SIZE);
+        let (done, installed, noise) = install_over_noise(&image, lie);
+        assert!(done.is_ok(), "{lie:?}: {done:?}");
+        assert_holds(&image, &installed, &|at| noise.get(at).copied());
+    }
+}
+
+#[test]
+fn a_lying_server_gives_an_error_before_anything_is_written() {
+    for lie in [Lie::Truncated, Lie::Empty, Lie::FlippedUnits] {
+        let image = image(4, SIZE);
+        let (done, installed, noise) = install_over_noise(&image, lie);
+        let InstallError::Untouched(error) = done.unwrap_err() else { panic!("{lie:?}: the target was touched") };
+        assert!(matches!(*error, InstallError::Archive(ArchiveError::WrongUnit { .. })), "{lie:?}: {error:?}");
+        assert!(installed == noise, "{lie:?}");
+    }
+}
+
+#[test]
+fn a_server_that_begins_to_lie_leaves_no_wrong_byte_and_no_beginning() {
+    let image = image(11, SIZE);
+    let (done, installed, noise) = install_over_noise(&image, Lie::FlippedLater);
+    let error = done.unwrap_err();
+    assert!(matches!(error, InstallError::Archive(ArchiveError::WrongUnit { .. })), "{error:?}");
+    let head = usize::try_from(HEAD_BYTES).unwrap();
+    assert!(installed[..head].iter().all(|byte| *byte == 0));
+    for (number, sector) in image.sectors.iter().enumerate().skip(head / 512) {
+        let range = number * 512..(number + 1) * 512;
+        let (found, before) = (&installed[range.clone()], &noise[range]);
+        let is_right = sector.as_deref().is_some_and(|sector| sector == found);
+        // The backup of a partition table, at the end of the disk, is wiped, too.
+        let is_wiped = found.iter().all(|byte| *byte == 0);
+        assert!(is_right || is_wiped || found == before, "sector {number} has a third content");
+    }
+}

@@ -1,0 +1,214 @@
+//! The images of a server, as a source of installations. The server is not trusted: each unit is verified by its name.
+//!
+//! A chunk comes as a whole, and the server does not verify its units before it sends them. Units that are not what
+//! their names say are requested once more, by themselves, and then the server verifies them. If they are wrong again,
+//! the server or the network lies.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+
+use crate::archive::{ArchiveError, Headers, WantedUnit};
+use crate::compress::Decompressor;
+use crate::format::descriptor::Descriptor;
+use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
+use crate::format::wire::{NAMES_MAX, StoredUnits, units_of};
+use crate::image_source::{ChunkReader, ImageSource, OnUnit};
+use crate::{ImageVersion, UnitKey, UnitName};
+
+/// Requests to a server of images. Implementations repeat a request that is not answered, for a limited time.
+pub trait Transport: fmt::Debug + Send + Sync {
+    /// Returns the address of the server for messages.
+    fn server(&self) -> &str;
+
+    /// Requests units. Returns the answer as it is, of at most [`UNITS_BYTES_MAX`](crate::format::wire::UNITS_BYTES_MAX)
+    /// bytes.
+    ///
+    /// # Errors
+    /// When the server does not answer, refuses, or sends more.
+    fn units(&self, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError>;
+
+    /// Returns chunks in this order, of at most [`CHUNK_BYTES_MAX`](crate::format::wire::CHUNK_BYTES_MAX) bytes each.
+    /// The next one may be on its way while the caller works on one.
+    fn chunks(&self, names: &[UnitName]) -> Chunks<'_>;
+}
+
+/// The answers to requests of chunks.
+pub type Chunks<'a> = Box<dyn Iterator<Item = Result<Vec<u8>, ArchiveError>> + Send + 'a>;
+
+/// The images of a server.
+#[derive(Debug)]
+pub struct RemoteImages<T> {
+    transport: T,
+    descriptor: Descriptor,
+}
+
+impl<T: Transport> RemoteImages<T> {
+    /// Returns the images of a server, whose archive has this descriptor.
+    #[must_use]
+    pub fn new(transport: T, descriptor: Descriptor) -> RemoteImages<T> {
+        RemoteImages { transport, descriptor }
+    }
+
+    /// Returns the descriptor of the server's archive.
+    #[must_use]
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    /// Returns the requests to the server.
+    #[must_use]
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// Returns the error of a unit that is not what its name says.
+    fn wrong(&self, unit: UnitName) -> ArchiveError {
+        ArchiveError::WrongUnit { unit, server: self.transport.server().to_owned() }
+    }
+
+    /// Fills `plain` with the plain bytes of a unit. Returns false if it is another one.
+    fn is_unit(
+        &self,
+        wanted: WantedUnit,
+        (header, stored): (UnitHeader, &[u8]),
+        decompressor: &mut Decompressor,
+        plain: &mut Vec<u8>,
+    ) -> bool {
+        wanted.plain_bytes.is_none_or(|bytes| bytes == header.plain_bytes)
+            && decompressor.decompress(header, stored, plain)
+            && self.descriptor.key.name(plain) == wanted.name
+    }
+}
+
+impl<T: Transport> ImageSource for RemoteImages<T> {
+    fn key(&self) -> &UnitKey {
+        &self.descriptor.key
+    }
+
+    fn read(&self, wanted: &[WantedUnit], _: u64, each: OnUnit<'_>) -> Result<(), ArchiveError> {
+        let (mut decompressor, mut plain) = (decompressor()?, Vec::new());
+        let mut index = 0;
+        while index < wanted.len() {
+            let asked = &wanted[index..wanted.len().min(index + NAMES_MAX)];
+            let names: Vec<UnitName> = asked.iter().map(|unit| unit.name).collect();
+            let answer = self.transport.units(&names)?;
+            let units = StoredUnits::of(&answer).take(asked.len());
+            let before = index;
+            for (unit, stored) in asked.iter().zip(units) {
+                let stored = stored.map_err(|_| self.wrong(unit.name))?;
+                if !self.is_unit(*unit, stored, &mut decompressor, &mut plain) {
+                    return Err(self.wrong(unit.name));
+                }
+                each(index, &plain);
+                index += 1;
+            }
+            if index == before {
+                return Err(self.wrong(asked[0].name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The server looks when the unit is requested.
+    fn find(&self, _: WantedUnit) -> Result<(), ArchiveError> {
+        Ok(())
+    }
+
+    fn chunks<'s>(
+        &'s self,
+        names: &[UnitName],
+        headers: &Headers,
+        _: u64,
+    ) -> Result<Box<dyn ChunkReader + 's>, ArchiveError> {
+        Ok(Box::new(RemoteChunks {
+            images: self,
+            headers: headers.clone(),
+            answers: self.transport.chunks(names),
+            received: 0,
+            chunk: ReceivedChunk::default(),
+            decompressor: decompressor()?,
+        }))
+    }
+
+    fn of_image(&self, _: &ImageVersion, error: ArchiveError) -> ArchiveError {
+        error
+    }
+}
+
+/// Consecutive chunks on their way.
+struct RemoteChunks<'a, T> {
+    images: &'a RemoteImages<T>,
+    headers: Headers,
+    answers: Chunks<'a>,
+    /// Number of chunks that have come.
+    received: usize,
+    /// The last one of them.
+    chunk: ReceivedChunk,
+    decompressor: Decompressor,
+}
+
+/// A chunk as it came.
+#[derive(Default)]
+struct ReceivedChunk {
+    bytes: Vec<u8>,
+    /// Where each unit is, with its header.
+    places: HashMap<UnitName, Range<usize>>,
+}
+
+impl ReceivedChunk {
+    /// Finds the units of a chunk. What cannot be told apart counts as missing.
+    fn of(bytes: Vec<u8>, names: impl Iterator<Item = UnitName>) -> ReceivedChunk {
+        let mut places = HashMap::new();
+        let mut units = StoredUnits::of(&bytes).map_while(Result::ok);
+        // The chunk's header is known.
+        let mut offset = units.next().map_or(0, |(_, stored)| UNIT_HEADER_BYTES as usize + stored.len());
+        for (name, (_, stored)) in names.zip(units) {
+            let end = offset + UNIT_HEADER_BYTES as usize + stored.len();
+            places.insert(name, offset..end);
+            offset = end;
+        }
+        ReceivedChunk { bytes, places }
+    }
+
+    fn unit(&self, name: &UnitName) -> Option<(UnitHeader, &[u8])> {
+        let bytes = self.bytes.get(self.places.get(name)?.clone())?;
+        StoredUnits::of(bytes).next()?.ok()
+    }
+}
+
+impl<T: Transport> RemoteChunks<'_, T> {
+    /// Waits for the chunk with an index.
+    fn receive(&mut self, index: usize) -> Result<(), ArchiveError> {
+        while self.received <= index {
+            let header = self.headers.get(self.received)?;
+            let names = units_of(&header).into_iter().map(|(name, _)| name);
+            let answer = self.answers.next().unwrap_or_else(|| Ok(Vec::new()))?;
+            self.chunk = ReceivedChunk::of(answer, names);
+            self.received += 1;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Transport> ChunkReader for RemoteChunks<'_, T> {
+    fn read(&mut self, chunk: usize, wanted: &[WantedUnit], each: OnUnit<'_>) -> Result<(), ArchiveError> {
+        self.receive(chunk)?;
+        let mut plain = Vec::new();
+        let mut missing = Vec::new();
+        for (index, unit) in wanted.iter().enumerate() {
+            match self.chunk.unit(&unit.name) {
+                Some(stored) if self.images.is_unit(*unit, stored, &mut self.decompressor, &mut plain) => {
+                    each(index, &plain);
+                }
+                _ => missing.push(index),
+            }
+        }
+        let again: Vec<WantedUnit> = missing.iter().map(|index| wanted[*index]).collect();
+        self.images.read(&again, 0, &mut |at, plain| each(missing[at], plain))
+    }
+}
+
+fn decompressor() -> Result<Decompressor, ArchiveError> {
+    Decompressor::new().map_err(|source| ArchiveError::System { what: "memory to decompress", source })
+}
