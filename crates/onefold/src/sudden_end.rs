@@ -21,6 +21,8 @@ use crate::failure::{EXIT_INTERRUPTED, Failure};
 use crate::interrupt::Interrupt;
 use crate::output::print_failure;
 
+/// The thread only prints a line. The usual stack would count against a user's limit of address space.
+const STACK_BYTES: usize = 128 << 10;
 const NOTHING_CHANGED: &str = "nothing was changed";
 
 /// How a command says that it was interrupted.
@@ -140,7 +142,8 @@ pub(crate) fn prepare(command: &Command, as_json: bool) {
         let _ = flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED.into(), Arc::clone(&has_come));
         let _ = flag::register(signal, Arc::clone(&has_come));
     }
-    thread::spawn(move || {
+    // Without a thread, the second signal ends the command.
+    let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         for _ in signals.forever() {
             if !Interrupt::is_watched() {
                 let failure = Failure::interrupted(words.doing).hint(words.kept);
