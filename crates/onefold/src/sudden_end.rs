@@ -28,9 +28,9 @@ const NOTHING_CHANGED: &str = "nothing was changed";
 /// How a command says that it was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EndWords {
-    /// What it was doing.
+    /// The work that was interrupted.
     doing: &'static str,
-    /// What was kept.
+    /// The state that is left.
     kept: &'static str,
     /// Whether it prints its result while it works. Then no further document belongs on standard output.
     is_streaming: bool,

@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
 enum CreateTarget {
     /// A file that was made for the pool.
     New,
-    /// What was there before, with its length and the length that it gets.
+    /// A file or partition of the user's, with its length and the length that it gets.
     Present { length_bytes: u64, extension: Option<Extension> },
 }
 
@@ -130,7 +130,7 @@ fn create(arguments: &CreateArgs, target: &CreateTarget) -> Outcome<u64> {
     let path = arguments.path.as_path();
     let device: Arc<dyn BlockDevice> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
     if let CreateTarget::Present { length_bytes, extension } = target {
-        // What is there is looked at in its own length, before that changes.
+        // The present content is looked at before the length changes.
         if !arguments.force {
             refuse_what_is_there(Arc::clone(&device))?;
             refuse_signatures(path)?;

@@ -12,7 +12,7 @@ use crate::served::ServedArchive;
 /// Long enough that the disk has a middle between its ends.
 const SIZE: u64 = 3 << 20;
 
-/// What a server does to the messages that it sends.
+/// The changes that a server makes to the messages that it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     None,
