@@ -10,9 +10,9 @@ use super::run::IndexRun;
 use super::run_writer::RunWriter;
 use super::{Index, Reading, no_room};
 use crate::archive::ArchiveError;
-use crate::archive::objects::{Folder, damaged, is_missing, read_whole};
+use crate::archive::objects::{Folder, damaged, read_whole};
 use crate::archive::state::{Part, State};
-use crate::archive::tables::{Tables, is_broken, is_unread};
+use crate::archive::tables::{Tables, is_broken};
 use crate::format::FormatError;
 use crate::format::pack::TableEntry;
 use crate::format::segment::{IndexEntry, SEGMENT_BYTES_MAX, Segment, SegmentDecoder};
@@ -191,8 +191,8 @@ pub(in crate::archive) fn read_segment(
     Ok(segment)
 }
 
-/// Returns what the segment of a part would say, from the tables of its packs. Packs that are damaged are left out, and
-/// so are those that do not exist or cannot be read. `away` gets the latter two: they may return.
+/// Returns what the segment of a part would say, from the tables of its live packs. Packs without a readable table are
+/// left out, and `away` gets them: a missing pack may be put back, an empty one too, and an unreadable one be read later.
 pub(in crate::archive) fn rebuild(
     store: &dyn Store,
     archive: ArchiveId,
@@ -206,7 +206,7 @@ pub(in crate::archive) fn rebuild(
         let table = match tables.table(store, archive, *pack) {
             Ok(table) => table,
             Err(error) if is_broken(&error) => {
-                away.extend((is_missing(&error) || is_unread(&error)).then_some(*pack));
+                away.push(*pack);
                 continue;
             }
             Err(error) => return Err(error),

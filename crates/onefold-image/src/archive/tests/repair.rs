@@ -184,17 +184,19 @@ fn a_segment_is_repaired_without_hiding_the_units_of_a_pack_that_returns() {
     assert!(packs.len() > 2, "{packs:?}");
     let name = hide(&store, &archive, packs[0]);
     let (away, whole_segment) = (Folder::Packs.object(packs[1]), store.objects()[&name].clone());
-    for is_readable in [true, false] {
+    // Missing, and empty: a capture that makes sure of a missing pack leaves an empty object.
+    for (is_readable, way) in [true, false].into_iter().flat_map(|is_readable| [(is_readable, 0), (is_readable, 4)]) {
         let mut objects = store.objects();
         if !is_readable {
             objects.get_mut(&name).unwrap().truncate(whole_segment.len() / 2);
         }
-        let bytes = objects.remove(&away).unwrap();
+        let bytes = objects[&away].clone();
+        damage(&mut objects, &away, way);
         let store = Arc::new(MemoryStore::of(objects));
-        assert_eq!(repair(&store, None).segments, u64::from(is_readable));
+        assert_eq!(repair(&store, None).segments, u64::from(is_readable), "way {way}");
         store.put(&away, &[&bytes]).unwrap();
         let hides_units = |damage: &&Damage| damage.what.contains("it lacks units of the pack");
-        assert_eq!(check(&store).iter().find(hides_units), None);
+        assert_eq!(check(&store).iter().find(hides_units), None, "way {way}");
         repair(&store, None);
         assert_eq!((whole(&store, &[(image.clone(), content.clone())]).len(), check(&store)), (1, Vec::new()));
     }
