@@ -352,7 +352,7 @@ impl Check<'_> {
             if self.state.holds(id, name) {
                 self.known.push(TableUnit { name, plain_bytes, stored_bytes, pack, offset });
             } else {
-                self.survey.unheld.insert(name, (id, *unit));
+                self.survey.unheld.entry(name).or_default().push((id, *unit));
             }
         }
     }

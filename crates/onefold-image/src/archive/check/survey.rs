@@ -25,8 +25,9 @@ pub(in crate::archive) struct Survey {
     pub(in crate::archive) damaged: Vec<ObjectId>,
     /// Live packs that do not exist, or are empty objects.
     pub(in crate::archive) missing: Vec<ObjectId>,
-    /// Units that live packs have although an entry calls them lost.
-    pub(in crate::archive) unheld: HashMap<UnitName, (ObjectId, TableEntry)>,
+    /// Units that live packs have although an entry calls them lost, with all their places. Tables name most of these
+    /// places, so not each of them has an intact copy.
+    pub(in crate::archive) unheld: HashMap<UnitName, Vec<(ObjectId, TableEntry)>>,
     /// Units that images need, and of which no pack has an intact copy that counts.
     pub(in crate::archive) lost: BTreeSet<UnitName>,
     /// Whether more units are lost than it lists.

@@ -107,14 +107,14 @@ fn readable<T>(result: Result<T, ArchiveError>, is_read: &mut bool) -> Result<Op
 pub(super) fn copies(archive: &Archive, writer: &mut Writer<'_>, survey: &Survey) -> Result<(), ArchiveError> {
     let mut decompressor = decompressor()?;
     for unit in &survey.lost {
-        let Some((pack, entry)) = survey.unheld.get(unit) else {
-            continue;
-        };
-        let found = read(archive, &mut decompressor, &Folder::Packs.object(*pack), entry.offset);
-        // If it cannot be read now, the next repair tries again.
-        let found = readable(found, &mut true)?.flatten();
-        if let Some(found) = found.filter(|found| found.name == *unit) {
-            writer.add(found.name, found.header, &found.stored)?;
+        for (pack, entry) in survey.unheld.get(unit).into_iter().flatten() {
+            let found = read(archive, &mut decompressor, &Folder::Packs.object(*pack), entry.offset);
+            // If it cannot be read now, the next repair tries again.
+            let found = readable(found, &mut true)?.flatten();
+            if let Some(found) = found.filter(|found| found.name == *unit) {
+                writer.add(found.name, found.header, &found.stored)?;
+                break;
+            }
         }
     }
     Ok(())

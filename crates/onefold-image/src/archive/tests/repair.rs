@@ -160,6 +160,58 @@ fn a_pack_that_is_put_back_counts_again_after_a_repair() {
     }
 }
 
+/// Regression: of several copies of a unit that an entry calls lost, a repair read only the one that a thread had found
+/// last, and that one may be damaged.
+#[test]
+fn an_intact_copy_heals_a_unit_whatever_becomes_of_the_others() {
+    let random = SeededRandom::new(84);
+    let store = Arc::new(MemoryStore::default());
+    let created = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let archives = [(); 2].map(|()| Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap());
+    let content = units(&random, 5);
+    // Neither knows what the other stores, so each stores all units.
+    let clock = ManualClock::starting_at(5);
+    let mut writers = archives.each_ref().map(|archive| archive.writer(&clock, &random, "host").unwrap());
+    let mut drafts = Vec::new();
+    for (archive, writer) in archives.iter().zip(&mut writers) {
+        drafts.push(add_all(archive, writer, "web", &content));
+    }
+    let commit = |(writer, draft): (&mut Writer<'_>, ManifestDraft)| (writer.commit(draft).unwrap().0, content.clone());
+    let images: Vec<Image> = writers.iter_mut().zip(drafts).map(commit).collect();
+    let (objects, unit) = (store.objects(), created.descriptor().key.name(&content[0]));
+    let packs: Vec<&ObjectName> = objects.keys().filter(|name| name.as_str().starts_with("packs/")).collect();
+    assert_eq!(packs.len(), 2);
+    packs.iter().for_each(|pack| store.delete(pack).unwrap());
+    // The header is called lost, and once it is back, so are the units.
+    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let header = chunk_of(&archive.descriptor().key, &content);
+    let mut heal = |writer: &mut Writer<'_>, wanted: &HashSet<UnitName>| {
+        add_wanted(&archive, writer, wanted, std::slice::from_ref(&header))
+    };
+    assert_eq!(repair(&store, Some(&mut heal)).units_lost, 6);
+    packs.iter().for_each(|pack| store.put(pack, &[&objects[*pack]]).unwrap());
+    for rotten in packs {
+        let store = Arc::new(MemoryStore::of(store.objects()));
+        let mut archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+        archive.limits.threads = false;
+        let id = archive.state.read().packs().into_iter().find(|pack| Folder::Packs.object(*pack) == *rotten).unwrap();
+        let entry = *archive.table(id).unwrap().iter().find(|entry| entry.name == unit).unwrap();
+        let mut bytes = objects[rotten].clone();
+        bytes[(entry.offset + entry.stored_bytes) as usize] ^= 0x10;
+        // It rots once all packs were read.
+        let mut rot = |done: u64, total: u64| {
+            if done == total {
+                store.put(rotten, &[&bytes]).unwrap();
+            }
+        };
+        let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(85));
+        let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false };
+        let report = archive.repair::<ArchiveError>(options, None, &mut rot).unwrap();
+        assert_eq!((report.units_lost, report.left.lost.len()), (0, 0), "{report:?}");
+        assert_eq!(whole(&store, &images).len(), 2);
+    }
+}
+
 /// Replaces the segment of an archive by one that lacks the units of a pack.
 fn hide(store: &MemoryStore, archive: &Archive, hidden: ObjectId) -> ObjectName {
     let part = archive.state.read().live_parts().into_iter().find(|part| part.packs.contains(&hidden)).unwrap();
