@@ -48,6 +48,19 @@ impl RealFiles {
         Ok(result?)
     }
 
+    /// Opens a file to read it; `None` if the name is not a regular file.
+    fn regular_file(&self, path: &str) -> io::Result<Option<(File, u64)>> {
+        // Without NONBLOCK, the open of a FIFO would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match self.open_at(path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let metadata = file.metadata()?;
+        Ok(metadata.is_file().then_some((file, metadata.len())))
+    }
+
     fn folder(&self, path: &str) -> io::Result<OwnedFd> {
         self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
     }
@@ -67,6 +80,10 @@ impl Files for RealFiles {
 
     fn sync_file(&self, file: &mut File) -> io::Result<()> {
         file.sync_all()
+    }
+
+    fn sync_named(&self, path: &str) -> io::Result<()> {
+        self.regular_file(path)?.map_or(Ok(()), |(file, _)| file.sync_all())
     }
 
     fn link(&self, folder: &str, from: &str, to: &str) -> io::Result<()> {
@@ -92,18 +109,8 @@ impl Files for RealFiles {
     }
 
     fn read(&self, path: &str, range: ByteRange) -> io::Result<Option<Vec<u8>>> {
-        // Without NONBLOCK, the open of a FIFO would wait for a writer.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = match self.open_at(path, flags, Mode::empty()) {
-            Ok(file) => File::from(file),
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Ok(None);
-        }
-        let (start, length) = within(range, metadata.len());
+        let Some((file, file_bytes)) = self.regular_file(path)? else { return Ok(None) };
+        let (start, length) = within(range, file_bytes);
         let mut bytes = vec![0; length];
         file.read_exact_at(&mut bytes, start)?;
         Ok(Some(bytes))

@@ -2,7 +2,7 @@
 //!
 //! An object is first written to a temporary file beside it and synced. Then the file gets the object's name, by `link`
 //! if the object must not exist, and the folder is synced. So the object is whole or absent, and durable once the call
-//! returns. NFS and cluster file systems make the same promise for `link`. Names of temporary files begin with a dot,
+//! returns. The same holds for an object that `link` finds. NFS and cluster file systems make the same promise for `link`. Names of temporary files begin with a dot,
 //! so leftovers are not objects.
 
 mod beneath;
@@ -250,8 +250,15 @@ impl<F: Files> Store for Folder<F> {
                 });
             }
         };
-        // An existing object may come from a call that failed or is still running. Its name must be durable before the
-        // caller relies on it.
+        // An existing object may come from a call that failed or is still running, or from a program that copied the
+        // archive and synced nothing. Its bytes and its name must be durable before the caller relies on it.
+        if created == Created::Exists {
+            match self.files.sync_named(name.as_str()) {
+                // A collection has removed it since.
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("write", name)(error)),
+                _ => {}
+            }
+        }
         self.files.sync_folder(folder).map_err(failed("write", name))?;
         Ok(created)
     }

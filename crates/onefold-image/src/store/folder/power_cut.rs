@@ -187,6 +187,18 @@ impl Files for RecordedFiles {
         })
     }
 
+    fn sync_named(&self, path: &str) -> io::Result<()> {
+        let (folder, name) = split_path(path);
+        self.change(|disk| match disk.folder(folder)?.now.get(name).copied() {
+            Some(Node::File(file)) => {
+                disk.files[file].durable = disk.files[file].now.clone();
+                Ok(())
+            }
+            Some(Node::Folder) => Ok(()),
+            None => Err(ErrorKind::NotFound.into()),
+        })
+    }
+
     fn link(&self, folder: &str, from: &str, to: &str) -> io::Result<()> {
         self.change(|disk| {
             let names = &disk.folder(folder)?.now;
@@ -275,6 +287,20 @@ pub(crate) fn every_cut(files: &RecordedFiles, seeds: u64, mut check: impl FnMut
             check(changes, disk.cut(|| random.below(2) == 0));
         }
     }
+}
+
+/// Regression: a program that copies an archive syncs nothing, and only the name of an object that a creation found was
+/// made durable.
+#[test]
+fn an_object_of_any_maker_is_durable_once_a_creation_has_found_it() {
+    let files = RecordedFiles::default();
+    files.make_folder("", "ledger").unwrap();
+    let mut copied = files.make_file("ledger/77").unwrap();
+    files.write(&mut copied, b"copied").unwrap();
+    let name = ObjectName::new("ledger/77").unwrap();
+    assert_eq!(store_of(files.clone(), 1).create(&name, b"other").unwrap(), Created::Exists);
+    let left = store_of(RecordedFiles::of(files.after(files.changes()).cut(|| false)), 2);
+    assert_eq!(left.get(&name, ByteRange::Whole).unwrap(), b"copied");
 }
 
 #[test]

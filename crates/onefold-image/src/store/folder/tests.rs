@@ -229,6 +229,17 @@ fn a_creation_that_fails_says_whether_it_had_an_effect() {
     }
 }
 
+#[test]
+fn a_creation_that_cannot_make_an_existing_object_durable_does_not_report_it() {
+    let store = Folder::new(FailingFiles::default(), Box::new(SeededRandom::new(3)));
+    store.put(&name("ledger/0"), &[b"first"]).unwrap();
+    (*store.files.fails.lock(), *store.files.errno.lock()) = ("sync_named", Some(Errno::IO));
+    assert!(matches!(store.create(&name("ledger/0"), b"second"), Err(StoreError::Io { .. })));
+    // It was removed meanwhile. Its reader finds that out.
+    *store.files.errno.lock() = Some(Errno::NOENT);
+    assert_eq!(store.create(&name("ledger/0"), b"second").unwrap(), Created::Exists);
+}
+
 /// Files on which one kind of call fails after a part of its bytes is written.
 #[derive(Debug, Default)]
 struct FailingFiles {
@@ -266,6 +277,11 @@ impl Files for FailingFiles {
     fn sync_file(&self, file: &mut usize) -> io::Result<()> {
         self.fail("sync_file")?;
         self.files.sync_file(file)
+    }
+
+    fn sync_named(&self, path: &str) -> io::Result<()> {
+        self.fail("sync_named")?;
+        self.files.sync_named(path)
     }
 
     fn link(&self, folder: &str, from: &str, to: &str) -> io::Result<()> {
