@@ -5,11 +5,16 @@ use super::*;
 /// Number of seeds of which at least one must show each mistake.
 const SEEDS: u64 = 1200;
 
-/// Returns the first violation by a mistake, with its seed.
+/// Returns the first violation by a mistake, with its seed. Asserts that the same simulation without the mistake has
+/// none: a false alarm would count as a mistake that was noticed.
 fn caught(mutant: Mutant, change: impl Fn(Options) -> Options) -> Option<(u64, Violation)> {
     (1..=SEEDS).find_map(|seed| {
         let options = change(Options::drawn(seed, 2 + usize::try_from(seed % 9).unwrap(), 600));
-        simulate(&options, Some(mutant)).err().map(|violation| (seed, violation))
+        let violation = simulate(&options, Some(mutant)).err()?;
+        if let Err(other) = simulate(&options, None) {
+            panic!("seed {seed}: without {mutant:?}, too: {other}\n{options:?}");
+        }
+        Some((seed, violation))
     })
 }
 
