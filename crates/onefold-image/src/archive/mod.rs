@@ -482,8 +482,8 @@ impl Archive {
         Reading { store: &*self.store, archive: self.descriptor.archive, state, tables: &self.tables }
     }
 
-    /// Reads the packs again that the index lacks, because the store failed. If that says nothing new, drops what came
-    /// from the cache. Returns whether the index may know more units now.
+    /// Reads the packs again that the index lacks, unless that was in vain just now. If that says nothing new, drops what
+    /// came from the cache. Returns whether the index may know more units now.
     fn read_unread(&self) -> Result<bool, ArchiveError> {
         let state = self.state.read();
         let mut index = self.index.write();

@@ -365,9 +365,8 @@ impl Archive {
         if let Some(pack) = damaged {
             return Ok(ArchiveError::DamagedUnit { unit, pack: Folder::Packs.object(pack).to_string() });
         }
-        let unknown = self.index.read().unread().to_vec();
-        let unread = unknown.iter().find_map(|pack| self.table(*pack).err().filter(is_unread));
-        Ok(unread.unwrap_or(ArchiveError::Lost { unit }))
+        let failure = self.index.read().unread().values().flatten().next().map(StoreError::for_another);
+        Ok(failure.map_or(ArchiveError::Lost { unit }, ArchiveError::from))
     }
 }
 

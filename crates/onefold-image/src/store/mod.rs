@@ -30,6 +30,7 @@ pub use paced::PacedStore;
 pub use retrying::{RetryPolicy, RetryingStore, WaitHook};
 
 use std::fmt;
+use std::io;
 
 use onefold_block::Timestamp;
 
@@ -198,15 +199,15 @@ pub enum StoreError {
         /// The object, or the prefix of a listing.
         name: String,
         /// Why it failed.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// An object was not created, and the call that failed will not create it later, either.
     #[error("cannot create the object `{name}`")]
     NotMade {
         /// The object.
         name: String,
-        /// Why it failed. [`std::io::ErrorKind::Unsupported`] if the store lacks an operation that an archive needs.
-        source: std::io::Error,
+        /// Why it failed. [`io::ErrorKind::Unsupported`] if the store lacks an operation that an archive needs.
+        source: io::Error,
     },
     /// The store cannot be reached, or asks its users to wait. The call may have taken effect, and may succeed later.
     #[error("cannot {action} the object `{name}`: the store does not answer")]
@@ -216,7 +217,7 @@ pub enum StoreError {
         /// The object, or the prefix of a listing.
         name: String,
         /// The answer, or the lack of one.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The store did not answer for so long that the call is not repeated again. It may have taken effect.
     #[error("cannot {action} the object `{name}`: gave up waiting for the store")]
@@ -226,7 +227,7 @@ pub enum StoreError {
         /// The object, or the prefix of a listing.
         name: String,
         /// The last answer, or the lack of one.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The store refused the call, which had no effect.
     #[error("the store refuses to {action} the object `{name}`: {why}")]
@@ -238,7 +239,7 @@ pub enum StoreError {
         /// Why the store refused it, as far as its answer says.
         why: Refusal,
         /// The answer.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The entry with this name in the store is not an object.
     #[error("`{name}` is no object: {what}")]
@@ -262,6 +263,31 @@ impl StoreError {
         match self {
             StoreError::Unavailable { action, name, source } => StoreError::GaveUp { action, name, source },
             error => error,
+        }
+    }
+
+    /// Returns the same error, for another thread that waits for the call.
+    pub(crate) fn for_another(&self) -> StoreError {
+        let copy = |source: &io::Error| match source.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(source.kind(), source.to_string()),
+        };
+        match self {
+            StoreError::Missing(name) => StoreError::Missing(name.clone()),
+            StoreError::Io { action, name, source } => {
+                StoreError::Io { action, name: name.clone(), source: copy(source) }
+            }
+            StoreError::NotMade { name, source } => StoreError::NotMade { name: name.clone(), source: copy(source) },
+            StoreError::Unavailable { action, name, source } => {
+                StoreError::Unavailable { action, name: name.clone(), source: copy(source) }
+            }
+            StoreError::GaveUp { action, name, source } => {
+                StoreError::GaveUp { action, name: name.clone(), source: copy(source) }
+            }
+            StoreError::Refused { action, name, why, source } => {
+                StoreError::Refused { action, name: name.clone(), why: *why, source: copy(source) }
+            }
+            StoreError::Foreign { name, what } => StoreError::Foreign { name: name.clone(), what },
         }
     }
 

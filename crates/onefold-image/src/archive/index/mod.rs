@@ -14,6 +14,7 @@ mod run;
 mod run_writer;
 #[cfg(test)]
 mod tests;
+mod unread;
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -26,6 +27,7 @@ use self::memory::MemoryRuns;
 use self::merge::MergeError;
 pub(super) use self::parts::{read_segment, rebuild};
 use self::run::{IndexRun, LookupScope};
+use self::unread::{UnreadPacks, VainReading};
 use super::ArchiveError;
 use super::state::State;
 use super::tables::Tables;
@@ -112,7 +114,7 @@ pub(super) struct Index {
     cache: Option<Option<Cache>>,
     /// Whether it contains runs from the cache, or what was merged from them.
     has_cached: bool,
-    /// Packs whose units it has, or that could not be read.
+    /// Packs whose units it has, and those in `unread`.
     seen: HashSet<ObjectId>,
     memory: MemoryRuns,
     /// The longest first, each with its serial number.
@@ -124,8 +126,9 @@ pub(super) struct Index {
     units: usize,
     /// Position of the ledger state whose parts the index contains.
     position: Option<u64>,
-    /// Packs that it lacks, because neither their segment nor their table gave their units. Both may be read later.
-    unread: Vec<ObjectId>,
+    unread: UnreadPacks,
+    /// The last reading of these packs that told nothing new.
+    vain: Option<VainReading>,
 }
 
 impl Index {
@@ -205,7 +208,7 @@ impl Index {
     /// Drops the entries of packs that hold nothing any more.
     fn forget(&mut self, state: &State) {
         self.seen.retain(|pack| state.is_live(*pack));
-        self.unread.retain(|pack| state.is_live(*pack));
+        self.unread.retain(|pack, _| state.is_live(*pack));
         self.memory.forget(|pack| state.is_live(pack));
         for (_, run) in &mut self.runs {
             run.packs_mut().iter_mut().for_each(|pack| pack.is_used &= state.is_live(pack.id));
@@ -380,19 +383,6 @@ impl Index {
         let broken: Vec<(u64, IndexRun)> = broken.collect();
         broken.iter().for_each(|(_, run)| self.lose(run));
         broken.is_empty()
-    }
-
-    /// Reads the parts again of packs whose units it does not know. Returns whether it knows more now.
-    pub(super) fn read_again(&mut self, reading: &Reading<'_>) -> Result<bool, ArchiveError> {
-        let again = std::mem::take(&mut self.unread);
-        again.iter().for_each(|pack| _ = self.seen.remove(pack));
-        self.read_on(reading)?;
-        Ok(again.iter().any(|pack| !self.unread.contains(pack)))
-    }
-
-    /// Returns the packs whose units it does not know, because neither their segment nor their table gave them.
-    pub(super) fn unread(&self) -> &[ObjectId] {
-        &self.unread
     }
 
     /// Fails if a capture that has added `added` units may not add another to an archive of at most `units_max`.

@@ -12,11 +12,11 @@ use super::{Index, Reading, no_room};
 use crate::archive::ArchiveError;
 use crate::archive::objects::{Folder, damaged, read_whole};
 use crate::archive::state::{Part, State};
-use crate::archive::tables::{Tables, is_broken};
+use crate::archive::tables::{Tables, is_broken, is_unread};
 use crate::format::FormatError;
 use crate::format::pack::TableEntry;
 use crate::format::segment::{IndexEntry, SEGMENT_BYTES_MAX, Segment, SegmentDecoder};
-use crate::store::{ByteRange, Store};
+use crate::store::{ByteRange, Store, StoreError};
 use crate::{ArchiveId, ObjectId};
 
 /// Length of the pieces in which a segment is read.
@@ -47,7 +47,7 @@ impl Index {
     pub(super) fn read_part(&mut self, reading: &Reading<'_>, part: &Part) -> Result<(), ArchiveError> {
         let read = match self.read_whole_segment(reading, part) {
             Err(error) if is_broken(&error) || matches!(error, ArchiveError::Newer { .. }) => {
-                return self.rebuild_part(reading, part);
+                return self.rebuild_part(reading, part, &error);
             }
             read => read?,
         };
@@ -135,15 +135,18 @@ impl Index {
         Ok((packs, SegmentRead::Long(Box::new(run))))
     }
 
-    /// Reads the packs of a part one after the other.
-    fn rebuild_part(&mut self, reading: &Reading<'_>, part: &Part) -> Result<(), ArchiveError> {
+    /// Reads the packs of a part one after the other, because its segment fails with this error.
+    fn rebuild_part(&mut self, reading: &Reading<'_>, part: &Part, segment: &ArchiveError) -> Result<(), ArchiveError> {
         for pack in &part.packs {
             if !self.lacks(reading, *pack) {
                 continue;
             }
             match reading.tables.table(reading.store, reading.archive, *pack) {
                 Ok(table) => self.add_table(from(part, *pack), &table),
-                Err(error) if is_broken(&error) => self.unread.push(*pack),
+                Err(error) if is_broken(&error) => {
+                    let failure = [&error, segment].into_iter().find_map(passing);
+                    self.unread.insert(*pack, failure);
+                }
                 Err(error) => return Err(error),
             }
             self.seen.insert(*pack);
@@ -162,6 +165,14 @@ impl Index {
     /// Returns whether a pack has units that the index lacks.
     pub(super) fn lacks(&self, reading: &Reading<'_>, pack: ObjectId) -> bool {
         reading.state.is_live(pack) && !self.seen.contains(&pack)
+    }
+}
+
+/// Returns the error of a store that failed to read an object which may be whole.
+fn passing(error: &ArchiveError) -> Option<StoreError> {
+    match error {
+        ArchiveError::Store(failure) if is_unread(error) => Some(failure.for_another()),
+        _ => None,
     }
 }
 

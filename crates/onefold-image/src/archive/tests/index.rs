@@ -1,8 +1,10 @@
 //! An archive whose index lies in files.
 
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
+use crate::store::hooked::HookedStore;
 
 /// A room that has memory for hardly any unit.
 fn room(folder: &Path) -> IndexRoom {
@@ -157,5 +159,73 @@ fn a_segment_that_can_be_read_later_shows_the_units_of_a_pack_without_a_table() 
     let reader = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
     assert!(contents(&reader, &image).is_err(), "nothing says where the units are");
     store.put(&segment, &[&bytes]).unwrap();
+    assert_eq!(contents(&reader, &image).unwrap(), content);
+}
+
+/// Regression: each look-up of a lost unit read all broken segments and tables again.
+#[test]
+fn look_ups_of_lost_units_do_not_read_all_that_is_broken_each_time() {
+    let random = SeededRandom::new(92);
+    let store = Arc::new(MemoryStore::default());
+    let mut archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    archive.limits.pack_bytes = 1000;
+    let content = units(&random, 100);
+    capture(&archive, &random, "web", &content);
+    let packs = archive.state.read().packs().len();
+    let lost = store.objects();
+    let lost = lost.iter().filter(|(name, _)| ["packs/", "segments/"].iter().any(|of| name.as_str().starts_with(of)));
+    let lost: Vec<(&ObjectName, &Vec<u8>)> = lost.collect();
+    lost.iter().for_each(|(name, _)| store.delete(name).unwrap());
+
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = HookedStore::new(Arc::clone(&store) as Arc<dyn Store>, {
+        let calls = Arc::clone(&calls);
+        move |_, _| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    });
+    let reader = Archive::open(Arc::new(counted)).unwrap();
+    let wanted = |plain: &Vec<u8>| WantedUnit { name: reader.descriptor().key.name(plain), plain_bytes: None };
+    for plain in &content {
+        assert!(matches!(reader.find_unit(wanted(plain)), Err(ArchiveError::Lost { .. })));
+    }
+    let (calls, calls_max) = (calls.load(Ordering::Relaxed), 5 * (content.len() + packs));
+    assert!(packs > 20 && calls < calls_max, "{calls} calls for {packs} packs, {calls_max} are allowed");
+    // It sees what is put back, after as many look-ups at most.
+    lost.iter().for_each(|(name, bytes)| store.put(name, &[bytes]).unwrap());
+    assert!((0..packs).any(|_| reader.find_unit(wanted(&content[0])).is_ok()));
+    assert!(reader.find_unit(wanted(&content[99])).is_ok());
+}
+
+/// Regression: a unit was called lost if the store failed to read its segment, and its pack has no table.
+#[test]
+fn a_unit_is_not_lost_where_the_store_fails_to_read_its_segment() {
+    let random = SeededRandom::new(93);
+    let store = Arc::new(MemoryStore::default());
+    let content = units(&random, 4);
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let (image, _) = capture(&archive, &random, "web", &content);
+    let pack = store.objects().into_keys().find(|name| name.as_str().starts_with("packs/")).unwrap();
+    let mut damaged = store.objects()[&pack].clone();
+    let end = damaged.len() - 20;
+    damaged[end] ^= 0x10;
+    store.put(&pack, &[&damaged]).unwrap();
+    let fails = Arc::new(AtomicBool::new(true));
+    let failing = HookedStore::new(store, {
+        let fails = Arc::clone(&fails);
+        move |_, name| match name.to_string() {
+            name if fails.load(Ordering::Relaxed) && name.starts_with("segments/") => {
+                Err(StoreError::Io { action: "read", name, source: std::io::Error::other("a bad sector") })
+            }
+            _ => Ok(()),
+        }
+    });
+    let reader = Archive::open(Arc::new(failing)).unwrap();
+    match contents(&reader, &image) {
+        Err(ArchiveError::Store(StoreError::Io { name, .. })) => assert!(name.starts_with("segments/"), "{name}"),
+        other => panic!("{other:?}"),
+    }
+    fails.store(false, Ordering::Relaxed);
     assert_eq!(contents(&reader, &image).unwrap(), content);
 }
