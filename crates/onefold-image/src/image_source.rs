@@ -24,6 +24,14 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
     /// When a unit is lost or damaged, or the place fails.
     fn read(&self, wanted: &[WantedUnit], ahead_bytes: u64, each: OnUnit<'_>) -> Result<(), ArchiveError>;
 
+    /// As [`ImageSource::read`], for headers of chunks: what lies between them is not worth reading.
+    ///
+    /// # Errors
+    /// As [`ImageSource::read`].
+    fn read_headers(&self, chunks: &[UnitName], ahead_bytes: u64, each: OnUnit<'_>) -> Result<(), ArchiveError> {
+        self.read(&wanted_headers(chunks), ahead_bytes, each)
+    }
+
     /// Fails if the place is known to lack a unit, as far as that can be told without reading the unit.
     ///
     /// # Errors
@@ -50,11 +58,14 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`ImageSource::read`].
     fn headers(&self, names: &[UnitName]) -> Result<Headers, ArchiveError> {
-        let wanted: Vec<WantedUnit> = names.iter().map(|name| WantedUnit { name: *name, plain_bytes: None }).collect();
         let mut plain = vec![Vec::new(); names.len()];
-        self.read(&wanted, 0, &mut |index, bytes| plain[index] = bytes.to_vec())?;
+        self.read(&wanted_headers(names), 0, &mut |index, bytes| plain[index] = bytes.to_vec())?;
         Ok(Headers::of(names, plain))
     }
+}
+
+fn wanted_headers(chunks: &[UnitName]) -> Vec<WantedUnit> {
+    chunks.iter().map(|name| WantedUnit { name: *name, plain_bytes: None }).collect()
 }
 
 /// Reads the units of consecutive chunks, as [`ImageSource::chunks`] has prepared.
@@ -77,6 +88,11 @@ impl ImageSource for Archive {
             _ => self.read_ahead(wanted.iter().map(|unit| unit.name), ahead_bytes)?,
         };
         read_planned(self, wanted, &mut ahead, each)
+    }
+
+    fn read_headers(&self, chunks: &[UnitName], ahead_bytes: u64, each: OnUnit<'_>) -> Result<(), ArchiveError> {
+        let mut ahead = self.read_headers_ahead(chunks.iter().copied(), ahead_bytes)?;
+        read_planned(self, &wanted_headers(chunks), &mut ahead, each)
     }
 
     fn find(&self, wanted: WantedUnit) -> Result<(), ArchiveError> {

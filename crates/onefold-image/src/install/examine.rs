@@ -2,7 +2,8 @@
 //! the bytes add up to the totals of the manifest, and a pack is known for each unit. Only the units are not read.
 
 use super::headers::ImageHeaders;
-use super::work::{StepProgress, group_chunks, on_threads, threads_of};
+use super::threads::{StepProgress, on_threads};
+use super::work::{group_chunks, threads_of};
 use super::{InstallError, InstallOptions, check_interrupt};
 use crate::UnitName;
 use crate::archive::{Archive, ArchiveError, WantedUnit};
@@ -45,9 +46,11 @@ pub(super) fn read_examined<'a>(
     progress: OnProgress<'a>,
 ) -> Result<ImageHeaders<'a>, InstallError> {
     let examined = || {
-        let headers = ImageHeaders::read(source, manifest, options.memory_bytes / HEADERS_SHARE, progress)?;
+        let beside = beside_headers(options);
+        let bytes_max = options.memory_bytes / HEADERS_SHARE;
+        let headers = ImageHeaders::read(source, manifest, bytes_max, threads_of(&beside, manifest), progress)?;
         let examination = Examination { source, headers: &headers, manifest, progress };
-        examination.run(&beside_headers(options))?;
+        examination.run(&beside)?;
         Ok(headers)
     };
     examined().map_err(|error| match error {

@@ -2,28 +2,34 @@
 //! target, and then follows each. Those that fit in memory are read once, and in few reads.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_disk::OnProgress;
+use parking_lot::Mutex;
 
+use super::threads::on_threads;
 use super::{InstallError, check_interrupt};
 use crate::UnitName;
-use crate::archive::{ArchiveError, Headers, WantedUnit};
+use crate::archive::{ArchiveError, Headers};
 use crate::format::manifest::Manifest;
 use crate::image_source::ImageSource;
 
 /// Chunks whose headers are read at once. They lie in their packs in runs of their own.
 const BATCH_CHUNKS: usize = 256;
+/// Memory that a kept header takes beside its bytes: an entry of a hash table, which is there twice while it grows, and
+/// the overhead of an allocation.
+const HEADER_COST_BYTES: u64 = 128;
 
 /// The headers of an image.
 pub(super) struct ImageHeaders<'a> {
     pub(super) source: &'a dyn ImageSource,
     /// Plain bytes of headers.
-    kept: HashMap<UnitName, Box<[u8]>>,
+    pub(super) kept: HashMap<UnitName, Box<[u8]>>,
 }
 
 impl<'a> ImageHeaders<'a> {
-    /// Reads the first headers of an image, up to about `bytes_max` bytes of memory. As much again holds stored bytes
-    /// meanwhile.
+    /// Reads the first headers of an image in several threads, as many as `bytes_max` bytes of memory hold. As much again
+    /// holds stored bytes meanwhile.
     ///
     /// # Errors
     /// When one is lost or damaged, the store fails, or the user has interrupted the work.
@@ -31,24 +37,26 @@ impl<'a> ImageHeaders<'a> {
         source: &'a dyn ImageSource,
         manifest: &Manifest,
         bytes_max: u64,
+        threads: usize,
         progress: OnProgress<'_>,
     ) -> Result<ImageHeaders<'a>, InstallError> {
-        let (mut kept, mut bytes) = (HashMap::new(), 0);
-        for names in manifest.chunks.chunks(BATCH_CHUNKS) {
-            if bytes >= bytes_max {
-                break;
+        let (kept, bytes) = (Mutex::new(HashMap::new()), AtomicU64::new(0));
+        let batches: Vec<&[UnitName]> = manifest.chunks.chunks(BATCH_CHUNKS).collect();
+        on_threads(threads, batches.len(), &|at, _| {
+            if bytes.load(Ordering::Relaxed) >= bytes_max {
+                return Ok(());
             }
             check_interrupt(progress, manifest)?;
-            let wanted: Vec<WantedUnit> =
-                names.iter().map(|name| WantedUnit { name: *name, plain_bytes: None }).collect();
-            source.read(&wanted, bytes_max, &mut |index, plain| {
-                if bytes < bytes_max {
-                    bytes += plain.len() as u64;
-                    kept.insert(names[index], plain.into());
+            let names = batches[at];
+            source.read_headers(names, bytes_max / threads as u64, &mut |index, plain| {
+                let cost_bytes = plain.len() as u64 + HEADER_COST_BYTES;
+                if bytes.fetch_add(cost_bytes, Ordering::Relaxed) + cost_bytes <= bytes_max {
+                    kept.lock().insert(names[index], plain.into());
                 }
             })?;
-        }
-        Ok(ImageHeaders { source, kept })
+            Ok(())
+        })?;
+        Ok(ImageHeaders { source, kept: kept.into_inner() })
     }
 
     /// Returns the headers of chunks, from memory if they are there.

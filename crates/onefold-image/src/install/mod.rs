@@ -23,6 +23,7 @@ mod requests;
 mod target;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod window;
 mod work;
 

@@ -1,22 +1,21 @@
-//! The threads of an installation.
+//! The work of an installation's threads on each chunk.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::zero::is_zero;
 use onefold_disk::{OnProgress, Progress};
-use parking_lot::Mutex;
 
 use super::ends::Ends;
 use super::headers::ImageHeaders;
 use super::target::Target;
+use super::threads::{StepProgress, on_threads};
 use super::window::{Window, parts};
 use super::{InstallError, InstallOptions, failed};
 use crate::UnitName;
 use crate::archive::WantedUnit;
 use crate::format::chunk_header::{CHUNK_STORED_BYTES_MAX, ChunkHeader, PlacedUnit};
 use crate::format::manifest::Manifest;
-use crate::image_source::{ChunkReader, ImageSource};
+use crate::image_source::ChunkReader;
 use crate::placed::{bytes_of, check};
 
 /// Bounds of the plain bytes in one window. A unit has at most 1 MiB.
@@ -49,16 +48,8 @@ pub(super) enum Step {
     ReadBack,
 }
 
-/// Bytes that a step has processed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StepProgress {
-    pub(super) data_bytes: u64,
-    pub(super) zero_bytes: u64,
-}
-
 /// One installation, shared by all its threads.
 pub(super) struct Job<'a> {
-    source: &'a dyn ImageSource,
     headers: &'a ImageHeaders<'a>,
     pub(super) manifest: &'a Manifest,
     pub(super) target: &'a dyn Target,
@@ -71,13 +62,6 @@ pub(super) struct Job<'a> {
     progress: OnProgress<'a>,
     done_bytes: AtomicU64,
     total_bytes: u64,
-}
-
-/// State that the threads of a step share.
-struct StepState {
-    next: AtomicUsize,
-    is_over: AtomicBool,
-    outcome: Mutex<(StepProgress, Option<InstallError>)>,
 }
 
 /// Returns how many threads work on an image.
@@ -98,53 +82,6 @@ pub(super) fn group_chunks(options: &InstallOptions, manifest: &Manifest, groups
     fitting.min(manifest.chunks.len().div_ceil(threads_of(options, manifest) * groups)).max(1)
 }
 
-/// Calls `work` with each number below `count`, in several threads. Returns the sum. The first error ends the work of
-/// all threads.
-pub(super) fn on_threads(
-    threads: usize,
-    count: usize,
-    work: &(dyn Fn(usize, &mut StepProgress) -> Result<(), InstallError> + Sync),
-) -> Result<StepProgress, InstallError> {
-    let shared = StepState {
-        next: AtomicUsize::new(0),
-        is_over: AtomicBool::new(false),
-        outcome: Mutex::new((StepProgress::default(), None)),
-    };
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| work_on(count, work, &shared));
-        }
-    });
-    match shared.outcome.into_inner() {
-        (done, None) => Ok(done),
-        (_, Some(error)) => Err(error),
-    }
-}
-
-/// Calls `work` until no number is left or a thread has failed.
-fn work_on(
-    count: usize,
-    work: &(dyn Fn(usize, &mut StepProgress) -> Result<(), InstallError> + Sync),
-    shared: &StepState,
-) {
-    let mut sum = StepProgress::default();
-    let mut outcome = Ok(());
-    while outcome.is_ok() && !shared.is_over.load(Ordering::Relaxed) {
-        let index = shared.next.fetch_add(1, Ordering::Relaxed);
-        if index >= count {
-            break;
-        }
-        outcome = work(index, &mut sum);
-    }
-    let mut total = shared.outcome.lock();
-    total.0.data_bytes = total.0.data_bytes.saturating_add(sum.data_bytes);
-    total.0.zero_bytes = total.0.zero_bytes.saturating_add(sum.zero_bytes);
-    if let Err(error) = outcome {
-        shared.is_over.store(true, Ordering::Relaxed);
-        total.1.get_or_insert(error);
-    }
-}
-
 impl<'a> Job<'a> {
     pub(super) fn new(
         headers: &'a ImageHeaders<'a>,
@@ -159,7 +96,6 @@ impl<'a> Job<'a> {
         let share = options.memory_bytes / threads as u64 / WINDOW_SHARE;
         let window_bytes = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
         Job {
-            source: headers.source,
             headers,
             manifest,
             target,
@@ -179,7 +115,7 @@ impl<'a> Job<'a> {
         let groups: Vec<&[UnitName]> = self.manifest.chunks.chunks(self.group_chunks).collect();
         let done = on_threads(self.threads, groups.len(), &|index, sum| self.group(step, groups[index], sum));
         done.map_err(|error| match error {
-            InstallError::Archive(error) => self.source.of_image(&self.manifest.image, error).into(),
+            InstallError::Archive(error) => self.headers.source.of_image(&self.manifest.image, error).into(),
             error => error,
         })
     }
@@ -198,7 +134,7 @@ impl<'a> Job<'a> {
         self.check_interrupt()?;
         let headers = self.headers.of(names)?;
         let mut units = match step {
-            Step::Write { .. } => Some(self.source.chunks(names, &headers, self.ahead_bytes)?),
+            Step::Write { .. } => Some(self.headers.source.chunks(names, &headers, self.ahead_bytes)?),
             Step::ReadBack => None,
         };
         names.iter().enumerate().try_for_each(|(index, name)| {
@@ -249,7 +185,7 @@ impl<'a> Job<'a> {
     /// Reads the places of a window back, and verifies the bytes by the units' names.
     fn read_back(&self, window: &mut Window<'_>) -> Result<(), InstallError> {
         window.read(|offset, into| self.ends.read(self.target, offset, into)).map_err(failed("read back"))?;
-        let key = self.source.key();
+        let key = self.headers.source.key();
         let mut plain = Vec::new();
         for (index, unit) in window.units.iter().enumerate() {
             window.collect(index, &mut plain);

@@ -205,7 +205,7 @@ fn an_intact_copy_heals_a_unit_whatever_becomes_of_the_others() {
             }
         };
         let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(85));
-        let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false };
+        let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false, accept_cut: false };
         let report = archive.repair::<ArchiveError>(options, None, &mut rot).unwrap();
         assert_eq!((report.units_lost, report.left.lost.len()), (0, 0), "{report:?}");
         assert_eq!(whole(&store, &images).len(), 2);
