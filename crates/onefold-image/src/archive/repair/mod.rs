@@ -101,7 +101,7 @@ impl Archive {
         if options.dry_run {
             report.descriptors = survey.descriptors.len() as u64;
             report.snapshots = survey.snapshots.len() as u64;
-            report.segments = survey.segments.len() as u64;
+            report.segments = segments_to_rebuild(self, &survey)?;
             report.packs = survey.damaged.len() as u64;
             report.left = report.found.clone();
             return Ok(report);
@@ -282,8 +282,7 @@ impl<'a> Repair<'a> {
             Some(self.archive.survey_without(&self.unread, Extent::Tables, &mut |_, _| ())?.1)
         };
         let survey = without_unread.as_ref().unwrap_or(survey);
-        let may_be_needed = !survey.lost.is_empty() || survey.lost_more || survey.unknown_needs;
-        if survey.missing.is_empty() || (may_be_needed && follows(Rule::MissingPacksStay)) {
+        if survey.missing.is_empty() || (may_need_missing(survey) && follows(Rule::MissingPacksStay)) {
             return Ok(());
         }
         // A writer that `append` begins adds one entry.
@@ -300,25 +299,56 @@ impl<'a> Repair<'a> {
     /// Makes new segments of the tables of packs, in place of damaged ones.
     fn segments(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
         for part in &survey.segments {
+            // A writer that begins for nothing would add an entry with each repair.
+            if self.writer.is_none() && replacement(self.archive, part, part.segment)?.is_none() {
+                continue;
+            }
             let random = self.options.random;
             let merged = self.append(|archive, id| {
-                let state = archive.state.read().clone();
-                // The state keeps only live packs of a merged part.
-                let packs = part.packs.iter().copied().filter(|pack| state.is_live(*pack)).collect();
-                let is_there = state.parts.values().any(|other| other.segment == part.segment);
-                if !is_there {
-                    return Ok(None);
-                }
-                let new = Part::new(new_id(id, random)?, packs);
-                let descriptor = archive.descriptor().archive;
-                let Some(segment) = rebuilt(archive, &state, part, &new)? else { return Ok(None) };
-                let object = segment.encode(descriptor, new.segment)?;
+                let Some((new, segment)) = replacement(archive, part, new_id(id, random)?)? else { return Ok(None) };
+                let object = segment.encode(archive.descriptor().archive, new.segment)?;
                 archive.store().put(&Folder::Segments.object(new.segment), &[&object])?;
                 Ok(Some(Change::SegmentsMerged { old: vec![part.segment], new: new.segment }))
             })?;
             self.report.segments += u64::from(merged);
         }
         Ok(())
+    }
+}
+
+/// Returns whether an image may lack units without the missing packs.
+fn may_need_missing(survey: &Survey) -> bool {
+    !survey.lost.is_empty() || survey.lost_more || survey.unknown_needs
+}
+
+/// Returns how many segments a repair without a source makes anew, which has replaced the damaged packs before.
+fn segments_to_rebuild(archive: &Archive, survey: &Survey) -> Result<u64, ArchiveError> {
+    let mut count = 0;
+    for part in &survey.segments {
+        let stays = |pack: &ObjectId| may_need_missing(survey) && survey.missing.contains(pack);
+        let has_all = !part.packs.iter().any(stays);
+        count += u64::from(has_all || old_segment(archive, part)?.is_some());
+    }
+    Ok(count)
+}
+
+/// Returns the part named `id` that may take the place of a part with a damaged segment, and its segment. `None` if the
+/// old part is gone, or has to stay.
+fn replacement(archive: &Archive, old: &Part, id: ObjectId) -> Result<Option<(Part, Segment)>, ArchiveError> {
+    let state = archive.state.read().clone();
+    if !state.parts.values().any(|other| other.segment == old.segment) {
+        return Ok(None);
+    }
+    // The state keeps only live packs of a merged part.
+    let new = Part::new(id, old.packs.iter().copied().filter(|pack| state.is_live(*pack)).collect());
+    Ok(rebuilt(archive, &state, old, &new)?.map(|segment| (new, segment)))
+}
+
+/// Returns the segment of a part; `None` if it cannot be read.
+fn old_segment(archive: &Archive, part: &Part) -> Result<Option<Segment>, ArchiveError> {
+    match read_segment(archive.store(), archive.descriptor().archive, part) {
+        Err(error) if is_broken(&error) || matches!(error, ArchiveError::Newer { .. }) => Ok(None),
+        read => read.map(Some),
     }
 }
 
@@ -332,10 +362,7 @@ fn rebuilt(archive: &Archive, state: &State, old: &Part, new: &Part) -> Result<O
     if away.is_empty() {
         return Ok(Some(segment));
     }
-    let before = match read_segment(store, id, old) {
-        Err(error) if is_broken(&error) || matches!(error, ArchiveError::Newer { .. }) => return Ok(None),
-        before => before?,
-    };
+    let Some(before) = old_segment(archive, old)? else { return Ok(None) };
     let number_of = |pack: &ObjectId| new.packs.iter().position(|other| other == pack).filter(|_| away.contains(pack));
     let numbers: Vec<Option<usize>> = before.packs.iter().map(number_of).collect();
     segment.entries.extend(before.entries.iter().filter_map(|entry| {

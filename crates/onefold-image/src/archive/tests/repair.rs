@@ -245,7 +245,14 @@ fn a_segment_is_repaired_without_hiding_the_units_of_a_pack_that_returns() {
         let bytes = objects[&away].clone();
         damage(&mut objects, &away, way);
         let store = Arc::new(MemoryStore::of(objects));
-        assert_eq!(repair(&store, None).segments, u64::from(is_readable), "way {way}");
+        let reader = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+        let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(86));
+        let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: true };
+        let announced = reader.repair::<ArchiveError>(options, None, &mut |_, _| ()).unwrap().segments;
+        assert_eq!((announced, repair(&store, None).segments), (u64::from(is_readable), announced), "way {way}");
+        // Repeated, it leaves the segment as it is, and adds no entry.
+        let count = entries(&store);
+        assert_eq!((repair(&store, None).segments, entries(&store)), (0, count), "way {way}");
         store.put(&away, &[&bytes]).unwrap();
         let hides_units = |damage: &&Damage| damage.what.contains("it lacks units of the pack");
         assert_eq!(check(&store).iter().find(hides_units), None, "way {way}");
