@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::objects::{Folder, damaged};
-use super::tables::{is_broken, read_table};
+use super::tables::is_broken;
 use super::{Archive, ArchiveError, Writer};
 use crate::format::FormatError;
 use crate::format::ledger::Change;
@@ -132,7 +132,7 @@ impl Archive {
 /// Returns a pack if its table is valid and its length is right, and makes it durable: its owner may have died before
 /// it did that.
 fn whole(archive: &Archive, pack: ObjectId, listed: &Listed) -> Result<Option<LeftPack>, ArchiveError> {
-    let table = read_table(archive.store(), archive.descriptor().archive, pack)?;
+    let table = archive.tables.read(archive.store(), archive.descriptor().archive, pack)?;
     if length_of(&table) != listed.length_bytes {
         return Err(damaged(&listed.name)(FormatError::Length { structure: "pack" }));
     }

@@ -81,10 +81,6 @@ const ENTRY_BYTES: usize = 32 + 4 + 4;
 /// Bytes behind the table: its length, its offset, CRC-32C of all bytes between frame and table, version, features, and
 /// the digest of frame, table and these.
 const FOOTER_BYTES: usize = 16 + DIGEST_BYTES;
-/// The last bytes of a pack that a reader of its table asks for first: they hold most tables whole, since a table of
-/// 6,500 units takes them. A request to an object store costs more than these bytes.
-pub const TAIL_BYTES: u64 = 256 << 10;
-
 impl UnitHeader {
     /// Encodes the header.
     #[must_use]
@@ -279,6 +275,12 @@ fn decode_table(mut table: Decoder<'_>, table_offset: u32) -> Result<Vec<TableEn
 #[must_use]
 pub fn length_of(table: &[TableEntry]) -> u64 {
     (FRAME_BYTES + FOOTER_BYTES) as u64 + table.iter().map(|entry| cost_of(entry.stored_bytes)).sum::<u64>()
+}
+
+/// Returns the length of the table of this many units and what follows it, in bytes.
+#[must_use]
+pub fn tail_bytes(units: usize) -> u64 {
+    (units * ENTRY_BYTES + FOOTER_BYTES) as u64
 }
 
 /// Returns how many bytes of a pack a unit with this many stored bytes takes, with its header and its entry in the

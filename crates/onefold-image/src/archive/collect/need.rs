@@ -10,7 +10,7 @@ use super::read::{Span, read_spans};
 use super::rows::{LocatedUnit, Match, UnitPrefix, join, table_row, temporary};
 use crate::archive::rules::{Rule, follows};
 use crate::archive::state::{ImageRecord, State};
-use crate::archive::tables::{is_broken, read_table};
+use crate::archive::tables::is_broken;
 use crate::archive::units::decompressor;
 use crate::archive::{Archive, ArchiveError};
 use crate::compress::Decompressor;
@@ -165,7 +165,7 @@ fn read_tables(
     let mut packs = Vec::new();
     for (number, pack) in (0_u32..).zip(state.packs()) {
         let mut need = PackNeed { pack, length_bytes: 0, units_bytes: 0, needed_bytes: 0, surplus: 0, is_read: false };
-        match read_table(archive.store(), archive.descriptor().archive, pack) {
+        match archive.tables.read(archive.store(), archive.descriptor().archive, pack) {
             Ok(table) => {
                 need.is_read = true;
                 need.length_bytes = length_of(&table);

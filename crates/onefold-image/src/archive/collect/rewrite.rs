@@ -7,7 +7,7 @@ use super::retire::RETIRED_MAX;
 use super::rows::LocatedUnit;
 use super::watch::{Ground, Watch};
 use crate::archive::objects::Folder;
-use crate::archive::tables::{entry_at, is_broken, read_table};
+use crate::archive::tables::{entry_at, is_broken};
 use crate::archive::units::decompressor;
 use crate::archive::{Archive, ArchiveError};
 use crate::compress::{Compressor, Decompressor};
@@ -64,7 +64,7 @@ impl<'a, 'r> Rewriter<'a, 'r> {
         };
         let PackNeed { pack, length_bytes, .. } = self.needs.packs[first.pack as usize];
         let archive = self.run.archive;
-        let table = match read_table(archive.store(), archive.descriptor().archive, pack) {
+        let table = match archive.tables.read(archive.store(), archive.descriptor().archive, pack) {
             Ok(table) => table,
             // Another collection may have deleted it.
             Err(error) if is_broken(&error) => return Ok(()),

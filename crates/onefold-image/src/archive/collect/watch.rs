@@ -3,7 +3,7 @@
 use crate::archive::ledger;
 use crate::archive::rules::{Rule, follows};
 use crate::archive::state::ImageRecord;
-use crate::archive::tables::{is_broken, read_table};
+use crate::archive::tables::is_broken;
 use crate::archive::{Archive, ArchiveError};
 use crate::format::ledger::Change;
 use crate::{ObjectId, UnitName};
@@ -78,7 +78,7 @@ impl<'w> Watch<'w> {
         let mut spared = vec![false; packs.len()];
         let archive = self.archive;
         for (number, (pack, _)) in packs.iter().enumerate() {
-            match read_table(archive.store(), archive.descriptor().archive, *pack) {
+            match archive.tables.read(archive.store(), archive.descriptor().archive, *pack) {
                 Ok(table) => units.extend(table.iter().map(|unit| (unit.name, number))),
                 Err(error) if is_broken(&error) => spared[number] = true,
                 Err(error) => return Err(error),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::store::hooked::HookedStore;
 
 const THREADS: usize = 8;
 
@@ -76,4 +77,38 @@ fn threads_that_want_one_table_read_it_once_and_a_failed_read_ends_their_wait() 
         assert!(store.pack_reads.load(Ordering::Relaxed) <= reads);
         archive.table(pack).unwrap();
     }
+}
+
+/// Regression: the threads that waited for a read which the store had given up, tried for as long again.
+#[test]
+fn threads_that_wait_for_a_read_that_is_given_up_fail_with_it() {
+    let random = SeededRandom::new(2);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    capture(&archive, &random, "web", &[vec![7; 1000]]);
+    let reads = Arc::new(AtomicUsize::new(0));
+    let failing = HookedStore::new(store, {
+        let reads = Arc::clone(&reads);
+        move |_, name| match name.to_string() {
+            name if name.starts_with("packs/") => {
+                reads.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_secs(1));
+                Err(StoreError::GaveUp { action: "read", name, source: std::io::ErrorKind::TimedOut.into() })
+            }
+            _ => Ok(()),
+        }
+    });
+    let archive = Archive::open(Arc::new(failing)).unwrap();
+    let (pack, barrier) = (archive.state.read().packs()[0], Barrier::new(THREADS));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                barrier.wait();
+                let failed = archive.table(pack);
+                assert!(matches!(failed, Err(ArchiveError::Store(StoreError::GaveUp { .. }))), "{failed:?}");
+            });
+        }
+    });
+    let reads = reads.load(Ordering::Relaxed);
+    assert!(reads < THREADS / 2, "{reads} reads");
 }
