@@ -14,7 +14,7 @@ use crate::format::manifest::Manifest;
 use crate::gaps::Gaps;
 use crate::image_source::ImageSource;
 use crate::placed::{HeaderError, check, pieces};
-use crate::recent::LeastRecentCache;
+use crate::recent::RecentCache;
 use crate::{SECTOR_BYTES, UnitName};
 
 /// Divisor for the share of the memory that maps of regions get. The rest is for units.
@@ -31,8 +31,8 @@ pub struct ArchivedDisk {
     manifest: Manifest,
     /// Never 0, even if the manifest says so.
     region_bytes: u64,
-    maps: Mutex<LeastRecentCache<u64, Arc<RegionMap>>>,
-    units: Mutex<LeastRecentCache<UnitName, Arc<[u8]>>>,
+    maps: Mutex<RecentCache<u64, Arc<RegionMap>>>,
+    units: Mutex<RecentCache<UnitName, Arc<[u8]>>>,
     /// If given, damage reads as zeros, and these are its places.
     gaps: Option<Gaps>,
     /// For each chunk whose header was read, the first and the last region in which it counts. A crowded region does
@@ -81,8 +81,8 @@ impl ArchivedDisk {
 
     fn with(source: Arc<dyn ImageSource>, manifest: Manifest, memory_bytes: usize, gaps: Option<Gaps>) -> ArchivedDisk {
         let maps_bytes = memory_bytes / MAPS_SHARE;
-        let maps = Mutex::new(LeastRecentCache::new(maps_bytes));
-        let units = Mutex::new(LeastRecentCache::new(memory_bytes - maps_bytes));
+        let maps = Mutex::new(RecentCache::new(maps_bytes));
+        let units = Mutex::new(RecentCache::new(memory_bytes - maps_bytes));
         let region_bytes = manifest.region_bytes.max(SECTOR_BYTES);
         ArchivedDisk { source, manifest, region_bytes, maps, units, gaps, reaches: Mutex::default() }
     }

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 /// Values by key. When the cache exceeds its bound, the least recently used values are evicted.
 #[derive(Debug)]
-pub(crate) struct LeastRecentCache<K, V> {
+pub(crate) struct RecentCache<K, V> {
     values: HashMap<K, CacheEntry<V>>,
     /// Keys in the order of their last use.
     order: BTreeMap<u64, K>,
@@ -21,10 +21,10 @@ struct CacheEntry<V> {
     used: u64,
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> LeastRecentCache<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> RecentCache<K, V> {
     /// Returns an empty cache for `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: usize) -> LeastRecentCache<K, V> {
-        LeastRecentCache { values: HashMap::new(), order: BTreeMap::new(), next_use: 0, bytes: 0, bytes_max }
+    pub(crate) fn new(bytes_max: usize) -> RecentCache<K, V> {
+        RecentCache { values: HashMap::new(), order: BTreeMap::new(), next_use: 0, bytes: 0, bytes_max }
     }
 
     /// Returns a value and marks it as most recently used.
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_bound_holds_and_what_was_used_last_stays() {
-        let mut recent = LeastRecentCache::new(10);
+        let mut recent = RecentCache::new(10);
         for key in 0..3 {
             recent.insert(key, key * 10, 4);
         }

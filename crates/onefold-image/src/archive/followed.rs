@@ -1,4 +1,4 @@
-//! Known units in the order in which an earlier capture stored them.
+//! The tables of the packs that had the last units.
 //!
 //! An image that is captured again has its units in almost the same order, and packs have them in that order. So the
 //! table of a pack that had the last units probably has the next ones, and the index is only asked where that ends. As

@@ -83,10 +83,10 @@ pub(super) struct IndexRun {
     pub(super) path: Option<PathBuf>,
 }
 
-/// Entry of a run for a prefix.
+/// Which of a run's entries for a prefix a look-up has seen.
 pub(super) enum LookupScope {
     All,
-    /// There is more than one may look at.
+    /// There are more than a look-up may read.
     Part,
 }
 
