@@ -1,4 +1,4 @@
-//! Accidents: packs rot, or are away or cannot be read for a while.
+//! Accidents: packs rot, or are away or cannot be read for a while. Segments of the index rot or go for good.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ pub(super) struct Accidents {
     away: Vec<(ObjectName, Vec<u8>)>,
     /// A pack that cannot be read before a call.
     unreadable: Option<(ObjectName, u64)>,
-    /// Packs whose bytes changed.
+    /// Packs whose bytes changed, and segments that changed or went.
     rotten: HashSet<ObjectName>,
 }
 
@@ -37,16 +37,51 @@ impl Accidents {
         is_away || self.is_rotten(name) || self.is_unreadable(name, call)
     }
 
-    /// Takes note that a pack is deleted.
+    /// Returns whether a segment is rotten. What an archive knew about its packs then may be wrong for a while.
+    pub(super) fn hit_a_segment(&self) -> bool {
+        self.rotten.iter().any(|name| name.as_str().starts_with("segments/"))
+    }
+
+    /// Takes note that a pack or a segment is deleted.
     pub(super) fn deleted(&mut self, name: &ObjectName) {
         self.rotten.remove(name);
     }
 }
 
 impl Sea {
-    /// Lets something happen to a pack that the ledger names. The archive may lose no more by it than the bytes that
-    /// rot.
+    /// Lets something happen to a pack or a segment that the ledger names. The archive may lose no more by it than the
+    /// bytes that rot.
     pub(super) fn accident(&mut self) {
+        match self.random.below(5) {
+            0 => self.accident_of_a_segment(),
+            _ => self.accident_of_a_pack(),
+        }
+    }
+
+    /// A segment says nothing that tables do not say, so nothing may be lost by it.
+    fn accident_of_a_segment(&mut self) {
+        let segments = self.oracle.live_segments();
+        if segments.is_empty() {
+            return;
+        }
+        let segment = segments[usize::try_from(self.random.below(segments.len() as u64)).unwrap()];
+        let name = Folder::Segments.object(segment);
+        let Ok(mut bytes) = self.memory.get(&name, ByteRange::Whole) else { return };
+        if self.accidents.is_rotten(&name) {
+            return;
+        }
+        self.accidents.count += 1;
+        if self.random.below(2) == 0 {
+            self.memory.delete(&name).unwrap();
+        } else {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x10;
+            self.memory.put(&name, &[&bytes]).unwrap();
+        }
+        self.accidents.rotten.insert(name);
+    }
+
+    fn accident_of_a_pack(&mut self) {
         let packs = self.oracle.live_packs();
         if packs.is_empty() {
             return;

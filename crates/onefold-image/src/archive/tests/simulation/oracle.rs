@@ -125,6 +125,14 @@ impl Oracle {
         packs
     }
 
+    /// Returns the segments that name units of such packs, in order.
+    pub(super) fn live_segments(&self) -> Vec<ObjectId> {
+        let is_live = |(_, packs): &&(ObjectId, Vec<ObjectId>)| packs.iter().any(|pack| self.live.contains(pack));
+        let mut segments: Vec<ObjectId> = self.parts.iter().filter(is_live).map(|(segment, _)| *segment).collect();
+        segments.sort_unstable();
+        segments
+    }
+
     /// A unit of a pack has rotted.
     pub(super) fn rotted(&mut self, pack: ObjectId, unit: UnitName) {
         self.packs.entry(pack).or_default().retain(|other| *other != unit);

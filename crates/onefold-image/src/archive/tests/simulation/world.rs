@@ -201,6 +201,7 @@ pub(super) struct Outset {
     /// Number of changes after which some image lacked a unit.
     lacking: u64,
     lacks_units: bool,
+    hit_a_segment: bool,
 }
 
 impl Outset {
@@ -257,13 +258,15 @@ impl Life {
             losses: sea.oracle.losses(),
             lacking: sea.oracle.lacking(),
             lacks_units: sea.oracle.lacks_units(),
+            hit_a_segment: sea.accidents.hit_a_segment(),
         }
     }
 
     /// Returns whether nothing explains that a deed fails: since it began, none of its calls has failed or read a
-    /// damaged pack, and by the ledger no image lacked a unit at any moment.
+    /// damaged pack, and by the ledger no image lacked a unit at any moment. While a segment is damaged, a unit of a
+    /// pack that was away is not looked for each time.
     pub(super) fn is_calm(&self, outset: Outset) -> bool {
-        !outset.lacks_units && self.outset() == outset
+        !outset.lacks_units && !outset.hit_a_segment && self.outset() == outset
     }
 
     /// Begins a call: others go first, perhaps for long. Returns nothing where this one is dead.
