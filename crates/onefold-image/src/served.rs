@@ -14,13 +14,13 @@ use crate::archive::{Archive, ArchiveError, WantedUnit};
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::format::wire::{CHUNK_BYTES_MAX, NAMES_MAX, UNITS_BYTES_MAX, units_of};
-use crate::recent::LeastRecentCache;
+use crate::recent::RecentCache;
 
 /// An archive whose chunks are served. Threads share it. Calls read the store, and may wait for it.
 pub struct ServedArchive {
     archive: Arc<Archive>,
     /// Stored units, whichever image they belong to.
-    recent: Mutex<LeastRecentCache<UnitName, StoredBytes>>,
+    recent: Mutex<RecentCache<UnitName, StoredBytes>>,
 }
 
 /// A unit in its stored form.
@@ -70,7 +70,7 @@ impl ServedArchive {
     /// them.
     #[must_use]
     pub fn new(archive: Arc<Archive>, memory_bytes: usize) -> ServedArchive {
-        ServedArchive { archive, recent: Mutex::new(LeastRecentCache::new(memory_bytes)) }
+        ServedArchive { archive, recent: Mutex::new(RecentCache::new(memory_bytes)) }
     }
 
     /// Returns the archive.

@@ -247,7 +247,7 @@ fn a_segment_is_repaired_without_hiding_the_units_of_a_pack_that_returns() {
         let store = Arc::new(MemoryStore::of(objects));
         let reader = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
         let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(86));
-        let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: true };
+        let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: true, accept_cut: false };
         let announced = reader.repair::<ArchiveError>(options, None, &mut |_, _| ()).unwrap().segments;
         assert_eq!((announced, repair(&store, None).segments), (u64::from(is_readable), announced), "way {way}");
         // Repeated, it leaves the segment as it is, and adds no entry.
