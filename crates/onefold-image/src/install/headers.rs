@@ -14,8 +14,9 @@ use crate::archive::{ArchiveError, Headers};
 use crate::format::manifest::Manifest;
 use crate::image_source::ImageSource;
 
-/// Chunks whose headers are read at once. They lie in their packs in runs of their own.
-const BATCH_CHUNKS: usize = 256;
+/// Chunks whose headers are read at once: as many as lie together in a pack. The user can interrupt the work between two
+/// reads, and headers in packs of many captures take a request each.
+const BATCH_CHUNKS: usize = 64;
 /// Memory that a kept header takes beside its bytes: an entry of a hash table, which is there twice while it grows, and
 /// the overhead of an allocation.
 const HEADER_COST_BYTES: u64 = 128;
