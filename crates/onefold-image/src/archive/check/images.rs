@@ -76,6 +76,8 @@ impl Check<'_> {
             None => self.header(chunk)?,
         };
         let Some(header) = header else {
+            // A table has it, and its pack cannot be read now. Missing packs may have what it names.
+            self.survey.unknown_needs |= self.state.images.contains_key(&manifest.image);
             sums.lacks_a_chunk();
             return Ok(1);
         };

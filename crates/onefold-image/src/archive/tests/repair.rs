@@ -1,10 +1,12 @@
 //! Repair: nothing intact is lost, lost units are stored again by captures or a source, and every kill is harmless.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::damage::{Objects, sample};
 use super::*;
 use crate::store::faulty::FaultyStore;
+use crate::store::hooked::{Call, HookedStore};
 
 pub(super) type Healing<'h> = Option<&'h mut Heal<'h, ArchiveError>>;
 
@@ -293,6 +295,53 @@ fn a_missing_pack_stays_as_long_as_a_manifest_is_missing() {
         store.put(pack, &[&objects[pack]]).unwrap();
         repair(&store, None);
         assert_eq!(whole(&store, &images).len(), 2, "{manifest} {pack}");
+    }
+}
+
+/// Regression: a table listed the header of a chunk, whose pack could not be read any more. So the needs of the image
+/// were unknown, and a repair retired the missing pack that had its units.
+#[test]
+fn a_missing_pack_stays_while_a_header_cannot_be_read() {
+    let random = SeededRandom::new(71);
+    let store = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let content = units(&random, 8);
+    let packs = || store.objects().into_keys().filter(|name| name.as_str().starts_with("packs/"));
+    let (first, _) = capture(&archive, &random, "web", &content);
+    let away = packs().next().unwrap();
+    // Its header has a pack of its own.
+    let image = (capture(&archive, &random, "mail", &content[..7]).0, content[..7].to_vec());
+    let of_header = packs().find(|pack| *pack != away).unwrap();
+    archive.remove(&first, &ManualClock::starting_at(5), &random).unwrap();
+    drop(archive);
+    let mut objects = store.objects();
+    let bytes = objects.remove(&away).unwrap();
+    // From each of its reads on, the pack of the header cannot be read.
+    for from in 0.. {
+        let store = Arc::new(MemoryStore::of(objects.clone()));
+        let reads = Arc::new(AtomicU64::new(0));
+        let failing = HookedStore::new(Arc::clone(&store) as Arc<dyn Store>, {
+            let (reads, of_header) = (Arc::clone(&reads), of_header.clone());
+            move |call, name| match call == Call::Get
+                && *name == of_header
+                && reads.fetch_add(1, Ordering::Relaxed) >= from
+            {
+                true => {
+                    let source = std::io::Error::other("a bad sector");
+                    Err(StoreError::Io { action: "read", name: name.to_string(), source })
+                }
+                false => Ok(()),
+            }
+        });
+        let archive = Archive::open(Arc::new(failing)).unwrap();
+        // It may also end with an error.
+        let _ = try_repair(&archive, 72, None);
+        store.put(&away, &[&bytes]).unwrap();
+        repair(&store, None);
+        assert_eq!(whole(&store, &[image.clone()]).len(), 1, "unreadable from read {from}");
+        if reads.load(Ordering::Relaxed) <= from {
+            break;
+        }
     }
 }
 
