@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Command::Archive(command) => verbs::archive::run(&command, talk),
         Command::Key(command) => verbs::key::run(&command),
         Command::Completions { shell } => verbs::generate::completions(shell),
+        Command::CompleteWords { index, words } => verbs::complete::run(index, &words),
         Command::ManPages { folder } => verbs::generate::man_pages(&folder),
     };
     match outcome {

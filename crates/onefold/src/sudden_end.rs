@@ -52,6 +52,7 @@ impl EndWords {
             | Command::Archive(_)
             | Command::Key(_)
             | Command::Completions { .. }
+            | Command::CompleteWords { .. }
             | Command::ManPages { .. } => None,
         }
     }

@@ -17,6 +17,7 @@ mod shared_options;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use analyze::AnalyzeArgs;
@@ -30,7 +31,9 @@ use share::ShareCommand;
 /// Stores many virtual machine disk images once.
 #[derive(Debug, Parser)]
 #[command(name = "onefold", version, max_term_width = 110, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 255 a bug in Onefold.")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 130 interrupted, 255 a bug in Onefold."
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) talk: Talk,
@@ -92,6 +95,15 @@ pub(crate) enum Command {
     Completions {
         /// The shell to complete in
         shell: Shell,
+    },
+    /// Print the pools, or the files inside a pool, that may stand at a place of a command line
+    #[command(hide = true)]
+    CompleteWords {
+        /// The number of the word to complete; the program is word 0
+        index: usize,
+        /// The command line so far
+        #[arg(last = true)]
+        words: Vec<OsString>,
     },
     /// Write the man pages into a folder
     #[command(hide = true)]

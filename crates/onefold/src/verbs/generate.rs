@@ -17,10 +17,29 @@ use crate::output::{Report, machine_name};
 pub(crate) fn completions(shell: Shell) -> Outcome<Report> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "onefold", &mut script);
-    let script = String::from_utf8_lossy(&script).trim_end().to_owned();
+    let script = with_words(shell, &String::from_utf8_lossy(&script));
     let json = json!({ "shell": shell.to_string(), "script": script });
     Ok(Report::done(script, json))
 }
+
+/// Returns a generated script that also asks `onefold complete-words` for pools and files inside pools.
+fn with_words(shell: Shell, generated: &str) -> String {
+    let generated = generated.trim_end();
+    // In bash and zsh, a function of ours takes the place of the generated one, and calls it.
+    let renamed = || generated.replacen("_onefold() {", "_onefold_arguments() {", 1);
+    match shell {
+        // The generated script ends with the registration of `_onefold`.
+        Shell::Bash => format!("{BASH_WORDS}\n{}", renamed()),
+        // The first line has to stay the first, and the registration the last.
+        Shell::Zsh => renamed().replacen("_onefold_arguments() {", &format!("{ZSH_WORDS}\n_onefold_arguments() {{"), 1),
+        Shell::Fish => format!("{generated}\n{FISH_WORDS}"),
+        _ => generated.to_owned(),
+    }
+}
+
+const BASH_WORDS: &str = include_str!("completions/words.bash");
+const ZSH_WORDS: &str = include_str!("completions/words.zsh");
+const FISH_WORDS: &str = include_str!("completions/words.fish");
 
 /// Writes one man page for each command into `folder`, and that of the mount helper.
 pub(crate) fn man_pages(folder: &Path) -> Outcome<Report> {

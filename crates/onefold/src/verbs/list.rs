@@ -104,6 +104,12 @@ fn ask_mounted(
     pairs.map(|((pool, mount), answer)| (pool.clone(), answer.unwrap_or_else(|| Err(silent(mount))))).collect()
 }
 
+/// Returns the pools of this host and their mount points, without a look at any of them.
+pub(super) fn known_places() -> Vec<PathBuf> {
+    let mounts = mounts::mounted().unwrap_or_default().into_iter().filter(PoolMount::is_believed);
+    mounts.flat_map(|mount| [mount.mountpoint, mount.source]).chain(configured()).collect()
+}
+
 /// Returns the pools that `/etc/fstab` and the configuration of the service unit name. Files that this user cannot read
 /// name none.
 fn configured() -> Vec<PathBuf> {

@@ -4,6 +4,7 @@ pub(crate) mod analyze;
 pub(crate) mod archive;
 mod check;
 mod clone;
+pub(crate) mod complete;
 mod create;
 mod dedup;
 mod export;
