@@ -17,6 +17,7 @@ pub mod format;
 mod kept_map;
 pub mod mend;
 pub mod monitor;
+mod noted_stamps;
 pub mod opt_out;
 pub mod pace;
 pub mod pass;

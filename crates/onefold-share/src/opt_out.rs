@@ -2,7 +2,7 @@
 //!
 //! `user.onefold.share` is `off` or `on`. The attribute of a folder holds for everything below it; of several folders,
 //! the nearest one counts. An opted-out file is neither read nor shared with. Blocks that it shares already stay as
-//! they are.
+//! they are. A file that is excluded and included again between two runs is not read again: see `noted_stamps`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,6 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_substrate::Substrate;
+
+use crate::noted_stamps;
 
 /// Name of the attribute.
 pub const ATTRIBUTE: &str = "user.onefold.share";
@@ -83,6 +85,7 @@ fn choice<S: Substrate>(substrate: &S, path: &Path) -> io::Result<Option<Choice>
 /// # Errors
 /// Errors of setting the attribute.
 pub fn exclude<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
+    noted_stamps::note(substrate, path);
     substrate.set_attribute(path, ATTRIBUTE, Some(OFF))
 }
 
@@ -99,8 +102,11 @@ pub fn is_excluded<S: Substrate>(substrate: &S, path: &Path) -> io::Result<bool>
 /// # Errors
 /// Errors of setting the attribute.
 pub fn include<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
+    if choice(substrate, path)?.is_some() || is_excluded(substrate, path)? {
+        noted_stamps::note(substrate, path);
+    }
     substrate.set_attribute(path, ATTRIBUTE, None)?;
-    if OptOuts::new(substrate).of(path)?.is_some() {
+    if is_excluded(substrate, path)? {
         substrate.set_attribute(path, ATTRIBUTE, Some(ON))?;
     }
     Ok(())

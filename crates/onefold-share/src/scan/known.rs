@@ -8,6 +8,7 @@ use crate::domain::Membership;
 use crate::format::FileNo;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::reading::ReadingState;
+use crate::noted_stamps;
 use crate::state::files::Marks;
 use crate::state::logs::LogList;
 use crate::state::{State, StateError};
@@ -54,4 +55,21 @@ pub(super) fn before_another_owner(files: &Marks, stat: &FileStat, membership: &
     let then = mark.scanned.or(mark.reading.round.map(|round| round.stamp))?;
     let same = (then.length, then.modified) == (stat.length, stat.modified);
     (same && mark.membership.owner != stat.owner && !mark.flags.is_ahead).then_some(then)
+}
+
+/// Returns the stamp with which a file was read, as a whole or in the current round, if it is one of the stamps that
+/// Onefold noted at the file before it changed an attribute: see [`crate::noted_stamps`].
+pub(super) fn before_own_change<S: Substrate>(
+    files: &Marks,
+    substrate: &S,
+    file: &S::File,
+    stat: &FileStat,
+    membership: &Membership,
+) -> Option<Stamp> {
+    let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain)?;
+    let (then, now) = (mark.scanned.or(mark.reading.round.map(|round| round.stamp))?, Stamp::of(stat));
+    let may_be = then != now && noted_stamps::has_same_content(&then, &now) && !mark.flags.is_ahead;
+    // A file without a readable note is read.
+    let is_noted = || noted_stamps::of(substrate, file).is_ok_and(|noted| noted.contains(&then));
+    (may_be && is_noted()).then_some(then)
 }

@@ -27,7 +27,7 @@ use onefold_substrate::{Access, FileStat, Substrate};
 
 pub(crate) use self::age::{Age, TICK, is_stable};
 use self::find::{ListedImage, SelectedFiles, find};
-use self::known::{before_another_owner, forget_what_the_index_lost, is_unchanged};
+use self::known::{before_another_owner, before_own_change, forget_what_the_index_lost, is_unchanged};
 pub use self::list::{ListedFile, list};
 pub(crate) use self::options::REREAD_PERCENT;
 pub use self::options::{
@@ -240,7 +240,9 @@ impl<S: Substrate> Scan<'_, '_, S> {
             self.logs = state.list_logs()?;
         }
         let mut waits = false;
-        if let Some(before) = before_another_owner(self.files, &stat, &membership) {
+        let before = before_another_owner(self.files, &stat, &membership)
+            .or_else(|| before_own_change(self.files, state.substrate(), &file, &stat, &membership));
+        if let Some(before) = before {
             let after = Stamp::of(&stat);
             waits = Age::of(&after, now) != Age::Settled;
             if !waits {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::format::mark::Mark;
+use onefold_share::opt_out::{exclude, include};
 use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{PassOptions, PassReport, pass};
 use onefold_share::scan::{RereadPolicy, RetryTime, ScanOptions, ScanReport, Turn, scan};
@@ -372,6 +373,42 @@ fn a_file_that_another_owner_gets_within_its_domain_is_not_read_and_its_round_go
         assert!(mark.number == number && rest < left, "{rest} of {left} left");
         left = rest;
     }
+}
+
+/// `exclude` and `include` change the time of a file's last change, as a write does.
+#[test]
+fn a_file_that_was_excluded_and_included_again_is_read_only_if_it_changed_meanwhile() {
+    let ground = ground(true);
+    let host = ground.mount(WRITER);
+    let path = Path::new("images/one");
+    write(&ground, "images/one", 0, 1000, 100);
+    assert_eq!(scanned(&host, &WHOLE).read_bytes, 100 * K);
+    let turn = |meanwhile: &dyn Fn()| {
+        for _ in 0..2 {
+            exclude(&host.substrate, path).unwrap();
+            ground.pass(Duration::from_secs(1));
+            meanwhile();
+            include(&host.substrate, path).unwrap();
+            ground.pass(Duration::from_secs(1));
+        }
+        scanned(&host, &WHOLE).read_bytes
+    };
+    assert_eq!(turn(&|| {}), 0);
+    assert_eq!(turn(&|| {}), 0, "the notes of the first time do no harm");
+    // An unshared block is overwritten where it lies, which the file's map does not show.
+    assert_eq!(turn(&|| write(&ground, "images/one", 50, 9, 1)), 100 * K);
+    assert_eq!(turn(&|| {}), 0);
+    // A scan in between drops what is known of the file.
+    exclude(&host.substrate, path).unwrap();
+    ground.pass(Duration::from_secs(1));
+    assert_eq!(scanned(&host, &WHOLE).opted_out, 1);
+    include(&host.substrate, path).unwrap();
+    ground.pass(Duration::from_secs(1));
+    assert_eq!(scanned(&host, &WHOLE).read_bytes, 100 * K);
+    // Another program's attribute is no reason to believe the time of the content alone.
+    host.substrate.set_attribute(path, "user.other", Some(b"1")).unwrap();
+    ground.pass(Duration::from_secs(1));
+    assert_eq!(scanned(&host, &WHOLE).read_bytes, 100 * K);
 }
 
 /// Kept maps and the cursor are files of the state: what another user says in them is not believed.

@@ -85,8 +85,8 @@ impl Marks {
         self.replace(state, Mark { scanned, reading, flags, last_log, ..known.clone() })
     }
 
-    /// Notes that a file was given to another owner within its domain, by its stamps before and after. The caller has
-    /// its lock. The knowledge of its content stays, whether the file is read to its end or its round is unfinished.
+    /// Notes that a file was given to another owner within its domain, or got an attribute of Onefold's, by its stamps
+    /// before and after. The caller has its lock. The knowledge of its content stays, whether the file is read to its end or its round is unfinished.
     ///
     /// # Errors
     /// As [`Marks::note`].
