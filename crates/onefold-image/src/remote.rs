@@ -21,15 +21,15 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// Returns the address of the server for messages.
     fn server(&self) -> &str;
 
-    /// Requests units. Returns the answer as it is, of at most [`UNITS_BYTES_MAX`](crate::format::wire::UNITS_BYTES_MAX)
-    /// bytes.
+    /// Requests units. Returns the answer as it is, of at most
+    /// [`UNITS_BYTES_MAX`](crate::format::wire::UNITS_BYTES_MAX) bytes.
     ///
     /// # Errors
     /// When the server does not answer, refuses, or sends more.
     fn units(&self, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError>;
 
-    /// Returns chunks in this order, of at most [`CHUNK_BYTES_MAX`](crate::format::wire::CHUNK_BYTES_MAX) bytes each.
-    /// The next one may be on its way while the caller works on one.
+    /// Returns chunks in this order, of at most [`CHUNK_BYTES_MAX`](crate::format::wire::CHUNK_BYTES_MAX) bytes each. The
+    /// next one may be on its way while the caller works on one.
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_>;
 }
 

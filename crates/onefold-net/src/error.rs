@@ -58,6 +58,14 @@ pub enum NetError {
         /// Its fault.
         what: String,
     },
+    /// A server cannot listen.
+    #[error("cannot listen at {address}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The client cannot be made.
     #[error("cannot prepare connections: {0}")]
     Client(String),

@@ -1,12 +1,14 @@
-//! The network edge of the archive of disk images: a [store](onefold_image::store::Store) in an S3 bucket.
+//! The network edge of the archive of disk images: a [store](onefold_image::store::Store) in an S3 bucket, the server
+//! of images and its client.
 //!
-//! The library below is asynchronous; nothing above this crate is. Each [`S3Store`] owns a small runtime, and its calls
-//! block the thread that makes them. The crate knows no format of the archive, and decides nothing about what is sent.
-//! Repetition of calls is not its task either: `onefold_image::store::RetryingStore` does that, by a policy that the
-//! simulation can test.
+//! The libraries below are asynchronous; nothing above this crate is. Each [`S3Store`], [`ImageServer`] and
+//! [`RemoteArchive`] owns a small runtime, and its calls block the thread that makes them. The crate knows no format of
+//! the archive, and decides nothing about what is sent. Repetition of a store's calls is not its task either:
+//! `onefold_image::store::RetryingStore` does that, by a policy that the simulation can test.
 //!
 //! Modules from the bottom up: `ini`, `place` (the names of buckets), `settings` (address, region, credentials, from
-//! options and the usual files), `client` (how requests are sent), `answer` (what an error of the library means), `s3` (the store).
+//! options and the usual files), `client` (how requests are sent), `answer` (what an error of the library means), `s3`
+//! (the store); `server` (chunks and images over HTTP), `remote` (the client of that).
 
 #![forbid(unsafe_code)]
 
@@ -15,10 +17,14 @@ mod client;
 mod error;
 mod ini;
 mod place;
+mod remote;
 mod s3;
+mod server;
 mod settings;
 
 pub use error::NetError;
 pub use place::S3Place;
+pub use remote::{RemoteArchive, RemoteOptions, RemoteTransport};
 pub use s3::S3Store;
+pub use server::{ErrorHook, ImageServer, ServerOptions};
 pub use settings::{Environment, Options, Settings};

@@ -110,7 +110,7 @@ impl Settings {
 }
 
 /// Checks the address of a server. Returns whether connections to it are plain.
-fn is_plain(endpoint: &str, allow_http: bool) -> Result<bool, NetError> {
+pub(crate) fn is_plain(endpoint: &str, allow_http: bool) -> Result<bool, NetError> {
     let url = reqwest::Url::parse(endpoint);
     // The rest may contain a secret, which belongs in no message.
     let text = match &url {
@@ -233,6 +233,14 @@ fn read_ini(path: &Path) -> Result<Option<Ini>, NetError> {
     let text = String::from_utf8(bytes);
     let text = text.map_err(|_| NetError::Content { path: path.to_owned(), what: "is not a text".to_owned() })?;
     Ok(Some(Ini::parse(&text)))
+}
+
+/// Reads a file of certificates.
+///
+/// # Errors
+/// When it cannot be read, or is too long.
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<u8>, NetError> {
+    read(path)
 }
 
 /// Reads a file of bounded length.

@@ -175,7 +175,8 @@ impl ArchiveError {
     }
 
     /// Returns the error of an object, or a unit, that a decoder refuses.
-    pub(crate) fn refused(name: String, source: FormatError) -> ArchiveError {
+    #[must_use]
+    pub fn refused(name: String, source: FormatError) -> ArchiveError {
         match source {
             FormatError::Newer { .. } => ArchiveError::Newer { name, source },
             _ => ArchiveError::Damaged { name, source },

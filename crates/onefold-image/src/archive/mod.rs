@@ -46,7 +46,6 @@ use self::objects::{Folder, damaged, is_missing, random_bytes, read_whole};
 use self::probe::PROBES;
 use self::state::State;
 use self::tables::{Table, Tables, is_broken, is_unread};
-use crate::format::FormatError;
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::{Descriptor, REGION_BYTES, UnitKind};
 use crate::format::ledger::{Change, ENTRY_BYTES_MAX, LedgerEntry};
@@ -311,13 +310,7 @@ impl Archive {
     /// # Errors
     /// When it is damaged or another, the image was removed meanwhile, or the store fails.
     pub fn manifest(&self, image: &ImageRecord) -> Result<Manifest, ArchiveError> {
-        let name = Folder::Manifests.object(image.manifest);
-        let object = self.manifest_object(image)?;
-        let manifest = Manifest::decode(self.descriptor.archive, image.manifest, &object).map_err(damaged(&name))?;
-        if manifest.image != image.image {
-            return Err(damaged(&name)(FormatError::Other { structure: "manifest", what: "its image" }));
-        }
-        Ok(manifest)
+        image.decode_manifest(self.descriptor.archive, &self.manifest_object(image)?)
     }
 
     /// Returns the bytes of an image's manifest. Verifies that they are those that the ledger names.
@@ -325,9 +318,7 @@ impl Archive {
         let name = Folder::Manifests.object(image.manifest);
         let object =
             read_whole(&*self.store, &name, MANIFEST_BYTES_MAX).map_err(|error| self.of_image(&image.image, error))?;
-        if *blake3::hash(&object).as_bytes() != image.digest {
-            return Err(damaged(&name)(FormatError::Digest { structure: "manifest" }));
-        }
+        image.check_manifest(&object)?;
         Ok(object)
     }
 

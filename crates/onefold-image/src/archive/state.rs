@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use onefold_block::Timestamp;
 
-use super::objects::Folder;
+use super::ArchiveError;
+use super::objects::{Folder, damaged};
 use super::rules::{Rule, follows};
+use crate::format::FormatError;
 use crate::format::ledger::{Change, LedgerEntry};
-use crate::{ImageName, ImageVersion, ObjectId, UnitName, WriterId};
+use crate::format::manifest::Manifest;
+use crate::{ArchiveId, ImageName, ImageVersion, ObjectId, UnitName, WriterId};
 
 /// An image of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,32 @@ pub struct ImageRecord {
     pub packs: usize,
     /// End of its capture, by the clock of the capturing host.
     pub added: Timestamp,
+}
+
+impl ImageRecord {
+    /// Decodes the manifest of this image. Verifies that the bytes are those that the ledger names, and that the
+    /// manifest belongs to an archive and to this image.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn decode_manifest(&self, archive: ArchiveId, object: &[u8]) -> Result<Manifest, ArchiveError> {
+        self.check_manifest(object)?;
+        let name = Folder::Manifests.object(self.manifest);
+        let manifest = Manifest::decode(archive, self.manifest, object).map_err(damaged(&name))?;
+        if manifest.image != self.image {
+            return Err(damaged(&name)(FormatError::Other { structure: "manifest", what: "its image" }));
+        }
+        Ok(manifest)
+    }
+
+    /// Fails unless the bytes are those of this image's manifest.
+    pub(super) fn check_manifest(&self, object: &[u8]) -> Result<(), ArchiveError> {
+        let name = Folder::Manifests.object(self.manifest);
+        match *blake3::hash(object).as_bytes() == self.digest {
+            true => Ok(()),
+            false => Err(damaged(&name)(FormatError::Digest { structure: "manifest" })),
+        }
+    }
 }
 
 /// A part of the index: a segment, and the packs whose units it has.

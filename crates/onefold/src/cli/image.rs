@@ -1,6 +1,7 @@
 //! Arguments of `onefold image ...`.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -28,10 +29,16 @@ pub(crate) enum ImageCommand {
     Show(ShowArgs),
     /// Write an image to a disk, a partition or a file
     ///
-    /// All checks come before the first write. The target does not boot until all of the image is on it.
+    /// All checks come before the first write. The target does not boot until all of the image is on it. ARCHIVE may also
+    /// be a server of images, as `http://HOST:7443`; every byte that it sends is verified.
     Install(InstallArgs),
     /// Write an image to a new image file, or as a stream
     Export(ExportArgs),
+    /// Serve the images of an archive to other machines, until the command is interrupted
+    ///
+    /// `image install http://HOST:7443 IMAGE TARGET` installs them there, and any HTTP client reads one as
+    /// `http://HOST:7443/v1/images/IMAGE/raw`. New images are served as soon as they are captured.
+    Serve(ServeArgs),
     /// Remove versions of images from an archive; `archive gc` frees what they alone use
     Rm(RmArgs),
     /// Sign an image with a secret key
@@ -219,6 +226,25 @@ pub(crate) struct ExportArgs {
     pub(crate) memory: ByteSize,
     #[command(flatten)]
     pub(crate) acceptance: Acceptance,
+}
+
+/// Arguments of `serve`.
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) archive: ArchiveArg,
+    /// Serve without TLS: whoever reaches the address may read all images, and the network may read what is sent
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Address and port to listen at; without it and --interface only this machine is served, at port 7443
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Take connections over this network interface only, as `eth1`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) interface: Option<String>,
+    /// Upper limit of buffers, at least 64M
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub(crate) memory: ByteSize,
 }
 
 /// Arguments of `rm`.

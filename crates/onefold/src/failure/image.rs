@@ -51,6 +51,9 @@ impl Failure {
                 (Exit::Failed, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write them into ~/.aws/credentials")
             }
             NetError::File { .. } | NetError::Content { .. } => (Exit::Failed, "check the file, or name another one"),
+            NetError::Listen { .. } => {
+                (Exit::Failed, "name a free address of this machine with --listen, and its interface with --interface")
+            }
             NetError::Client(_) => (Exit::Failed, "check --ca, and that the system has certificates"),
         };
         Failure { exit, ..Failure::new(error) }.because(cause).hint(hint)

@@ -85,7 +85,7 @@ impl ArchivePlace<'_> {
 
     fn open_bucket(&self, text: &str) -> Outcome<Arc<dyn Store>> {
         let given = self.options.cloned().unwrap_or_default();
-        let mut policy = RetryPolicy::default();
+        let mut policy = RetryPolicy { patience: PATIENCE, ..RetryPolicy::default() };
         if let Some(seconds) = given.patience {
             policy.patience = Duration::from_secs(seconds.into());
         }
@@ -102,20 +102,22 @@ impl ArchivePlace<'_> {
         });
         let store = store.map_err(|error| Failure::of_net("the store cannot be used", &error))?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        Ok(Arc::new(RetryingStore::new(Arc::new(store), clock, random, policy, tell_of_waits())))
+        Ok(Arc::new(RetryingStore::new(Arc::new(store), clock, random, policy, tell_of_waits("the store"))))
     }
 }
 
+/// How long a store or a server that does not answer is waited for, if nothing else is asked.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
 /// Pauses from which on the user is told.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// Returns a function that tells the user, once, that the store does not answer.
-fn tell_of_waits() -> WaitHook {
+/// Returns a function that tells the user, once, that the store, or what `what` names, does not answer.
+pub(crate) fn tell_of_waits(what: &'static str) -> WaitHook {
     let has_told = AtomicBool::new(false);
     Box::new(move |error, pause| {
         if pause >= TOLD && !has_told.swap(true, Ordering::Relaxed) {
             let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            eprintln!("{}", ShownText::lines(&format!("waiting for the store, which does not answer: {source}")));
+            eprintln!("{}", ShownText::lines(&format!("waiting for {what}, which does not answer: {source}")));
         }
     })
 }

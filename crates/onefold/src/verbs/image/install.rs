@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use onefold_block::Show;
 use onefold_disk::Disk;
+use onefold_image::archive::ImageRecord;
 use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{
     Content, FileTarget, FreeSectorPolicy, HEAD_BYTES, InstallError, InstallOptions, InstallReport, Target,
@@ -18,7 +19,7 @@ use onefold_image::install::{
 use onefold_image::{ArchivedDisk, ImageSource, ImageVersion, SECTOR_BYTES};
 use serde_json::json;
 
-use super::{find_manifest, partitions, rate, signed, threads};
+use super::{find_manifest, partitions, rate, remote, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
 use crate::failure::{Failure, Outcome, TargetRemains};
@@ -44,10 +45,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         return Err(Failure::usage("cannot install between two sectors")
             .because_of(format!("--offset is no multiple of {SECTOR_BYTES} bytes")));
     }
-    let archive = archive::open(&arguments.archive)?;
-    let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
-    signed::require(&archive, &record, arguments.acceptance)?;
-    let source: Arc<dyn ImageSource> = archive;
+    let Found { record, manifest, source } = find_accepted(arguments)?;
     let work = Work {
         source: &source,
         manifest: &manifest,
@@ -95,6 +93,24 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         "seconds": started.elapsed().as_secs_f64(),
     });
     Ok(Report::done(text, json))
+}
+
+/// An image that may be installed.
+pub(super) struct Found {
+    pub(super) record: ImageRecord,
+    pub(super) manifest: Manifest,
+    pub(super) source: Arc<dyn ImageSource>,
+}
+
+/// Finds the image in its archive or at its server, and fails unless the user accepts it.
+fn find_accepted(arguments: &InstallArgs) -> Outcome<Found> {
+    if let Some(server) = remote::server(&arguments.archive) {
+        return remote::find_accepted(server, arguments);
+    }
+    let archive = archive::open(&arguments.archive)?;
+    let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
+    signed::require(&archive, &record, arguments.acceptance)?;
+    Ok(Found { record, manifest, source: archive })
 }
 
 /// Checks `--memory`.

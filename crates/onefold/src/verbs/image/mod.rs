@@ -8,7 +8,9 @@ mod keep;
 mod list;
 mod partitions;
 mod rate;
+mod remote;
 mod rm;
+mod serve;
 mod show;
 mod sign;
 pub(super) mod signed;
@@ -34,6 +36,7 @@ pub(crate) fn run(command: ImageCommand, talk: Talk) -> Outcome<Report> {
         ImageCommand::Show(arguments) => show::run(&arguments),
         ImageCommand::Install(arguments) => install::run(&arguments, talk),
         ImageCommand::Export(arguments) => export::run(&arguments, talk),
+        ImageCommand::Serve(arguments) => serve::run(&arguments, talk),
         ImageCommand::Rm(arguments) => rm::run(&arguments),
         ImageCommand::Sign(arguments) => sign::sign(&arguments),
         ImageCommand::Verify(arguments) => sign::verify(&arguments),
@@ -49,13 +52,20 @@ fn find(archive: &Archive, path: &Path, image: &ImageRef) -> Outcome<ImageRecord
             .hint("name a version, as in `web@1`; `onefold archive check` tells more");
         return Err(Failure { exit: Exit::Damage, ..failure });
     }
-    archive.find(&image.name, image.version).ok_or_else(|| {
-        let failure = Failure::new(format!("there is no image `{image}` in the archive `{}`", path.shown()));
-        match archive.find(&image.name, None) {
+    choose(&archive.images(), image, &format!("in the archive `{}`", path.shown()))
+}
+
+/// Returns one of the images `records`, which are sorted, that are at a place.
+fn choose(records: &[ImageRecord], image: &ImageRef, place: &str) -> Outcome<ImageRecord> {
+    let versions = || records.iter().filter(|record| record.image.name == image.name);
+    let chosen = versions().rfind(|record| image.version.is_none_or(|version| version == record.image.version));
+    chosen.cloned().ok_or_else(|| {
+        let failure = Failure::new(format!("there is no image `{image}` {place}"));
+        match versions().next_back() {
             Some(newest) => failure.because_of(format!("the newest version of that name is {}", newest.image)),
             None => failure.because_of("it has no image of that name"),
         }
-        .hint(match similar(archive, &image.name) {
+        .hint(match similar(records, &image.name) {
             names if names.is_empty() => "`onefold image list` shows what is there".to_owned(),
             names => format!("there is {}; `onefold image list` shows all", names.join(", ")),
         })
@@ -66,9 +76,9 @@ fn find(archive: &Archive, path: &Path, image: &ImageRef) -> Outcome<ImageRecord
 const SIMILAR_MAX: usize = 3;
 
 /// Returns names of images that `name` may have been meant to be, quoted.
-fn similar(archive: &Archive, name: &ImageName) -> Vec<String> {
+fn similar(records: &[ImageRecord], name: &ImageName) -> Vec<String> {
     let mut names: Vec<(usize, String)> = Vec::new();
-    for record in archive.images() {
+    for record in records {
         let other = record.image.name.as_str();
         let distance = distance(name.as_str(), other);
         let is_similar = distance <= 2 + name.as_str().len() / 5 || other.starts_with(name.as_str());

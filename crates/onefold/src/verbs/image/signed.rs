@@ -28,6 +28,15 @@ pub(super) fn sign(archive: &Archive, record: &ImageRecord, key: &SecretKey) -> 
 /// Fails unless the user accepts an image: its version is high enough, and a key that is trusted for its name has signed
 /// it. While no key is trusted, all images are accepted.
 pub(in crate::verbs) fn require(archive: &Archive, record: &ImageRecord, acceptance: Acceptance) -> Outcome<()> {
+    require_of(record, acceptance, |keys| archive.signers(record, keys.iter().copied()))
+}
+
+/// As [`require`]; `signers` returns those of the given keys that have signed the image.
+pub(super) fn require_of(
+    record: &ImageRecord,
+    acceptance: Acceptance,
+    signers: impl FnOnce(&[&PublicKey]) -> Result<Vec<KeyId>, ArchiveError>,
+) -> Outcome<()> {
     let cannot = || format!("the image `{}` is refused", record.image);
     if let Some(least) = acceptance.at_least.filter(|least| record.image.version < *least) {
         return Err(Failure::new(cannot())
@@ -48,8 +57,7 @@ pub(in crate::verbs) fn require(archive: &Archive, record: &ImageRecord, accepta
             .because_of("keys are trusted on this machine, but none for this name")
             .hint("`onefold key trust` trusts a key for a name; --unsigned accepts the image this time"));
     }
-    let signers = archive.signers(record, keys.into_iter());
-    match signers.map_err(|error| Failure::of_archive(cannot(), &error))?.is_empty() {
+    match signers(&keys).map_err(|error| Failure::of_archive(cannot(), &error))?.is_empty() {
         true => Err(Failure::new(cannot()).because_of("no key that is trusted for its name has signed it").hint(hint)),
         false => Ok(()),
     }

@@ -1,0 +1,307 @@
+//! Requests to a server of images. One that is not answered is repeated, so that a client outlasts a server that is
+//! started again and a network that is gone for a while.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_block::Random;
+use onefold_block::random::SystemRandom;
+use onefold_image::UnitName;
+use onefold_image::archive::ArchiveError;
+use onefold_image::format::wire::{CHUNK_BYTES_MAX, UNITS_BYTES_MAX, encode_names};
+use onefold_image::remote::{Chunks, Transport};
+use onefold_image::store::{Refusal, RetryPolicy, StoreError, WaitHook};
+use reqwest::redirect::Policy;
+use reqwest::{Certificate, Client, Response, StatusCode, Url};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::NetError;
+use crate::settings::{is_plain, read_certificates};
+
+/// Threads of the runtime. Those of the caller decompress and write.
+const THREADS: usize = 2;
+/// How long a connection may take to come up.
+const CONNECT: Duration = Duration::from_secs(3);
+/// How long a server may take to begin its answer, as it may wait for a store itself.
+const ANSWER: Duration = Duration::from_secs(60);
+/// How long the next bytes of an answer may take, and slowest answer that is waited for, in bytes a second.
+const BYTES: Duration = Duration::from_secs(10);
+const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
+/// A connection whose other side is silent for so long is given up: the kernel asks it in between.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Connections are not used again after so much idleness, which is sooner than the server closes them.
+const IDLE: Duration = Duration::from_secs(15);
+/// Longest pause before a request is repeated. It decides how soon a client is back when its server is.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Number of chunks that have come and that nobody has taken yet.
+const CHUNKS_AHEAD: usize = 1;
+/// Maximum number of bytes of the text of a refusal that are shown.
+const TEXT_BYTES_MAX: u64 = 300;
+
+/// How a server is reached.
+pub struct RemoteOptions {
+    /// A file of certificates that are trusted besides those of the system.
+    pub ca: Option<std::path::PathBuf>,
+    /// Whether a plain connection may lead to another machine.
+    pub allow_http: bool,
+    /// How long a server that does not answer is waited for.
+    pub patience: Duration,
+    /// Called before each pause.
+    pub on_wait: WaitHook,
+}
+
+/// Requests to one server.
+pub struct RemoteTransport {
+    requests: Arc<Requests>,
+    /// Dropped last: connections belong to it.
+    runtime: Runtime,
+}
+
+struct Requests {
+    client: Client,
+    base: Url,
+    /// The address for messages.
+    text: String,
+    policy: RetryPolicy,
+    on_wait: WaitHook,
+    random: SystemRandom,
+}
+
+/// One request.
+#[derive(Clone)]
+struct Request {
+    /// What is wanted, below the address of the server.
+    path: String,
+    /// The body of a request of units.
+    body: Option<Vec<u8>>,
+    bytes_max: u64,
+}
+
+/// Why a request brings nothing.
+enum Failure {
+    /// There is no such thing.
+    Missing,
+    /// No answer, or one that asks to wait.
+    Unavailable(io::Error),
+    /// An answer that repetition does not change.
+    Refused(io::Error),
+}
+
+impl fmt::Debug for RemoteTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteTransport").field("server", &self.requests.text).finish_non_exhaustive()
+    }
+}
+
+impl RemoteTransport {
+    /// Prepares requests to a server. Sends none yet.
+    ///
+    /// # Errors
+    /// When the address is invalid, or a plain connection to another machine that is not allowed; when certificates
+    /// cannot be read, or no thread can be started.
+    pub fn new(address: &str, options: RemoteOptions) -> Result<RemoteTransport, NetError> {
+        // Fails if the process has a provider already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let is_plain = is_plain(address, options.allow_http)?;
+        let failed = |error: reqwest::Error| NetError::Client(error.to_string());
+        let mut builder = Client::builder()
+            // A redirect may lead to any other host.
+            .redirect(Policy::none())
+            .https_only(!is_plain)
+            .connect_timeout(CONNECT)
+            .pool_idle_timeout(IDLE)
+            .tcp_keepalive(SILENCE / 2)
+            .tcp_keepalive_interval(SILENCE / 5)
+            .tcp_user_timeout(SILENCE);
+        if is_plain {
+            builder = builder.no_proxy();
+        }
+        if let Some(path) = &options.ca {
+            let certificates = Certificate::from_pem_bundle(&read_certificates(path)?).map_err(failed)?;
+            builder = builder.tls_certs_merge(certificates);
+        }
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("net").enable_all().build();
+        let runtime = runtime.map_err(|error| NetError::Client(error.to_string()))?;
+        let text = address.trim_end_matches('/').to_owned();
+        // With a slash at the end, so that paths are appended.
+        let base = Url::parse(&format!("{text}/"));
+        let base = base.map_err(|_| NetError::Endpoint { text: text.clone(), what: "it is no address" })?;
+        let policy = RetryPolicy { longest_pause: PAUSE_MAX, patience: options.patience, ..RetryPolicy::default() };
+        let client = builder.build().map_err(failed)?;
+        let requests = Requests { client, base, text, policy, on_wait: options.on_wait, random: SystemRandom };
+        Ok(RemoteTransport { requests: Arc::new(requests), runtime })
+    }
+
+    /// Returns what a path leads to.
+    ///
+    /// # Errors
+    /// When there is nothing, or as [`RemoteTransport::find`].
+    pub(super) fn get(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, ArchiveError> {
+        match self.find(path, bytes_max)? {
+            Some(bytes) => Ok(bytes),
+            None => Err(self.requests.refused(path, io::Error::other("404: there is nothing here")).into()),
+        }
+    }
+
+    /// Returns what a path leads to; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// When the server does not answer, refuses, or sends more than `bytes_max`.
+    pub(super) fn find(&self, path: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
+        let request = Request { path: path.to_owned(), body: None, bytes_max };
+        Ok(self.runtime.block_on(self.requests.repeat(&request))?)
+    }
+}
+
+impl Transport for RemoteTransport {
+    fn server(&self) -> &str {
+        &self.requests.text
+    }
+
+    fn units(&self, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
+        let body = Some(encode_names(names));
+        let request = Request { path: "v1/units".to_owned(), body, bytes_max: UNITS_BYTES_MAX as u64 };
+        // The server says that one of them is missing, and not which.
+        self.runtime.block_on(self.requests.repeat(&request))?.ok_or(ArchiveError::Lost { unit: names[0] })
+    }
+
+    fn chunks(&self, names: &[UnitName]) -> Chunks<'_> {
+        let (sender, mut receiver) = mpsc::channel(CHUNKS_AHEAD);
+        let (requests, names) = (Arc::clone(&self.requests), names.to_vec());
+        self.runtime.spawn(async move {
+            for name in names {
+                let path = format!("v1/chunks/{name}");
+                let request = Request { path, body: None, bytes_max: CHUNK_BYTES_MAX as u64 };
+                let answer = match requests.repeat(&request).await {
+                    Ok(bytes) => bytes.ok_or(ArchiveError::Lost { unit: name }),
+                    Err(error) => Err(error.into()),
+                };
+                let is_over = answer.is_err();
+                if sender.send(answer).await.is_err() || is_over {
+                    return;
+                }
+            }
+        });
+        Box::new(std::iter::from_fn(move || receiver.blocking_recv()))
+    }
+}
+
+impl Requests {
+    /// Makes a request until it is answered, or patience ends.
+    async fn repeat(&self, request: &Request) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut began = None;
+        let mut pause = self.policy.first_pause;
+        loop {
+            let source = match self.once(request).await {
+                Ok(bytes) => return Ok(Some(bytes)),
+                Err(Failure::Missing) => return Ok(None),
+                Err(Failure::Refused(source)) => return Err(self.refused(&request.path, source)),
+                Err(Failure::Unavailable(source)) => source,
+            };
+            let (action, name) = ("read", self.name(&request.path));
+            let waited = began.get_or_insert_with(Instant::now).elapsed();
+            let left = self.policy.patience.saturating_sub(waited);
+            if left.is_zero() {
+                return Err(StoreError::GaveUp { action, name, source });
+            }
+            let chosen = self.jitter(pause).min(left);
+            (self.on_wait)(&StoreError::Unavailable { action, name, source }, chosen);
+            sleep(chosen).await;
+            pause = (2 * pause).min(self.policy.longest_pause);
+        }
+    }
+
+    async fn once(&self, request: &Request) -> Result<Vec<u8>, Failure> {
+        let url = self.base.join(&request.path).map_err(|error| Failure::Refused(io::Error::other(error)))?;
+        let sent = match &request.body {
+            None => self.client.get(url),
+            Some(body) => self.client.post(url).body(body.clone()),
+        };
+        let answer = timeout(ANSWER, sent.send()).await.map_err(|_| late())?.map_err(|error| lost(&error))?;
+        match answer.status() {
+            StatusCode::OK => body(answer, request.bytes_max).await,
+            StatusCode::NOT_FOUND => Err(Failure::Missing),
+            status => {
+                let is_waiting = matches!(status.as_u16(), 408 | 429 | 502..=504);
+                let text = match status.is_redirection() {
+                    true => "a redirect, which is not followed".to_owned(),
+                    false => String::from_utf8_lossy(&beginning(answer, TEXT_BYTES_MAX).await).trim().to_owned(),
+                };
+                let source = io::Error::other(format!("the server says {}: {text}", status.as_u16()));
+                Err(if is_waiting { Failure::Unavailable(source) } else { Failure::Refused(source) })
+            }
+        }
+    }
+
+    fn name(&self, path: &str) -> String {
+        format!("{}/{path}", self.text)
+    }
+
+    fn refused(&self, path: &str, source: io::Error) -> StoreError {
+        StoreError::Refused { action: "read", name: self.name(path), why: Refusal::ImageServer, source }
+    }
+
+    /// Returns half of a pause plus a random part of the other half, so that clients that lost a server at the same
+    /// time do not return at the same time.
+    fn jitter(&self, pause: Duration) -> Duration {
+        let mut bytes = [0; 4];
+        match self.random.fill(&mut bytes) {
+            Ok(()) => pause / 2 + (pause / 2).mul_f64(f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)),
+            Err(_) => pause,
+        }
+    }
+}
+
+/// Reads the body of an answer. Each byte that came gives time for further ones, but not for ever.
+async fn body(mut answer: Response, bytes_max: u64) -> Result<Vec<u8>, Failure> {
+    let too_long = || Failure::Refused(io::Error::other(format!("the answer has more than {bytes_max} bytes")));
+    let stated = answer.content_length();
+    if stated.is_some_and(|stated| stated > bytes_max) {
+        return Err(too_long());
+    }
+    let began = Instant::now();
+    // What a server states takes memory only as it comes.
+    let mut bytes = Vec::new();
+    loop {
+        let slowest = began + BYTES + Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND_MIN);
+        let next = timeout_at(slowest.min(Instant::now() + BYTES), answer.chunk()).await.map_err(|_| late())?;
+        match next.map_err(|error| lost(&error))? {
+            None => return Ok(bytes),
+            Some(part) if (bytes.len() + part.len()) as u64 > bytes_max => return Err(too_long()),
+            Some(part) => bytes.extend_from_slice(&part),
+        }
+    }
+}
+
+/// Returns the beginning of a body, as far as it comes soon.
+async fn beginning(mut answer: Response, bytes_max: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Ok(Ok(Some(part))) = timeout(BYTES, answer.chunk()).await {
+        bytes.extend_from_slice(&part);
+        if bytes.len() as u64 >= bytes_max {
+            bytes.truncate(usize::try_from(bytes_max).unwrap_or(0));
+            break;
+        }
+    }
+    bytes
+}
+
+fn late() -> Failure {
+    Failure::Unavailable(io::Error::new(io::ErrorKind::TimedOut, "there was no answer in time"))
+}
+
+/// Returns the failure of a connection, with its innermost cause, which says more than the library's words.
+fn lost(error: &reqwest::Error) -> Failure {
+    let mut cause: &(dyn std::error::Error + 'static) = error;
+    let mut is_certificate = false;
+    while let Some(source) = cause.source() {
+        cause = source;
+        is_certificate |= matches!(cause.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)));
+    }
+    let text = io::Error::other(cause.to_string());
+    if is_certificate || error.is_builder() { Failure::Refused(text) } else { Failure::Unavailable(text) }
+}

@@ -1,0 +1,183 @@
+//! One connection of a client: its bytes are counted, and a client that does not read is not waited for.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// How long the head of a request may take, from the end of the answer before.
+const HEAD: Duration = Duration::from_secs(30);
+/// Maximum length of the head of a request in bytes, and of what is buffered of an answer.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Maximum number of headers in a request.
+const HEADERS_MAX: usize = 64;
+/// A connection over which fewer bytes go within such a time is closed, unless the server is at work for it.
+const STALL: Duration = Duration::from_secs(30);
+const STALL_BYTES: u64 = 64 << 10;
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// What goes on over a connection.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    moved_bytes: AtomicU64,
+    /// Number of answers that the server is reading the archive for.
+    working: AtomicUsize,
+}
+
+/// The server is at work for a connection until this is dropped.
+pub(super) struct AtWork(Arc<Activity>);
+
+impl AtWork {
+    pub(super) fn begin(activity: &Arc<Activity>) -> AtWork {
+        activity.working.fetch_add(1, Ordering::Relaxed);
+        AtWork(Arc::clone(activity))
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.working.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A stream whose bytes are counted.
+struct Counted {
+    stream: TcpStream,
+    activity: Arc<Activity>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        self.activity.moved_bytes.fetch_add((into.filled().len() - before) as u64, Ordering::Relaxed);
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, from);
+        self.count(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, from);
+        self.count(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Counted {
+    fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.activity.moved_bytes.fetch_add(*bytes as u64, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+/// Tells a connection that moves bytes, or for which the server works, from one that does neither.
+struct Watch {
+    since: Instant,
+    moved_bytes: u64,
+}
+
+impl Watch {
+    /// Returns whether nearly nothing went over the connection for too long.
+    fn is_stalled(&mut self, activity: &Activity, now: Instant) -> bool {
+        let moved_bytes = activity.moved_bytes.load(Ordering::Relaxed);
+        let is_moving = moved_bytes - self.moved_bytes >= STALL_BYTES;
+        if is_moving || activity.working.load(Ordering::Relaxed) > 0 {
+            *self = Watch { since: now, moved_bytes };
+        }
+        now - self.since >= STALL
+    }
+}
+
+/// Answers the requests of a connection until it ends, stalls, or `stop` says that the server ends. Then the request
+/// that is under way is still answered.
+pub(super) async fn serve(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>) {
+    // Without it, the last packet of an answer waits for the client's acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let activity = Arc::new(Activity::default());
+    let service = TowerToHyperService::new(router.layer(Extension(Arc::clone(&activity))));
+    let io = TokioIo::new(Counted { stream, activity: Arc::clone(&activity) });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(BUFFER_BYTES)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(io, service);
+    tokio::pin!(connection);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut watch = Watch { since: Instant::now(), moved_bytes: 0 };
+    let mut is_ending = false;
+    loop {
+        tokio::select! {
+            // A client that goes away, or speaks another protocol, is no news.
+            _ = connection.as_mut() => return,
+            changed = stop.changed(), if !is_ending => {
+                is_ending = true;
+                if changed.is_ok() {
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+            _ = look.tick() => {
+                if watch.is_stalled(&activity, Instant::now()) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_stalls_when_neither_side_does_anything() {
+        let activity = Arc::new(Activity::default());
+        let began = Instant::now();
+        let mut watch = Watch { since: began, moved_bytes: 0 };
+        assert!(!watch.is_stalled(&activity, began + STALL / 2));
+        activity.moved_bytes.fetch_add(STALL_BYTES, Ordering::Relaxed);
+        assert!(!watch.is_stalled(&activity, began + STALL), "bytes went");
+        activity.moved_bytes.fetch_add(STALL_BYTES - 1, Ordering::Relaxed);
+        assert!(!watch.is_stalled(&activity, began + STALL + STALL / 2));
+        let work = AtWork::begin(&activity);
+        assert!(!watch.is_stalled(&activity, began + STALL * 3), "the server works");
+        drop(work);
+        assert!(!watch.is_stalled(&activity, began + STALL * 4 - Duration::from_millis(1)));
+        assert!(watch.is_stalled(&activity, began + STALL * 4), "a trickle is not enough");
+    }
+}

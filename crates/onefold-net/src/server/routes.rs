@@ -1,0 +1,333 @@
+//! Which address leads to which answer.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, X_CONTENT_TYPE_OPTIONS,
+};
+use onefold_disk::Disk;
+use onefold_image::archive::{ArchiveError, ImageRecord};
+use onefold_image::format::wire::{CHUNK_BYTES_MAX, NAMES_MAX, UNITS_BYTES_MAX, decode_names};
+use onefold_image::signature::KeyId;
+use onefold_image::store::StoreError;
+use onefold_image::{ImageName, UnitName};
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::body::{Pieces, Stream};
+use super::connection::Activity;
+use super::range::{Asked, asked};
+use super::state::{ServerState, shrunk};
+
+/// How long caches may keep what an address with a digest leads to: for ever.
+const FOR_EVER: &str = "public, max-age=31536000, immutable";
+/// What changes is looked at each time.
+const LOOK_AGAIN: &str = "no-cache";
+/// Room for an answer whose length is not known before it is read, and is small as a rule.
+const SMALL_BYTES: usize = 4 << 20;
+
+type Shared = State<Arc<ServerState>>;
+type Connection = Extension<Arc<Activity>>;
+
+/// Why a request gets no body.
+enum Problem {
+    /// There is no such thing here.
+    Missing,
+    /// The request makes no sense.
+    Request(&'static str),
+    /// The archive is damaged, or its store fails.
+    Archive(ArchiveError),
+    /// A thread has ended.
+    Server,
+}
+
+impl From<ArchiveError> for Problem {
+    fn from(error: ArchiveError) -> Problem {
+        match error {
+            ArchiveError::Lost { .. } | ArchiveError::NoImage { .. } | ArchiveError::Removed { .. } => Problem::Missing,
+            error => Problem::Archive(error),
+        }
+    }
+}
+
+/// Returns the routes of a server.
+pub(super) fn router(state: Arc<ServerState>) -> Router {
+    Router::new()
+        .route("/v1/archive", get(archive))
+        .route("/v1/images", get(images))
+        .route("/v1/images/{image}/raw", get(raw))
+        .route("/v1/manifests/{digest}", get(manifest))
+        .route("/v1/manifests/{digest}/signatures/{key}", get(signature))
+        .route("/v1/chunks/{name}", get(chunk))
+        .route("/v1/units/{name}", get(unit))
+        .route("/v1/units", post(units))
+        .layer(DefaultBodyLimit::max(NAMES_MAX * size_of::<UnitName>()))
+        .with_state(state)
+}
+
+async fn archive(State(state): Shared, Extension(activity): Connection, headers: HeaderMap) -> Response {
+    let room = state.room(&activity, SMALL_BYTES).await;
+    let read = state.work(&activity, |state| state.archive().descriptor().encode().map_err(ArchiveError::from)).await;
+    answer(&state, read, |object| whole(&headers, &digest(&object), LOOK_AGAIN, vec![object.into()], room))
+}
+
+async fn images(State(state): Shared, Extension(activity): Connection, headers: HeaderMap) -> Response {
+    let room = state.room(&activity, SMALL_BYTES).await;
+    let read = state.work(&activity, |state| {
+        state.refresh();
+        Ok::<_, ArchiveError>(list(&state.archive().images()))
+    });
+    answer(&state, read.await, |list| {
+        let mut response = whole(&headers, &digest(list.as_bytes()), LOOK_AGAIN, vec![list.into()], room);
+        set(&mut response, CONTENT_TYPE, "application/json");
+        response
+    })
+}
+
+/// Returns the list of images.
+fn list(records: &[ImageRecord]) -> String {
+    let image = |record: &ImageRecord| {
+        json!({
+            "name": record.image.name.as_str(),
+            "version": record.image.version,
+            "added": record.added.seconds,
+            "manifest": record.manifest.to_string(),
+            "digest": hexadecimal(&record.digest),
+        })
+    };
+    format!("{:#}\n", json!({ "images": records.iter().map(image).collect::<Vec<_>>() }))
+}
+
+async fn manifest(
+    State(state): Shared,
+    Extension(activity): Connection,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let Some(UnitName(wanted)) = unit_name(&name) else { return no_answer(&state, &Problem::Missing) };
+    // Its length is not known before, so few are read at once.
+    let _turn = state.manifest_turn().await;
+    let mut room = state.room(&activity, SMALL_BYTES).await;
+    let read = state.work(&activity, move |state| {
+        let record = state.find_digest(wanted).ok_or(Problem::Missing)?;
+        Ok::<_, Problem>(state.archive().signed_bytes(&record)?)
+    });
+    let read = read.await;
+    if let Some(Ok(object)) = &read
+        && object.len() > SMALL_BYTES
+    {
+        drop(room);
+        room = state.room(&activity, object.len()).await;
+    }
+    let validator = hexadecimal(&wanted);
+    answer(&state, read, |object| whole(&headers, &validator, FOR_EVER, vec![object.into()], room))
+}
+
+async fn signature(
+    State(state): Shared,
+    Extension(activity): Connection,
+    Path((name, key)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let (Some(UnitName(wanted)), Some(key)) = (unit_name(&name), KeyId::from_name(&key)) else {
+        return no_answer(&state, &Problem::Missing);
+    };
+    let room = state.room(&activity, SMALL_BYTES).await;
+    let read = state.work(&activity, move |state| {
+        let record = state.find_digest(wanted).ok_or(Problem::Missing)?;
+        state.archive().signature(&record, key)?.ok_or(Problem::Missing)
+    });
+    answer(&state, read.await, |object| whole(&headers, &digest(&object), LOOK_AGAIN, vec![object.into()], room))
+}
+
+async fn chunk(
+    State(state): Shared,
+    Extension(activity): Connection,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let Some(name) = unit_name(&name) else { return no_answer(&state, &Problem::Missing) };
+    let room = state.room(&activity, CHUNK_BYTES_MAX).await;
+    let read = state.work(&activity, move |state| state.served().chunk(&name)).await;
+    answer(&state, read, |chunk| {
+        let room = shrunk(room, chunk.length_bytes);
+        let pieces = chunk.pieces.into_iter().map(Bytes::from_owner).collect();
+        whole(&headers, &chunk.form.to_string(), FOR_EVER, pieces, room)
+    })
+}
+
+async fn unit(
+    State(state): Shared,
+    Extension(activity): Connection,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let Some(name) = unit_name(&name) else { return no_answer(&state, &Problem::Missing) };
+    let room = state.room(&activity, SMALL_BYTES).await;
+    let read = state.work(&activity, move |state| state.served().units(&[name])).await;
+    answer(&state, read, |units| {
+        let object = units.concat();
+        whole(&headers, &digest(&object), FOR_EVER, vec![object.into()], room)
+    })
+}
+
+async fn units(State(state): Shared, Extension(activity): Connection, request: Bytes) -> Response {
+    let Ok(names) = decode_names(&request) else {
+        return no_answer(&state, &Problem::Request("a request has 1 to 1024 names of 32 bytes"));
+    };
+    let room = state.room(&activity, UNITS_BYTES_MAX).await;
+    let read = state.work(&activity, move |state| state.served().units(&names)).await;
+    answer(&state, read, |units| {
+        let room = shrunk(room, units.iter().map(|unit| unit.len()).sum());
+        let pieces = Pieces::new(units.into_iter().map(Bytes::from_owner), room);
+        Response::new(Body::new(pieces))
+    })
+}
+
+async fn raw(
+    State(state): Shared,
+    Extension(activity): Connection,
+    Path(image): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let Some((name, version)) = image_of(&image) else { return no_answer(&state, &Problem::Missing) };
+    let opened = state.work(&activity, move |state| {
+        let record = state.find(&name, version).ok_or(Problem::Missing)?;
+        Ok::<_, Problem>((state.disk(&record)?, record))
+    });
+    let (disk, record) = match opened.await {
+        Some(Ok(opened)) => opened,
+        Some(Err(problem)) => return no_answer(&state, &problem),
+        None => return no_answer(&state, &Problem::Server),
+    };
+    let size_bytes = disk.size_bytes();
+    let validator = format!("\"raw-{}\"", hexadecimal(&record.digest));
+    let (status, range) = match asked(&headers, &validator, size_bytes) {
+        Asked::NotModified => (StatusCode::NOT_MODIFIED, None),
+        Asked::Nothing => (StatusCode::RANGE_NOT_SATISFIABLE, None),
+        Asked::Whole => (StatusCode::OK, Some(0..size_bytes)),
+        Asked::Part { start, end } => (StatusCode::PARTIAL_CONTENT, Some(start..end)),
+    };
+    let content_range = match (status, &range) {
+        (StatusCode::PARTIAL_CONTENT, Some(range)) => {
+            Some(format!("bytes {}-{}/{size_bytes}", range.start, range.end - 1))
+        }
+        (StatusCode::RANGE_NOT_SATISFIABLE, _) => Some(format!("bytes */{size_bytes}")),
+        _ => None,
+    };
+    let body = match range {
+        None => Body::empty(),
+        Some(range) => {
+            let left_bytes = range.end - range.start;
+            Body::new(Stream { pieces: state.stream(activity, disk, range).await, left_bytes })
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    set(&mut response, ETAG, &validator);
+    set(&mut response, CACHE_CONTROL, LOOK_AGAIN);
+    set(&mut response, ACCEPT_RANGES, "bytes");
+    set(&mut response, CONTENT_TYPE, "application/octet-stream");
+    if let Some(content_range) = content_range {
+        set(&mut response, CONTENT_RANGE, &content_range);
+    }
+    response
+}
+
+/// Returns the answer to a request whose work is done.
+fn answer<T, E: Into<Problem>>(
+    state: &ServerState,
+    done: Option<Result<T, E>>,
+    respond: impl FnOnce(T) -> Response,
+) -> Response {
+    match done {
+        Some(Ok(done)) => respond(done),
+        Some(Err(problem)) => no_answer(state, &problem.into()),
+        None => no_answer(state, &Problem::Server),
+    }
+}
+
+/// Returns an answer with a whole body, or without one if the client has it.
+fn whole(
+    headers: &HeaderMap,
+    validator: &str,
+    cache: &str,
+    pieces: Vec<Bytes>,
+    room: OwnedSemaphorePermit,
+) -> Response {
+    let validator = format!("\"{validator}\"");
+    let mut response = Response::new(Body::new(Pieces::new(pieces.into_iter(), room)));
+    if asked(headers, &validator, 0) == Asked::NotModified {
+        response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    set(&mut response, ETAG, &validator);
+    set(&mut response, CACHE_CONTROL, cache);
+    set(&mut response, CONTENT_TYPE, "application/octet-stream");
+    response
+}
+
+/// Returns the answer to a request that fails. Only errors of the server are reported there.
+fn no_answer(state: &ServerState, problem: &Problem) -> Response {
+    let (status, text) = match problem {
+        Problem::Missing => (StatusCode::NOT_FOUND, "there is nothing here".to_owned()),
+        Problem::Request(what) => (StatusCode::BAD_REQUEST, (*what).to_owned()),
+        Problem::Server => (StatusCode::INTERNAL_SERVER_ERROR, "the server failed".to_owned()),
+        Problem::Archive(error) => {
+            state.report(error);
+            let is_waiting =
+                matches!(error, ArchiveError::Store(StoreError::Unavailable { .. } | StoreError::GaveUp { .. }));
+            let status = if is_waiting { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::INTERNAL_SERVER_ERROR };
+            (status, error.to_string())
+        }
+    };
+    let mut response = Response::new(Body::from(text + "\n"));
+    *response.status_mut() = status;
+    set(&mut response, CACHE_CONTROL, "no-store");
+    set(&mut response, CONTENT_TYPE, "text/plain; charset=utf-8");
+    response
+}
+
+fn set(response: &mut Response, name: HeaderName, value: &str) {
+    if let Ok(value) = value.parse() {
+        response.headers_mut().insert(name, value);
+    }
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, hyper::header::HeaderValue::from_static("nosniff"));
+}
+
+/// Returns the image that a part of an address names, as `web` or `web@2`.
+fn image_of(text: &str) -> Option<(ImageName, Option<u32>)> {
+    let (name, version) = match text.split_once('@') {
+        None => (text, None),
+        Some((name, version)) => {
+            let is_number = version.bytes().all(|digit| digit.is_ascii_digit());
+            (name, Some(version.parse().ok().filter(|number: &u32| is_number && *number > 0)?))
+        }
+    };
+    Some((ImageName::new(name).ok()?, version))
+}
+
+/// Returns the name, or the digest, that 64 lower-case hexadecimal digits stand for.
+fn unit_name(text: &str) -> Option<UnitName> {
+    UnitName::from_name(text)
+}
+
+fn digest(bytes: &[u8]) -> String {
+    // The digest of what an answer contains need not be a secret, only another one for other bytes.
+    format!("{:08x}-{:x}", crc32c::crc32c(bytes), bytes.len())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,210 @@
+//! What all answers share: the archive, threads that read it, and memory.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use onefold_disk::{Disk, DiskError};
+use onefold_image::archive::{Archive, ArchiveError, ImageRecord};
+use onefold_image::served::ServedArchive;
+use onefold_image::{ArchivedDisk, ImageName};
+use parking_lot::Mutex;
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+use super::ErrorHook;
+use super::connection::{Activity, AtWork};
+
+/// Maximum number of threads that read the archive at once. Most of them wait for a store.
+pub(super) const READERS_MAX: usize = 16;
+/// Maximum number of manifests that are read at once.
+const MANIFESTS_MAX: usize = 2;
+/// Divisor for the share of the memory that recent units get, and answers as well.
+const SHARE: usize = 4;
+/// Number of images that are open for reading of any range, and the divisor for the memory of each.
+const DISKS_MAX: usize = 4;
+const DISK_SHARE: usize = 16;
+/// Memory for answers is counted in such steps.
+const ROOM_STEP_BYTES: usize = 1 << 10;
+/// Bytes of an image that are read at once, and the room that an answer of them takes: one piece is sent while the next
+/// one is read.
+const RAW_PIECE_BYTES: u64 = 256 << 10;
+const RAW_ROOM_BYTES: usize = 1 << 20;
+/// How old the list of images may be.
+const LIST_AGE: Duration = Duration::from_secs(1);
+
+/// The archive, and what its answers may take.
+pub(super) struct ServerState {
+    served: ServedArchive,
+    readers: Semaphore,
+    /// Answers of unknown length.
+    manifests: Semaphore,
+    room: Arc<Semaphore>,
+    room_steps: usize,
+    disk_bytes: usize,
+    /// The last one used comes first.
+    disks: Mutex<Vec<OpenDisk>>,
+    /// When the ledger was read last.
+    listed: Mutex<Option<Instant>>,
+    on_error: ErrorHook,
+}
+
+#[derive(Clone)]
+struct OpenDisk {
+    digest: [u8; 32],
+    disk: Arc<ArchivedDisk>,
+}
+
+impl std::fmt::Debug for ServerState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerState").field("served", &self.served).finish_non_exhaustive()
+    }
+}
+
+impl ServerState {
+    pub(super) fn new(archive: Arc<Archive>, memory_bytes: usize, on_error: ErrorHook) -> ServerState {
+        let room_steps = (memory_bytes / SHARE / ROOM_STEP_BYTES).clamp(1, Semaphore::MAX_PERMITS);
+        ServerState {
+            served: ServedArchive::new(archive, memory_bytes / SHARE),
+            readers: Semaphore::new(READERS_MAX),
+            manifests: Semaphore::new(MANIFESTS_MAX),
+            room: Arc::new(Semaphore::new(room_steps)),
+            room_steps,
+            disk_bytes: memory_bytes / DISK_SHARE,
+            disks: Mutex::default(),
+            listed: Mutex::default(),
+            on_error,
+        }
+    }
+
+    pub(super) fn archive(&self) -> &Arc<Archive> {
+        self.served.archive()
+    }
+
+    /// Reports an error that is not the client's.
+    pub(super) fn report(&self, error: &dyn std::error::Error) {
+        (self.on_error)(&error.to_string());
+    }
+
+    /// Waits for memory for an answer of so many bytes. One that is longer than all of the memory gets all of it.
+    pub(super) async fn room(&self, activity: &Arc<Activity>, bytes: usize) -> OwnedSemaphorePermit {
+        let _at_work = AtWork::begin(activity);
+        let steps = bytes.div_ceil(ROOM_STEP_BYTES).clamp(1, self.room_steps);
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        Arc::clone(&self.room).acquire_many_owned(steps).await.expect("the semaphore is never closed")
+    }
+
+    /// Waits until a manifest may be read.
+    pub(super) async fn manifest_turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.manifests.acquire().await.ok()
+    }
+
+    /// Runs `work`, which reads the archive, on a thread of its own.
+    pub(super) async fn work<T: Send + 'static>(
+        self: &Arc<Self>,
+        activity: &Arc<Activity>,
+        work: impl FnOnce(&ServerState) -> T + Send + 'static,
+    ) -> Option<T> {
+        let at_work = AtWork::begin(activity);
+        let _reader = self.readers.acquire().await.ok()?;
+        let state = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&state)).await.ok();
+        drop(at_work);
+        done
+    }
+
+    pub(super) fn served(&self) -> &ServedArchive {
+        &self.served
+    }
+
+    /// Reads on in the ledger, unless that was done a moment ago, so that new and removed images are known.
+    pub(super) fn refresh(&self) {
+        let is_due = {
+            let mut listed = self.listed.lock();
+            let is_due = listed.is_none_or(|listed| listed.elapsed() >= LIST_AGE);
+            if is_due {
+                *listed = Some(Instant::now());
+            }
+            is_due
+        };
+        // What was known before is served on.
+        if is_due && let Err(error) = self.archive().refresh() {
+            self.report(&error);
+        }
+    }
+
+    /// Returns the image with a name, and a version if one is given.
+    pub(super) fn find(&self, name: &ImageName, version: Option<u32>) -> Option<ImageRecord> {
+        self.refresh();
+        self.archive().find(name, version)
+    }
+
+    /// Returns the image whose manifest has this digest.
+    pub(super) fn find_digest(&self, digest: [u8; 32]) -> Option<ImageRecord> {
+        self.refresh();
+        self.archive().images().into_iter().find(|record| record.digest == digest)
+    }
+
+    /// Returns the disk of an image.
+    pub(super) fn disk(&self, record: &ImageRecord) -> Result<Arc<ArchivedDisk>, ArchiveError> {
+        {
+            let mut disks = self.disks.lock();
+            if let Some(at) = disks.iter().position(|open| open.digest == record.digest) {
+                disks[..=at].rotate_right(1);
+                return Ok(Arc::clone(&disks[0].disk));
+            }
+        }
+        let manifest = self.archive().manifest(record)?;
+        let archive = Arc::clone(self.archive());
+        let disk = Arc::new(ArchivedDisk::new(archive, manifest, self.disk_bytes));
+        let mut disks = self.disks.lock();
+        disks.insert(0, OpenDisk { digest: record.digest, disk: Arc::clone(&disk) });
+        disks.truncate(DISKS_MAX);
+        Ok(disk)
+    }
+
+    /// Reads a range of a disk piece by piece, each when the one before is being sent.
+    pub(super) async fn stream(
+        self: &Arc<Self>,
+        activity: Arc<Activity>,
+        disk: Arc<ArchivedDisk>,
+        range: std::ops::Range<u64>,
+    ) -> Receiver<io::Result<Bytes>> {
+        let (sender, receiver) = mpsc::channel(1);
+        let room = self.room(&activity, RAW_ROOM_BYTES).await;
+        let state = Arc::clone(self);
+        tokio::spawn(async move {
+            let _room = room;
+            let mut offset = range.start;
+            while offset < range.end {
+                let length = RAW_PIECE_BYTES.min(range.end - offset);
+                let from = Arc::clone(&disk);
+                let read = state.work(&activity, move |state| state.piece(&from, offset, length)).await;
+                let piece = read.unwrap_or_else(|| Err(io::Error::other("a thread of the server failed")));
+                let is_over = piece.is_err();
+                if sender.send(piece).await.is_err() || is_over {
+                    return;
+                }
+                offset += length;
+            }
+        });
+        receiver
+    }
+
+    fn piece(&self, disk: &ArchivedDisk, offset: u64, length: u64) -> io::Result<Bytes> {
+        let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        disk.read(offset, &mut bytes).map_err(|error: DiskError| {
+            self.report(&error);
+            io::Error::other(error)
+        })?;
+        Ok(Bytes::from(bytes))
+    }
+}
+
+/// Gives back what an answer of so many bytes does not need of its room.
+pub(super) fn shrunk(mut room: OwnedSemaphorePermit, bytes: usize) -> OwnedSemaphorePermit {
+    let needed = bytes.div_ceil(ROOM_STEP_BYTES).max(1);
+    drop(room.split(room.num_permits().saturating_sub(needed)));
+    room
+}

@@ -1,0 +1,44 @@
+//! Images of a server, for `onefold image install`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_net::{RemoteArchive, RemoteOptions};
+
+use super::install::Found;
+use super::{choose, signed};
+use crate::cli::image::InstallArgs;
+use crate::cli::place::StoreOptions;
+use crate::failure::{Failure, Outcome};
+use crate::verbs::archive::place::{PATIENCE, tell_of_waits};
+
+/// Returns the address of the server that an argument names instead of an archive.
+pub(super) fn server(archive: &Path) -> Option<&str> {
+    archive.to_str().filter(|text| text.starts_with("http://") || text.starts_with("https://"))
+}
+
+/// Finds an image at a server, and fails unless the user accepts it.
+pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<Found> {
+    let cannot = || "cannot use the server of images".to_owned();
+    let opened = RemoteArchive::open(server, options(&arguments.archive.store)?);
+    let archive = opened.map_err(|error| Failure::of_net(cannot(), &error))?;
+    let archive = archive.map_err(|error| Failure::of_archive(cannot(), &error))?;
+    let record = choose(archive.records(), &arguments.image, "on the server")?;
+    let manifest = archive.manifest(&record);
+    let (manifest, object) =
+        manifest.map_err(|error| Failure::of_archive(format!("cannot read the image `{}`", record.image), &error))?;
+    signed::require_of(&record, arguments.acceptance, |keys| archive.signers(&record, &object, keys.iter().copied()))?;
+    Ok(Found { record, manifest, source: Arc::new(archive.into_images()) })
+}
+
+/// Returns how the server is reached.
+fn options(given: &StoreOptions) -> Outcome<RemoteOptions> {
+    if given.endpoint.is_some() || given.region.is_some() || given.one_writer {
+        return Err(Failure::usage("cannot use the server of images")
+            .because_of("--endpoint, --region and --one-writer are for buckets"));
+    }
+    let patience = given.patience.map_or(PATIENCE, |seconds| Duration::from_secs(seconds.into()));
+    let on_wait = tell_of_waits("the server");
+    Ok(RemoteOptions { ca: given.ca.clone(), allow_http: given.allow_http, patience, on_wait })
+}

@@ -1,0 +1,101 @@
+# Images are installed from a server in another namespace, over noise and over a kill -9; any HTTP client reads them
+# limit: 120 s
+needs mke2fs ip unshare nsenter curl
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
+archive=$dir/archive
+export ONEFOLD_TRUSTED_KEYS=$dir/trusted
+: >"$dir/trusted"
+
+# Two namespaces that end with the processes in them, and a link between them.
+unshare --net sleep 600 &
+server_space=$!
+unshare --net sleep 600 &
+client_space=$!
+for space in $server_space $client_space; do
+    wait_until 10 bash -c "[[ \$(readlink /proc/$space/ns/net) != \$(readlink /proc/self/ns/net) ]]"
+done
+ip link add s0 netns "$server_space" type veth peer name c0 netns "$client_space" ||
+    skip "this machine makes no veth"
+at_server() { nsenter --net="/proc/$server_space/ns/net" "$@"; }
+at_client() { nsenter --net="/proc/$client_space/ns/net" "$@"; }
+at_server ip addr add 192.0.2.1/24 dev s0
+at_client ip addr add 192.0.2.2/24 dev c0
+at_server ip link set s0 up
+at_server ip link set lo up
+at_client ip link set c0 up
+
+# serve [LOG]: starts the server, and waits until it serves. Sets $server.
+serve() {
+    : >"$dir/serve.log"
+    at_server "$ONEFOLD" image serve --plain --interface s0 "$archive" 2>"$dir/serve.log" &
+    server=$!
+    wait_until 20 grep -q 'serving' "$dir/serve.log"
+}
+address=http://192.0.2.1:7443
+raw=$address/v1/images/web/raw
+
+onefold archive create "$archive"
+guest "$dir/web.raw" 1
+onefold image capture --quiet "$archive" "$dir/web.raw" web
+bytes=$(stat --format=%s "$dir/web.raw")
+onefold image export --quiet "$archive" web "$dir/web.export"
+refused 2 'plain connections only' onefold image serve "$archive"
+serve
+
+# Over noise: all bytes are those of the export, and free sectors are zeros where that is asked for.
+head -c "$bytes" /dev/urandom >"$dir/target.raw"
+refused 2 'plain connection to another machine' at_client "$ONEFOLD" image install "$address" web "$dir/target.raw"
+refused 1 'not blank' at_client "$ONEFOLD" image install --allow-http "$address" web "$dir/target.raw"
+refused 1 'there is `web`' at_client "$ONEFOLD" image install --allow-http "$address" wbe "$dir/none.raw"
+at_client "$ONEFOLD" image install --quiet --allow-http --overwrite --verify --free zero \
+    "$address" web "$dir/target.raw"
+cmp "$dir/target.raw" "$dir/web.export"
+e2fsck -fn "$dir/target.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
+
+# A trusted key's signature is demanded from a server, too.
+onefold key create --no-password "$dir/key"
+onefold key trust "$dir/key.pub" 'web*'
+refused 1 'no key that is trusted' at_client "$ONEFOLD" image install --allow-http "$address" web "$dir/none.raw"
+onefold image sign "$archive" web "$dir/key"
+at_client "$ONEFOLD" image install --quiet --allow-http "$address" web "$dir/signed.raw"
+cmp "$dir/signed.raw" "$dir/web.export"
+: >"$dir/trusted"
+
+# Any HTTP client reads the disk, or a part of it.
+at_client curl --silent --show-error --fail "$raw" | cmp - "$dir/web.export"
+at_client curl --silent --show-error --fail -r 1080-5000 "$raw" |
+    cmp - <(tail -c +1081 "$dir/web.export" | head -c 3921)
+length=$(at_client curl --silent --head "$raw" | tr -d '\r' | sed -n 's/^content-length: //pI')
+((length == bytes)) || fail "HEAD says $length bytes, not $bytes"
+if qemu-img info "json:{\"driver\":\"http\",\"url\":\"http://127.0.0.1:9/\"}" 2>&1 | grep -q 'Unknown driver'; then
+    note "QEMU has no curl driver here (Debian: qemu-block-extra), so it reads no image over HTTP"
+else
+    at_client qemu-img compare -f raw -F raw "json:{\"driver\":\"http\",\"url\":\"$raw\"}" "$dir/web.export"
+fi
+
+# The server is killed in the middle of an installation, and a new one takes its place: the client goes on.
+head -c 64M /dev/urandom >"$dir/noise.raw"
+onefold image capture --quiet "$archive" "$dir/noise.raw" noise
+at_client "$ONEFOLD" image install --quiet --allow-http --rate 16M "$address" noise "$dir/copy.raw" \
+    2>"$dir/install.log" &
+client=$!
+sleep 1.5
+kill -KILL "$server"
+wait "$server" || true
+sleep 2
+kill -0 "$client" 2>/dev/null || fail "the client is gone: $(<"$dir/install.log")"
+serve
+wait "$client" || fail "$(<"$dir/install.log")"
+cmp "$dir/copy.raw" "$dir/noise.raw"
+grep -q 'waiting for the server' "$dir/install.log" || fail "the server was not missed: $(<"$dir/install.log")"
+
+# A server that is asked to end does so at once, and says where it served.
+kill -TERM "$server"
+ends=$((SECONDS + 5))
+wait "$server" || fail "$(<"$dir/serve.log")"
+((SECONDS <= ends)) || fail "the server took too long to end"
+refused 1 'does not answer|gave up|refused' \
+    at_client "$ONEFOLD" image install --allow-http --patience 1 "$address" web "$dir/none.raw"
+[[ ! -e $dir/none.raw ]] || fail "a failed installation leaves a file"
+kill "$server_space" "$client_space"
