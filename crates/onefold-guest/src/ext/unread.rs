@@ -124,24 +124,24 @@ impl Tables<'_> {
     fn unused_inodes(&self, group: &Group) -> Result<UnusedTail, GuestError> {
         let superblock = &self.superblock;
         let count = superblock.inodes_per_group;
-        let unused = if group.is_table_unused { count } else { group.unused_inodes };
+        let unused = self.unused_range(group);
         let none = UnusedTail::Blocks(group.inode_table..group.inode_table);
-        if group.number == 0 {
-            return Ok(if group.is_table_unused { UnusedTail::Linked } else { none });
+        if group.number == 0 && group.is_table_unused {
+            return Ok(UnusedTail::Linked);
         }
-        if unused == 0 || !superblock.features.has(features::METADATA_CSUM) {
+        if unused.is_empty() || !superblock.features.has(features::METADATA_CSUM) {
             return Ok(none);
         }
-        if !self.are_unused(group, count - unused..count)? {
-            return Ok(none);
-        }
-        match self.damage.skip(self.leftover_inodes(group, count - unused..count))? {
+        match self.damage.skip(self.leftover_inodes(group, unused.clone()))? {
             Some(Leftover::None) => {}
             Some(Leftover::Deleted) | None => return Ok(none),
             Some(Leftover::Linked) => return Ok(UnusedTail::Linked),
         }
+        if group.number == 0 || !self.are_unused(group, unused.clone())? {
+            return Ok(none);
+        }
         let at = |inodes: u32| u64::from(inodes) * superblock.inode_bytes as u64;
-        let start = at(count - unused).div_ceil(superblock.block_bytes);
+        let start = at(unused.start).div_ceil(superblock.block_bytes);
         let end = at(count) / superblock.block_bytes;
         Ok(UnusedTail::Blocks(group.inode_table + start..group.inode_table + end.max(start)))
     }

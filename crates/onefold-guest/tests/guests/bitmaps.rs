@@ -98,6 +98,8 @@ fn bitmaps_alone_say_that_a_block_of_a_file_is_free() {
         mkdir tree; head -c 40960 /dev/urandom >tree/file
         truncate -s 16M image; mke2fs -q -t ext4 -b 4096 -O ^metadata_csum,^uninit_bg -d tree image
         block=$(debugfs -R 'bmap /file 3' image 2>/dev/null); debugfs -w -R "freeb $block" image 2>/dev/null
+        free=$(dumpe2fs image 2>/dev/null | sed -n 's/^  \([0-9]*\) free blocks,.*/\1/p')
+        debugfs -w -R "set_bg 0 free_blocks_count $((free + 1))" image 2>/dev/null
         echo "$block""#;
     let block: u64 = images.script(script, [""; 0]).trim().parse().unwrap();
     let path = images.path("image");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::GuestError;
 use crate::ext::group::Group;
-use crate::ext::superblock::features;
+use crate::ext::superblock::{Superblock, features};
 use crate::ext::tables::Tables;
 
 const STRUCTURE: &str = "block bitmap";
@@ -20,13 +20,15 @@ pub(super) struct GroupBits {
     bits: Vec<u8>,
     /// Whether the bitmap is damaged, so that every cluster counts as allocated.
     pub(super) is_doubtful: bool,
+    /// Whether the group's descriptor counts other free clusters than the bitmap has, so that none of them is free.
+    pub(super) is_miscounted: bool,
     /// Number of clusters that are allocated only in the bitmap before recovery.
     pub(super) only_before: u64,
 }
 
 impl GroupBits {
     fn doubtful() -> GroupBits {
-        GroupBits { bits: Vec::new(), is_doubtful: true, only_before: 0 }
+        GroupBits { bits: Vec::new(), is_doubtful: true, is_miscounted: false, only_before: 0 }
     }
 
     /// Calls `visit` with each part of a range of clusters that has one state: the part, and whether it is allocated.
@@ -101,6 +103,7 @@ impl<'t, 'a> Bitmaps<'t, 'a> {
         let tables = self.tables;
         let group = tables.group(number)?;
         let mut bits = if group.is_bitmap_unwritten { Vec::new() } else { self.bitmap(&group)? };
+        let is_miscounted = self.tables.damage.skip(self.check_count(&group, &bits))?.is_none();
         let mut only_before = 0;
         if let Some(before) = self.before(&group)? {
             bits.resize(bits.len().max(before.len()), 0);
@@ -109,7 +112,7 @@ impl<'t, 'a> Bitmaps<'t, 'a> {
                 *bits |= before;
             }
         }
-        Ok(GroupBits { bits, is_doubtful: false, only_before })
+        Ok(GroupBits { bits, is_doubtful: false, is_miscounted, only_before })
     }
 
     fn bitmap(&self, group: &Group) -> Result<Vec<u8>, GuestError> {
@@ -121,6 +124,21 @@ impl<'t, 'a> Bitmaps<'t, 'a> {
             return Err(tables.source.damage(offset, STRUCTURE, "its checksum is wrong").into());
         }
         Ok(bitmap)
+    }
+
+    /// Checks that a bitmap after recovery has as many free clusters as the group's descriptor counts. The kernel takes
+    /// nothing from a group where they differ, and the checker corrects one of them.
+    fn check_count(&self, group: &Group, bits: &[u8]) -> Result<(), GuestError> {
+        let superblock = &self.tables.superblock;
+        let blocks = superblock.group_start(group.number)..superblock.group_end(group.number);
+        let count = (blocks.end - blocks.start).div_ceil(superblock.blocks_per_cluster);
+        let used = if group.is_bitmap_unwritten { own_clusters(superblock, group) } else { count_ones(bits, count) };
+        if count.checked_sub(used) == Some(group.free_clusters.into()) {
+            return Ok(());
+        }
+        let offset = superblock.descriptor_offset(group.number);
+        let problem = "it counts other free clusters than its bitmap has";
+        Err(self.tables.source.damage(offset, "group descriptor", problem).into())
     }
 
     fn length(&self) -> usize {
@@ -149,4 +167,38 @@ impl<'t, 'a> Bitmaps<'t, 'a> {
         bitmap.truncate(self.length());
         Ok(Some(bitmap))
     }
+}
+
+/// Returns the number of set bits among the first `count` ones.
+fn count_ones(bits: &[u8], count: u64) -> u64 {
+    let whole = usize::try_from(count / 8).unwrap_or(usize::MAX).min(bits.len());
+    let (whole, rest) = bits.split_at(whole);
+    let last = rest.first().map_or(0, |byte| byte & ((1 << (count % 8)) - 1));
+    whole.iter().chain([&last]).map(|byte| u64::from(byte.count_ones())).sum()
+}
+
+/// Returns the number of clusters of a group that its own tables have. All others are free if its bitmap was never
+/// written.
+fn own_clusters(superblock: &Superblock, group: &Group) -> u64 {
+    let (start, end) = (superblock.group_start(group.number), superblock.group_end(group.number));
+    let table_blocks =
+        (superblock.inodes_per_group as usize * superblock.inode_bytes).div_ceil(superblock.block_length) as u64;
+    let mut tables = [
+        (start, superblock.header_blocks(group.number)),
+        (group.block_bitmap, 1),
+        (group.inode_bitmap, 1),
+        (group.inode_table, table_blocks),
+    ];
+    tables.sort_unstable();
+    let (mut used, mut counted) = (0, 0);
+    for (first, count) in tables {
+        let (first, last) = (first.max(start), first.saturating_add(count).min(end));
+        if first < last {
+            let ratio = superblock.blocks_per_cluster;
+            let clusters = ((first - start) / ratio).max(counted)..(last - start).div_ceil(ratio);
+            counted = counted.max(clusters.end);
+            used += clusters.end.saturating_sub(clusters.start);
+        }
+    }
+    used
 }

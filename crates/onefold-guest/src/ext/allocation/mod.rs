@@ -1,5 +1,5 @@
 //! The allocation map: the union of the bitmaps after recovery, the bitmaps before recovery, and every block that a
-//! file reaches.
+//! file reaches. In a group whose descriptor counts other free clusters than its bitmap has, none is free.
 //!
 //! A budget bounds the memory. Bitmaps are read group by group. Of the blocks that files reach, only those are kept
 //! that the bitmaps do not describe: metadata with its kind, and blocks that are free in the bitmaps.
@@ -14,7 +14,7 @@ use bitmaps::Bitmaps;
 use reach::{NODES_MAX, Reach};
 use records::{RECORDS_MAX, Record, Records};
 
-use super::inode::Inode;
+use super::inode::{Inode, Selection};
 use super::map::MapPiece;
 use super::superblock::features;
 use super::tables::Tables;
@@ -49,7 +49,7 @@ const CLAIM_NODES_MAX: usize = 1 << 18;
 const CLAIM_RECORDS_MAX: usize = 1 << 12;
 
 /// Calls `visit` with each piece of each file, and with blocks of attributes as nodes. Returns whether that was all:
-/// nothing was damaged, impossible or too much.
+/// nothing was damaged, impossible or too much. The caller knows that no inode counts as never used and has links.
 ///
 /// # Errors
 /// Those of the disk.
@@ -58,6 +58,7 @@ pub(super) fn each_claim(tables: &Tables<'_>, visit: &mut dyn FnMut(&Inode, &Map
     let mut bitmaps = Bitmaps::new(tables);
     let mut reach = Reach::new(tables, &mut bitmaps, &mut records, CLAIM_NODES_MAX);
     reach.visit = Some(visit);
+    reach.selection = Selection::UsedOrLinked;
     reach.run()?;
     let is_sound = !reach.has_too_many && reach.only_reached == 0;
     Ok(is_sound && !tables.is_file_lost())
@@ -204,6 +205,7 @@ impl Tables<'_> {
             let class = match is_allocated {
                 _ if bits.is_doubtful => AllocationClass::Doubtful,
                 true => AllocationClass::Data,
+                false if bits.is_miscounted => AllocationClass::Doubtful,
                 false => runs.free,
             };
             runs.add(start + part.start * ratio..(start + part.end * ratio).min(end), class);

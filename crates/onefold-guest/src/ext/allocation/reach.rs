@@ -34,6 +34,8 @@ pub(super) struct Reach<'r, 't, 'a> {
     pub(super) records: &'r mut Records,
     /// Gets each piece before anything else is done with it, and blocks of attributes as nodes.
     pub(super) visit: Option<&'r mut FilePieceVisit<'r>>,
+    /// The inodes that the pass visits.
+    pub(super) selection: Selection,
     /// The blocks of maps that were visited.
     nodes: HashSet<u64>,
     nodes_max: usize,
@@ -64,6 +66,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
             bitmaps,
             records,
             visit: None,
+            selection: Selection::AnyLinked,
             nodes: HashSet::new(),
             nodes_max,
             has_too_many_nodes: false,
@@ -81,7 +84,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
     pub(super) fn run(&mut self) -> Result<(), GuestError> {
         let tables = self.tables;
         let mut outcome = Ok(());
-        tables.each_inode(Selection::UsedOrLinked, &mut |inode| {
+        tables.each_inode(self.selection, &mut |inode| {
             outcome = self.file(&inode);
             if outcome.is_ok() && !self.has_too_many { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

@@ -1,6 +1,6 @@
 //! Reads all inodes in the order of their tables, in long reads.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use super::{Inode, InodePlace, STRUCTURE};
@@ -13,6 +13,7 @@ use crate::ext::tables::{Tables, Window};
 /// small enough for the processor's cache.
 const WINDOW_BYTES: usize = 256 << 10;
 const BITMAP: &str = "inode bitmap";
+const DESCRIPTOR: &str = "group descriptor";
 
 /// The inodes that a pass visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,9 @@ pub(in crate::ext) enum Selection {
     Used,
     /// Also inodes with links, whatever the bitmap says. The file system's own checker finds them, too.
     UsedOrLinked,
+    /// Also inodes with links that their group counts as never used: a directory may name them, and whoever looks the
+    /// name up reads them. They need checksums, which alone tell an inode from a former user's bytes.
+    AnyLinked,
 }
 
 /// Findings in inodes that the file system calls unused.
@@ -39,7 +43,9 @@ struct Stretch<'b> {
     group: &'b Group,
     bitmap: Option<&'b [u8]>,
     /// Inodes of the group, by their index in its table.
-    range: std::ops::Range<u32>,
+    range: Range<u32>,
+    /// Whether the group counts them as never used, so that other bytes than those of an inode are no damage.
+    is_never_used: bool,
 }
 
 impl Tables<'_> {
@@ -52,10 +58,15 @@ impl Tables<'_> {
     ) -> Result<(), GuestError> {
         for number in 0..self.group_count() {
             let Some(group) = self.skip_file(self.group(number))? else { continue };
-            if group.is_table_unused {
-                continue;
+            // The bitmap of a group without a used inode may never have been written.
+            let bitmap = if group.is_table_unused { None } else { self.skip_file(self.inode_bitmap(&group))? };
+            let (bits, unused) = (bitmap.as_deref(), self.unused_range(&group));
+            let used = Stretch { group: &group, bitmap: bits, range: 0..unused.start, is_never_used: false };
+            if self.each_inode_of(&used, selection, visit)?.is_break() {
+                break;
             }
-            if self.each_inode_of(&group, selection, visit)?.is_break() {
+            let unused = Stretch { range: unused, is_never_used: true, ..used };
+            if !unused.range.is_empty() && self.each_never_used(&unused, selection, visit)?.is_break() {
                 break;
             }
         }
@@ -64,27 +75,85 @@ impl Tables<'_> {
 
     fn each_inode_of(
         &self,
-        group: &Group,
+        stretch: &Stretch<'_>,
         selection: Selection,
         visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, GuestError> {
-        let bitmap = self.skip_file(self.inode_bitmap(group))?;
-        let count = self.superblock.inodes_per_group - group.unused_inodes;
-        let step = u32::try_from(WINDOW_BYTES / self.superblock.inode_bytes).unwrap_or(1);
-        let mut first = 0;
-        while first < count {
-            let range = first..first.saturating_add(step).min(count);
-            first = range.end;
-            let mut selected = range.clone();
-            let bits = bitmap.as_deref();
-            if selection == Selection::UsedOrLinked || selected.any(|within| is_used(bits, within)) {
-                let stretch = Stretch { group, bitmap: bits, range };
-                if self.each_inode_in(&stretch, selection, visit)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
+        for part in self.parts(stretch) {
+            let mut selected = part.range.clone();
+            if (selection != Selection::Used || selected.any(|within| is_used(part.bitmap, within)))
+                && self.each_inode_in(&part, selection, visit)?.is_break()
+            {
+                return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Visits inodes that a group counts as never used, but that its bitmap has, or that have links.
+    fn each_never_used(
+        &self,
+        stretch: &Stretch<'_>,
+        selection: Selection,
+        visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, GuestError> {
+        let has_sums = self.superblock.features.has(features::METADATA_CSUM);
+        if selection != Selection::Used && !has_sums {
+            self.skip_file(self.check_counts(stretch))?;
+        }
+        for part in self.parts(stretch) {
+            let is_in_bitmap = part.bitmap.is_some() && part.range.clone().any(|within| is_used(part.bitmap, within));
+            let is_read = is_in_bitmap || selection == Selection::AnyLinked && has_sums && !self.is_hole(&part)?;
+            if is_read && self.each_inode_in(&part, selection, visit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Checks the counts of a group whose inodes have no checksums, so that those that it counts as never used cannot
+    /// be told from other bytes. If its counts contradict each other, files of such inodes are lost.
+    fn check_counts(&self, unused: &Stretch<'_>) -> Result<(), GuestError> {
+        let (group, count) = (unused.group, self.superblock.inodes_per_group);
+        let are_right = match unused.bitmap {
+            Some(bits) => {
+                let free = (0..count).filter(|within| !is_used(Some(bits), *within)).count();
+                u32::try_from(free) == Ok(group.free_inodes)
+            }
+            // The first group has the inode of the root directory.
+            None if group.is_table_unused => group.number > 0 && group.free_inodes == count,
+            // A damaged bitmap is noted.
+            None => true,
+        };
+        if are_right {
+            return Ok(());
+        }
+        let offset = self.superblock.descriptor_offset(group.number);
+        Err(self.source.damage(offset, DESCRIPTOR, "its counts of inodes contradict each other").into())
+    }
+
+    /// Returns the inodes at the end of a group's table that it counts as never used.
+    pub(in crate::ext) fn unused_range(&self, group: &Group) -> Range<u32> {
+        let count = self.superblock.inodes_per_group;
+        if group.is_table_unused { 0..count } else { count - group.unused_inodes..count }
+    }
+
+    /// Returns the parts of a stretch that are read at once.
+    fn parts<'s>(&self, stretch: &'s Stretch<'s>) -> impl Iterator<Item = Stretch<'s>> + use<'s> {
+        let step = WINDOW_BYTES.checked_div(self.superblock.inode_bytes).unwrap_or(0).max(1);
+        let Range { start, end } = stretch.range;
+        (start..end).step_by(step).map(move |first| {
+            let last = u32::try_from(step).map_or(end, |step| first.saturating_add(step).min(end));
+            Stretch { range: first..last, ..*stretch }
+        })
+    }
+
+    /// Returns whether neither the disk nor the journal has anything in the place of inodes.
+    fn is_hole(&self, stretch: &Stretch<'_>) -> Result<bool, GuestError> {
+        let start = self.inode_offset(stretch);
+        let length = (stretch.range.len() * self.superblock.inode_bytes) as u64;
+        let is_on_disk = self.source.reader().next_data(start)?.is_some_and(|data| data < start + length);
+        Ok(!is_on_disk && self.source.overlay().overlapping(start, length).is_empty())
     }
 
     fn each_inode_in(
@@ -107,13 +176,14 @@ impl Tables<'_> {
             let mode_and_links =
                 |at: usize| window.bytes.get(start + at..start + at + 2).is_some_and(|two| two != [0; 2]);
             // Without a bitmap, links decide.
-            let is_linked = mode_and_links(0x1a);
+            let (has_mode, is_linked) = (mode_and_links(0), mode_and_links(0x1a));
             let is_wanted = match (stretch.bitmap, selection) {
                 (None, _) => is_linked,
                 (Some(_), Selection::Used) => is_used,
-                (Some(_), Selection::UsedOrLinked) => is_used || is_linked,
+                (Some(_), Selection::UsedOrLinked | Selection::AnyLinked) => is_used || is_linked,
             };
-            if !is_wanted || !mode_and_links(0) {
+            // The checker also reads the attributes of inodes that are no file.
+            if !is_wanted || !has_mode && (selection == Selection::Used || !is_linked) {
                 continue;
             }
             let place = InodePlace {
@@ -122,7 +192,13 @@ impl Tables<'_> {
                 bytes: Arc::clone(&window.bytes),
                 start,
             };
-            let Some(inode) = self.skip_file(self.decode_inode(place))? else { continue };
+            let inode = match self.decode_inode(place) {
+                Err(GuestError::Damaged(_)) if stretch.is_never_used && !(stretch.bitmap.is_some() && is_used) => {
+                    continue;
+                }
+                decoded => self.skip_file(decoded)?,
+            };
+            let Some(inode) = inode else { continue };
             *self.last_inode.lock() = Some(inode.clone());
             if visit(inode).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -170,19 +246,10 @@ impl Tables<'_> {
     ///
     /// # Errors
     /// Those of the disk, and unreadable sectors.
-    pub(in crate::ext) fn leftover_inodes(
-        &self,
-        group: &Group,
-        range: std::ops::Range<u32>,
-    ) -> Result<Leftover, GuestError> {
-        let step = u32::try_from(WINDOW_BYTES / self.superblock.inode_bytes).unwrap_or(1).max(1);
-        let (mut first, mut leftover) = (range.start, Leftover::None);
-        while first < range.end {
-            let stretch = Stretch { group, bitmap: None, range: first..first.saturating_add(step).min(range.end) };
-            first = stretch.range.end;
-            let start = self.inode_offset(&stretch);
-            let end = start + (stretch.range.len() * self.superblock.inode_bytes) as u64;
-            if self.source.reader().next_data(start)?.is_none_or(|data| data >= end) {
+    pub(in crate::ext) fn leftover_inodes(&self, group: &Group, range: Range<u32>) -> Result<Leftover, GuestError> {
+        let mut leftover = Leftover::None;
+        for stretch in self.parts(&Stretch { group, bitmap: None, range, is_never_used: true }) {
+            if self.is_hole(&stretch)? {
                 continue;
             }
             let window = self.read_window(&stretch)?;

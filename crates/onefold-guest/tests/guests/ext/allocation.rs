@@ -169,7 +169,9 @@ fn damaged_bitmaps_free_nothing() {
         for image in summed plain; do
             block=$(dumpe2fs $image 2>/dev/null | sed -n 's/.*Block bitmap at \\([0-9]*\\).*/\\1/p' | head -1)
             dd if=/dev/zero of=$image bs=1024 seek=$block count=1 conv=notrunc status=none
-        done";
+        done
+        debugfs -w -R 'set_bg 0 free_blocks_count 8192' plain 2>/dev/null; cp plain counted
+        debugfs -w -R 'set_bg 0 free_blocks_count 8191' counted 2>/dev/null";
     images.script(script, [""; 0]);
     let first_group = 1024..1024 * 8193;
     with_ext(&images.path("summed"), |fs| {
@@ -191,6 +193,12 @@ fn damaged_bitmaps_free_nothing() {
         }
         let differences = fs.allocation_differences().unwrap();
         assert!(differences.reached_bytes >= 300_000, "{differences:?}");
+    });
+    with_ext(&images.path("counted"), |fs| {
+        assert!(free_runs(fs).iter().all(|run| !first_group.contains(&run.0)), "a group that counts others is free");
+        assert!(!free_runs(fs).is_empty());
+        let problems: Vec<_> = fs.damage().first().iter().map(|damage| damage.problem).collect();
+        assert!(problems.contains(&"it counts other free clusters than its bitmap has"), "{problems:?}");
     });
     fs::remove_file(images.path("plain")).unwrap();
 }

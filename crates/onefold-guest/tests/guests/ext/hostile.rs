@@ -33,6 +33,8 @@ def put_inode(inode, mode, runs):
 def alternate_bits():
     for group in groups[2:]:
         put(number(descriptors, 32 * group) * block_bytes, b"\x55" * (in_group // 8))
+        free = min(in_group, block_count - start_of(group)) // 2
+        put((first_block + 1) * block_bytes + 32 * group + 12, struct.pack("<H", free))
 "#;
 
 fn images() -> Option<Images> {

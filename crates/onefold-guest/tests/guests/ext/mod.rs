@@ -9,6 +9,7 @@ mod listing;
 mod lookup;
 mod matrix;
 mod options;
+mod unused;
 mod verity;
 
 use std::fs::File;

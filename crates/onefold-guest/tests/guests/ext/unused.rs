@@ -1,0 +1,72 @@
+//! Inodes that their group counts as never used, but that a directory names. A mount and a checker read them.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use onefold_guest::filesystem::{AllocationClass, FileSystem};
+
+use super::with_ext;
+use crate::fixtures::{Images, has};
+use crate::noise;
+
+/// Makes `image` by the options `$1`, with files in several groups, among them group 2.
+const MAKE: &str = r#"rm -rf tree image; mkdir tree
+for folder in $(seq 12); do mkdir tree/$folder; for file in $(seq 12); do
+    head -c 20000 /dev/urandom >tree/$folder/$file; done; done
+truncate -s 24M image; mke2fs -q -F -b 1024 -g 2048 -N 768 -d tree $1 image
+mkdir -p mounted; mount -o loop image mounted; cp -a tree mounted/more; sync; umount mounted
+[ "$(debugfs -R 'ncheck 129' image 2>/dev/null | wc -l)" = 2 ]"#;
+
+/// Changes `image` with the lines `$1` of `debugfs`, in which `|` separates commands.
+const CHANGE: &str = r#"tr '|' '\n' <<<"$1" >commands; cp image sound
+debugfs -w -f commands image >said 2>&1; cat said >&2; ! cmp -s sound image"#;
+
+/// Prints the digests of all files in a mount of `image`.
+const DIGESTS: &str = r#"mount -o loop,ro image mounted
+(cd mounted; find . -type f -print0 | sort -z | xargs -0 sha256sum); umount mounted"#;
+
+/// Has the checker repair a copy of `image`, and prints the digests of all files that it keeps.
+const REPAIRED: &str = r#"cp image copy; e2fsck -fy copy >&2 || [ $? -le 2 ]; e2fsck -fn copy >&2
+mount -o loop,ro copy mounted
+(cd mounted; find . -type f -print0 | sort -z | xargs -0 sha256sum); umount mounted; rm copy"#;
+
+/// Overwrites all free runs of an image with noise; returns their bytes.
+fn poison(image: &Path) -> u64 {
+    let runs = with_ext(image, |fs| fs.allocation().unwrap());
+    let free = runs.iter().filter(|run| run.class == AllocationClass::Free);
+    let file = File::options().write(true).open(image).unwrap();
+    noise::overwrite(&file, free.map(|run| (run.start_bytes, run.end_bytes())))
+}
+
+#[test]
+fn files_of_inodes_that_were_never_used_keep_their_blocks() {
+    let Some(images) = Images::new() else { return };
+    if !["mke2fs", "debugfs", "e2fsck"].into_iter().all(has) {
+        return;
+    }
+    let summed = "-t ext4";
+    let without_sums = "-t ext4 -O ^metadata_csum,uninit_bg";
+    // Group 2 has the inodes from 129 to 192, 2048 blocks, and no table. With counts that fit, only the inodes tell.
+    let all_free = "set_bg 2 free_inodes_count 64|set_bg 2 used_dirs_count 0|set_bg 2 free_blocks_count 2048";
+    let unused = "set_bg 2 flags 0x7";
+    for (what, options, commands, keeps_free) in [
+        ("nothing was ever used", summed, unused.to_owned(), true),
+        ("nothing was ever used, and the counts agree", summed, format!("{all_free}|{unused}"), true),
+        ("no inode was used", summed, "set_bg 2 itable_unused 64|set_bg 2 flags 0x6".to_owned(), true),
+        ("inodes have no checksums", without_sums, unused.to_owned(), false),
+        ("the bitmap has the inodes", without_sums, "set_bg 2 itable_unused 40|set_bg 2 flags 0x6".to_owned(), true),
+    ] {
+        eprintln!("{what}");
+        images.script(MAKE, [options]);
+        let sound = images.script(DIGESTS, [""; 0]);
+        assert!(sound.lines().count() > 200, "{sound}");
+        images.script(CHANGE, [format!("{commands}|set_bg 2 checksum calc")]);
+        assert!(images.script(DIGESTS, [""; 0]) == sound, "{what}: a mount reads the inodes");
+        let repaired = images.script(REPAIRED, [""; 0]);
+        let free = poison(&images.path("image"));
+        assert!(!keeps_free || free > 1 << 20, "{what}: {free} bytes are free");
+        assert!(images.script(DIGESTS, [""; 0]) == sound, "{what}: a mount reads what is free");
+        assert!(images.script(REPAIRED, [""; 0]) == repaired, "{what}: the checker reads what is free");
+        fs::remove_file(images.path("image")).unwrap();
+    }
+}
