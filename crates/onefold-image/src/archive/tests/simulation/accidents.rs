@@ -52,7 +52,7 @@ impl Sea {
     /// Lets something happen to a pack or a segment that the ledger names. The archive may lose no more by it than the
     /// bytes that rot.
     pub(super) fn accident(&mut self) {
-        match self.random.below(5) {
+        match self.random.below(10) {
             0 => self.accident_of_a_segment(),
             _ => self.accident_of_a_pack(),
         }
