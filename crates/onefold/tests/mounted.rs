@@ -351,3 +351,20 @@ fn a_mount_that_can_not_be_says_why_at_once() {
     assert!(failed.json()["error"].as_str().unwrap().starts_with("cannot mount"), "{failed:?}");
     onefold("pool mount --memory 1M", &[&pool, &mountpoint]).failed(USAGE, "memory");
 }
+
+#[test]
+fn a_dry_run_of_dedup_says_what_a_run_then_frees() {
+    let Some(mount) = Mount::new("--dedup off") else { return };
+    let image = mount.folder.noise("image.raw", 8);
+    for name in ["one.raw", "two.raw"] {
+        run("cp", &["--reflink=never", text(&image), text(&mount.file(name))]);
+    }
+    mount.unmount_and_check();
+    let dry = onefold("pool dedup --quiet --json --dry-run", &[&mount.pool]).done().json();
+    let run = onefold("pool dedup --quiet --json", &[&mount.pool]).done().json();
+    assert_eq!((&dry["freed_bytes"], &dry["shared_bytes"]), (&0.into(), &0.into()), "{dry}");
+    assert_eq!((&dry["would_free_bytes"], &run["freed_bytes"]), (&(8 << 20).into(), &(8 << 20).into()), "{dry} {run}");
+    assert!(run["would_free_bytes"].is_null(), "{run}");
+    let text = onefold("pool dedup --quiet --dry-run", &[&mount.pool]).done().out;
+    assert!(text.contains("\n0 B would come free; nothing was changed"), "{text}");
+}

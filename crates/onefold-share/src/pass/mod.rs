@@ -29,6 +29,7 @@ mod arenas;
 mod batch;
 mod collect;
 mod copies;
+mod dry_run;
 mod elsewhere;
 mod engine;
 mod images;

@@ -49,6 +49,9 @@ pub struct PassReport {
     pub logs_outside: u64,
     /// Counts of the plan.
     pub planned: PlanCounts,
+    /// Bytes that a dry run would free, by the maps of the files; `None` if the file system shows no maps to this user,
+    /// and for other passes.
+    pub to_free: Option<u64>,
     /// Results of sharing.
     pub shared: ShareReport,
     /// The index afterwards: its entries, and its length in bytes. `None` if there was nothing to do, if the file

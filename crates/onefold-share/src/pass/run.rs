@@ -21,7 +21,7 @@ use super::slots::SlotSet;
 use super::stop_watch::StopWatch;
 use super::stretches::{Candidates, Targets, WaitingPlaces};
 use super::sweep::{discard, sweep};
-use super::{PassOptions, PassProgress, requests};
+use super::{PassOptions, PassProgress, dry_run, requests};
 use crate::format::FileNo;
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
@@ -93,6 +93,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     /// Does one step after the other.
     pub(super) fn run(&mut self) -> Result<(), PassError> {
         let mut watch = StopWatch::start(self.engine.options.clock);
+        self.engine.passed.to_free = self.engine.options.is_dry_run.then_some(0);
         let (mut told, mut lists) = (LogContents::new(self.engine.options), Lists::new(self.engine.options));
         let Some(causes) = self.take_in(&mut told, &mut lists.targets)? else { return Ok(()) };
         let sources = self.open_index(told)?;
@@ -171,6 +172,9 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             return Err(StateError::Interrupted.into());
         }
         if self.engine.options.is_dry_run {
+            let planned = (lists.others.finish()?, lists.targets.finish()?);
+            let (state, options) = (self.engine.state, self.engine.options);
+            self.engine.passed.to_free = dry_run::bytes_to_free(state, &self.engine.images, planned, options)?;
             return Ok(None);
         }
         let planning = PlanResult {

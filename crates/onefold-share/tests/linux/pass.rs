@@ -444,8 +444,18 @@ fn a_dry_run_shares_nothing_and_is_taken_up() {
         ground.settled_room();
         let found = try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
         assert_eq!((found.passed.planned.targets, found.passed.shared.now), (128, 0), "{found:?}");
+        assert_eq!(found.passed.to_free, Some(128 * K), "{found:?}");
         let found = run(ground);
         assert_eq!((found.scanned.read_bytes, found.passed.shared.now), (0, 128 * K), "{found:?}");
+        assert_eq!(found.passed.to_free, None, "{found:?}");
+        // A copy that shares its blocks already, and one that does not.
+        ground.file("copy", &content);
+        let paths = ["a", "clone"].map(|name| ground.root.join(name));
+        let cloned = std::process::Command::new("cp").arg("--reflink=always").args(&paths).status();
+        assert!(cloned.unwrap().success());
+        ground.settled_room();
+        let found = try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
+        assert_eq!(found.passed.to_free, Some(128 * K), "{found:?}");
     });
 }
 

@@ -276,6 +276,9 @@ pub(crate) struct DedupArgs {
     /// block once
     #[arg(long)]
     pub(crate) files: bool,
+    /// Say what would come free, and share nothing. All data is read
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) temporary: TemporaryArg,
     #[command(flatten)]

@@ -74,8 +74,9 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
         talk,
         interrupt: Interrupt::watch(),
         shares_files: arguments.files,
+        is_dry_run: arguments.dry_run,
     };
-    let mut findings = DedupResult::new(&path);
+    let mut findings = DedupResult::new(&path, arguments.dry_run);
     let places = places(&pool).map_err(|error| of_pool(&error))?;
     for place in &places {
         if let Some(found) = not_ours(&pool, place).map_err(|error| of_pool(&error))? {
@@ -110,6 +111,7 @@ struct DedupRun<'a> {
     interrupt: Interrupt,
     /// Whether equal files of guests share first.
     shares_files: bool,
+    is_dry_run: bool,
 }
 
 /// The files of a place that are scanned, and those that may be shared in.
@@ -171,6 +173,7 @@ impl DedupRun<'_> {
             selection: Selection::new(&roots, selects),
             memory_bytes: self.sorting_bytes,
             threads,
+            is_dry_run: self.is_dry_run,
             progress: &show_pass,
             ..PassOptions::new(self.temporary, &pace, &SystemClock)
         };

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::Show;
+use onefold_block::{BLOCK_BYTES_U64, Show};
 use onefold_share::files::{FilesReport, TierCounts};
 use onefold_share::pass::{PassReport, Trouble};
 use onefold_share::scan::ScanReport;
@@ -34,6 +34,8 @@ pub(super) struct DedupResult {
     shared_bytes: u64,
     differed_bytes: u64,
     pub(super) freed_bytes: u64,
+    /// The plan of a dry run; `None` for a run that shares.
+    dry: Option<DryResult>,
     /// Results for equal files of guests; `None` if these were not requested.
     by_files: Option<FilesResult>,
     /// Files that were left alone, with the reasons.
@@ -42,6 +44,15 @@ pub(super) struct DedupResult {
     is_full: bool,
     pub(super) notices: Vec<Notice>,
     pub(super) elapsed: Duration,
+}
+
+/// The plan of a dry run.
+#[derive(Clone, Copy, Debug, Default)]
+struct DryResult {
+    /// Blocks that are equal to others, by their fingerprints.
+    equal_bytes: u64,
+    /// Blocks of these that only one file refers to.
+    to_free_bytes: u64,
 }
 
 /// Results for equal files of guests.
@@ -61,8 +72,8 @@ struct FilesResult {
 
 impl DedupResult {
     /// Returns the results of a run over the pool at `path` that has done nothing yet.
-    pub(super) fn new(path: &Path) -> DedupResult {
-        DedupResult { path: path.to_owned(), ..DedupResult::default() }
+    pub(super) fn new(path: &Path, is_dry_run: bool) -> DedupResult {
+        DedupResult { path: path.to_owned(), dry: is_dry_run.then(DryResult::default), ..DedupResult::default() }
     }
 
     /// Adds the results for one place.
@@ -72,6 +83,10 @@ impl DedupResult {
         self.read_bytes += scanned.read_bytes;
         self.shared_bytes += passed.shared.now;
         self.differed_bytes += passed.shared.differed;
+        if let Some(dry) = &mut self.dry {
+            dry.equal_bytes += passed.planned.targets * BLOCK_BYTES_U64;
+            dry.to_free_bytes += passed.to_free.unwrap_or(0);
+        }
         self.add_trouble(place, &passed.trouble);
     }
 
@@ -120,15 +135,23 @@ impl DedupResult {
         let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
         if let Some(found) = &self.by_files {
             row("believed equal, by files of guests", found.believed_bytes, files(found.files));
-            row("shared by files of guests", found.shared_bytes, String::new());
+            if self.dry.is_none() {
+                row("shared by files of guests", found.shared_bytes, String::new());
+            }
         }
         row("looked at", self.bytes, files(self.files));
         row("read", self.read_bytes, String::new());
-        row("shared now", self.shared_bytes, String::new());
+        match &self.dry {
+            Some(dry) => row("equal to other blocks", dry.equal_bytes, String::new()),
+            None => row("shared now", self.shared_bytes, String::new()),
+        }
         if self.differed_bytes > 0 {
             row("left alone: changed since it was stored", self.differed_bytes, String::new());
         }
-        row("freed", self.freed_bytes, String::new());
+        match &self.dry {
+            Some(dry) => row("would come free", dry.to_free_bytes, String::new()),
+            None => row("freed", self.freed_bytes, String::new()),
+        }
         let mut text = format!("{table}\n{}", duration(self.elapsed.as_secs()));
         for line in self.lines() {
             text.push('\n');
@@ -141,6 +164,9 @@ impl DedupResult {
 
     /// Returns the outcome in one sentence.
     fn verdict(&self) -> String {
+        if let Some(dry) = &self.dry {
+            return format!("{} would come free; nothing was changed", human(dry.to_free_bytes));
+        }
         let found = match (self.freed_bytes, self.shared_bytes) {
             (0, 0) => format!("{}: no equal blocks that the pool did not share already", files(self.files)),
             (0, shared) => format!("{} of equal blocks are shared; nothing came free yet", human(shared)),
@@ -195,6 +221,8 @@ impl DedupResult {
             "differed_bytes": self.differed_bytes,
             "by_files": self.by_files.as_ref().map(FilesResult::json),
             "freed_bytes": self.freed_bytes,
+            "dry_run": self.dry.is_some(),
+            "would_free_bytes": self.dry.map(|dry| dry.to_free_bytes),
             "full": self.is_full,
             "left": left.collect::<Vec<_>>(),
             "notices": self.notices.iter().map(Notice::to_string).collect::<Vec<_>>(),
@@ -230,7 +258,8 @@ mod tests {
 
     #[test]
     fn damage_and_what_could_not_be_done_are_told_and_end_the_command_so() {
-        let done = || DedupResult { files: 2, opted_out: 1, domains: 1, ..DedupResult::new(Path::new("x.pool")) };
+        let done =
+            || DedupResult { files: 2, opted_out: 1, domains: 1, ..DedupResult::new(Path::new("x.pool"), false) };
         assert_eq!(done().exit(), Exit::Done);
         assert!(done().text().contains("1 file left alone: deduplication is switched off"), "{}", done().text());
         let full = DedupResult { is_full: true, ..done() };
@@ -249,7 +278,7 @@ mod tests {
             files: 2,
             freed_bytes,
             shared_bytes,
-            ..DedupResult::new(Path::new("x.pool"))
+            ..DedupResult::new(Path::new("x.pool"), false)
         };
         assert_eq!(last(&done(0, 0)), "2 files: no equal blocks that the pool did not share already; no damage");
         assert_eq!(last(&done(3 << 20, 4 << 20)), "3.00 MiB came free; no damage");
@@ -262,25 +291,37 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_dry_run_says_what_would_come_free_and_claims_nothing_else() {
+        let dry = DryResult { equal_bytes: 8192, to_free_bytes: 4096 };
+        let found = DedupResult { files: 2, dry: Some(dry), ..DedupResult::new(Path::new("x.pool"), true) };
+        let text = found.text();
+        assert!(text.ends_with("\n4.00 KiB would come free; nothing was changed"), "{text}");
+        assert!(text.contains("equal to other blocks") && !text.contains("shared now"), "{text}");
+        let json = found.json();
+        assert_eq!((&json["dry_run"], &json["would_free_bytes"]), (&json!(true), &json!(4096)));
+        assert!(DedupResult::new(Path::new("x.pool"), false).json()["would_free_bytes"].is_null());
+    }
+
     /// Guests claim which files are equal. So a difference is no damage, and an unreadable guest is no failure.
     #[test]
     fn what_guests_say_wrongly_is_told_and_no_damage() {
         let unexamined = vec![(PathBuf::from("vm/a\nb"), "no \x1b".to_owned())];
         let by_files =
             FilesResult { files: 3, shared_bytes: 4096, differed_bytes: 8192, unexamined, ..FilesResult::default() };
-        let found = DedupResult { by_files: Some(by_files), ..DedupResult::new(Path::new("x.pool")) };
+        let found = DedupResult { by_files: Some(by_files), ..DedupResult::new(Path::new("x.pool"), false) };
         assert_eq!(found.exit(), Exit::Done);
         let text = found.text();
         assert!(text.contains("shared by files of guests") && text.contains("is shared by content only"), "{text}");
         assert!(!text.contains('\x1b'), "{text}");
         assert_eq!(found.json()["by_files"]["differed_bytes"], 8192);
-        assert!(DedupResult::new(Path::new("x.pool")).json()["by_files"].is_null());
+        assert!(DedupResult::new(Path::new("x.pool"), false).json()["by_files"].is_null());
     }
 
     #[test]
     fn the_text_names_some_files_and_the_json_all() {
         let left = (0..50).map(|number| (PathBuf::from(format!("file-{number}")), "why".to_owned())).collect();
-        let found = DedupResult { left, ..DedupResult::new(Path::new("x.pool")) };
+        let found = DedupResult { left, ..DedupResult::new(Path::new("x.pool"), false) };
         assert!(found.text().contains("`file-19`") && !found.text().contains("`file-20`"), "{}", found.text());
         assert!(found.text().contains("and 30 more"), "{}", found.text());
         assert_eq!(found.json()["left"].as_array().map(Vec::len), Some(50));

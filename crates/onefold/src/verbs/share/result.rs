@@ -103,6 +103,9 @@ impl ShareResult {
         let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
         if self.is_dry_run {
             row("to be shared, or shared already", planned.targets * BLOCK_BYTES_U64, String::new());
+            if let Some(bytes) = self.passed.to_free {
+                row(to_free_words(self.kind), bytes, String::new());
+            }
         } else {
             row("shared now", shared.now, String::new());
             row("already shared, not compared again", shared.before, String::new());
@@ -197,6 +200,7 @@ impl ShareResult {
                 "domains": domains_json(&scanned.domains),
                 "folder_domains_visible": self.sees_labels,
             },
+            "would_free_bytes": self.passed.to_free.filter(|_| self.is_dry_run),
             "planned": {
                 "new": planned.new,
                 "promoted": planned.promoted,
@@ -239,6 +243,15 @@ impl ShareResult {
             },
             "memory_peak_bytes": self.memory_peak_bytes,
         })
+    }
+}
+
+/// Returns the name of what a dry run would free.
+fn to_free_words(kind: SubstrateKind) -> &'static str {
+    match kind {
+        // An extent comes free as a whole.
+        SubstrateKind::Btrfs => "would come free at most, by the maps of the files",
+        _ => "would come free, by the maps of the files",
     }
 }
 
