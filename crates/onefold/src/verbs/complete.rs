@@ -30,7 +30,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 /// Maximum number of words: nobody reads more.
 const WORDS_MAX: usize = 10_000;
 
-/// What a word of a command line is.
+/// The kind of a word of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WordKind {
     /// A pool, by its file, partition or mount point.
