@@ -30,7 +30,7 @@ use crate::status::FileStanding;
 pub use self::run::EqualRun;
 pub use self::sharers::{Sharer, Sharers};
 pub use self::verdict::Verdict;
-pub use self::whole::{ExplainedFile, FileOverlap, explain_file};
+pub use self::whole::{ExplainedFile, FileOverlap, FileStretch, explain_file};
 
 /// All facts about a block.
 #[derive(Clone, Debug, PartialEq, Eq)]

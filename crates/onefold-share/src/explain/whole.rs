@@ -8,6 +8,7 @@ use onefold_substrate::{Access, FileStat, MappedExtent, Refusal, Substrate};
 
 use super::ExplainError;
 use crate::block_state::{self, CountError, CountOptions, StateBytes};
+use crate::domain::{DomainRules, FoundDomain};
 use crate::extents::each_extent;
 use crate::files::common;
 use crate::format::mark::{Mark, Stamp};
@@ -31,6 +32,10 @@ pub struct ExplainedFile {
     pub bytes: StateBytes,
     /// Room that is set aside and was never written, in bytes.
     pub set_aside: u64,
+    /// The longest stretches that the file system does not call shared, the longest first: at most three.
+    pub unshared: Vec<FileStretch>,
+    /// Its sharing domain; `None` without a state folder.
+    pub domain: Option<FoundDomain>,
     /// Known files that have blocks of it, the one with most of them first.
     pub with: Vec<FileOverlap>,
     /// Known files that could not be mapped. They may have blocks of it, too.
@@ -45,6 +50,54 @@ pub struct ExplainedFile {
     pub opted_out: Option<PathBuf>,
     /// Why the file system would refuse it.
     pub refusal: Option<Refusal>,
+}
+
+/// Adjacent data of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStretch {
+    /// Its offset, in bytes.
+    pub offset: u64,
+    /// Its length, in bytes.
+    pub length: u64,
+}
+
+/// Maximum number of stretches that are named.
+const STRETCHES_MAX: usize = 3;
+
+/// Finds the longest stretches of data that nothing shares.
+#[derive(Default)]
+struct LongestStretches {
+    /// The longest first.
+    longest: Vec<FileStretch>,
+    last: Option<FileStretch>,
+}
+
+impl LongestStretches {
+    /// Takes the next part of the file that is not shared.
+    fn take(&mut self, offset: u64, length: u64) {
+        match &mut self.last {
+            Some(last) if last.offset.saturating_add(last.length) == offset => {
+                last.length = last.length.saturating_add(length);
+            }
+            _ => {
+                self.end_stretch();
+                self.last = Some(FileStretch { offset, length });
+            }
+        }
+    }
+
+    fn end_stretch(&mut self) {
+        let Some(last) = self.last.take() else { return };
+        // Of equal ones, the first comes first.
+        let at = self.longest.partition_point(|stretch| stretch.length >= last.length);
+        self.longest.insert(at, last);
+        self.longest.truncate(STRETCHES_MAX);
+    }
+
+    fn finish(mut self) -> Vec<FileStretch> {
+        self.end_stretch();
+        self.longest
+    }
 }
 
 /// The data that a known file has in common with the file in question.
@@ -76,7 +129,11 @@ pub fn explain_file<S: Substrate>(
         refusal: substrate.refusal(&file)?,
         ..ExplainedFile::default()
     };
+    let mut unshared = LongestStretches::default();
     each_extent(substrate, &file, |extent| -> io::Result<()> {
+        if !extent.is_unwritten && !extent.is_shared && extent.place.is_some() {
+            unshared.take(extent.offset, extent.length);
+        }
         let StateBytes { own, shared, unplaced, .. } = &mut found.bytes;
         let counter = match extent {
             MappedExtent { is_unwritten: true, .. } => &mut found.set_aside,
@@ -87,8 +144,9 @@ pub fn explain_file<S: Substrate>(
         *counter = counter.saturating_add(extent.length);
         Ok(())
     })?;
+    found.unshared = unshared.finish();
     if let Some(state) = state {
-        ask(state, &file, &stat, options, &mut found)?;
+        ask(state, path, &file, &stat, options, &mut found)?;
     }
     Ok(found)
 }
@@ -96,6 +154,7 @@ pub fn explain_file<S: Substrate>(
 /// Adds the facts from the state folder.
 fn ask<S: Substrate>(
     state: &State<'_, S>,
+    path: &Path,
     file: &S::File,
     stat: &FileStat,
     options: &CountOptions<'_>,
@@ -103,6 +162,7 @@ fn ask<S: Substrate>(
 ) -> Result<(), ExplainError> {
     let files = Marks::load(state)?;
     let mark = files.of(&stat.handle);
+    found.domain = Some(DomainRules::of(state)?.find(path, file, stat, mark.map(|mark| &mark.membership))?);
     found.standing = mark.map(|mark| FileStanding::of(mark, Stamp::of(stat)));
     if let Some(mark) = mark {
         let states = block_state::count(state, options).map_err(|error| match error {
@@ -245,5 +305,23 @@ impl Overlap {
             Ok(())
         })?;
         Ok(Some(has.iter().filter(|has| **has).count() as u64 * BLOCK_BYTES_U64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_stretches_are_joined_and_come_first() {
+        let longest = |parts: &[(u64, u64)]| {
+            let mut stretches = LongestStretches::default();
+            parts.iter().for_each(|(offset, length)| stretches.take(*offset, *length));
+            stretches.finish().iter().map(|stretch| (stretch.offset, stretch.length)).collect::<Vec<_>>()
+        };
+        assert_eq!(longest(&[]), []);
+        assert_eq!(longest(&[(0, 4), (4, 8), (16, 4)]), [(0, 12), (16, 4)]);
+        assert_eq!(longest(&[(0, 4), (8, 4), (16, 8), (32, 4), (40, 4)]), [(16, 8), (0, 4), (8, 4)]);
+        assert_eq!(longest(&[(u64::MAX, 4), (1, 1)]), [(u64::MAX, 4), (1, 1)]);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use onefold_block::random::{Random, SeededRandom};
 
-use crate::common::Folder;
+use crate::common::{Folder, onefold, run, text};
 use crate::file_system::FileSystem;
 use crate::transcript::Transcript;
 
@@ -59,4 +59,23 @@ fn what_sharing_saves_now() {
     session.run("share include images/own.raw").done();
     session.run("share run --quiet --dry-run --include *.rwa --include own* images");
     session.assert_kept("share-saves");
+}
+
+/// The places on the disk depend on the version of mke2fs, so this is no kept text.
+#[test]
+fn a_whole_file_is_explained_with_the_files_of_its_guest() {
+    let folder = Folder::new();
+    let Some(file_system) = FileSystem::new(&folder, "xfs", "data") else { return };
+    let tree = folder.path("tree");
+    fs::create_dir(&tree).unwrap();
+    image(&tree.join("large"), 3, 16);
+    let guest = file_system.path().join("guest.raw");
+    fs::File::create(&guest).unwrap().set_len(64 << 20).unwrap();
+    run("mke2fs", &["-q", "-t", "ext4", "-d", text(&tree), text(&guest)]);
+    let explained = onefold("share explain", &[&guest]).done().out;
+    assert!(explained.contains("longest stretches that are not shared"), "{explained}");
+    assert!(explained.lines().any(|line| line.starts_with("  ") && line.ends_with(": /large")), "{explained}");
+    let json = onefold("share explain --json", &[&guest]).done().json();
+    let stretch = &json["whole"]["unshared_stretches"][0];
+    assert_eq!(stretch["guest"]["files"][0]["names"][0]["path"], "/large", "{json}");
 }

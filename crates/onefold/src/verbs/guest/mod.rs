@@ -31,7 +31,7 @@ mod tar;
 mod who;
 
 pub(in crate::verbs) use self::describe::{origin, path_members};
-pub(in crate::verbs) use self::owned::{OwnedByte, owned_byte};
+pub(in crate::verbs) use self::owned::{OwnedByte, owned_byte, owned_bytes};
 
 use crate::cli::Talk;
 use crate::cli::guest::GuestCommand;

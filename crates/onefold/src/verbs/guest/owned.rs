@@ -51,6 +51,11 @@ struct ByteOwner {
 
 /// Returns the guest's use of a byte of an image file. An error says why it is not known.
 pub(in crate::verbs) fn owned_byte(path: &Path, offset: u64) -> Result<OwnedByte, String> {
+    owned_bytes(path, &[offset]).and_then(|mut owned| owned.pop().unwrap_or_else(|| Ok(OwnedByte::default())))
+}
+
+/// Returns the guest's use of some bytes of an image file, in their order. An error says why it is not known.
+pub(in crate::verbs) fn owned_bytes(path: &Path, offsets: &[u64]) -> Result<Vec<Result<OwnedByte, String>>, String> {
     let FoundImage::File(found) = images::find_one(path).map_err(|failure| failure.error)? else {
         return Err("it lies in an archive".to_owned());
     };
@@ -66,14 +71,21 @@ pub(in crate::verbs) fn owned_byte(path: &Path, offset: u64) -> Result<OwnedByte
         return Err("the image has a backing file or a data file".to_owned());
     }
     let cached = CachedDisk::new(opened.disk.as_ref(), CACHE_BYTES);
-    let place = place_of(&cached, offset).map_err(|error| error.to_string())?;
-    let nothing = "no byte of the disk is stored there: it is metadata of the image format, compressed data, or part of \
-                   a snapshot";
-    let place = place.ok_or(nothing)?;
+    let places = offsets.iter().map(|offset| place_of(&cached, *offset).map_err(|error| error.to_string()));
+    let places = places.collect::<Result<Vec<Option<u64>>, String>>()?;
     let guest = Guest::open(&cached).map_err(|error| error.to_string())?.with_budget(Budget::new(MAP_BYTES));
-    let owners = guest.owners(&[place]).map_err(|error| error.to_string())?;
-    owners.first().map_or_else(|| Ok(OwnedByte::default()), |owner| of_owner(&guest, owner).map_err(|e| e.to_string()))
+    let stored: Vec<u64> = places.iter().flatten().copied().collect();
+    let mut owners = guest.owners(&stored).map_err(|error| error.to_string())?.into_iter();
+    let owned = |place: Option<u64>| {
+        let owner = place.map(|_| owners.next()).ok_or(NOT_STORED)?;
+        owner.map_or_else(|| Ok(OwnedByte::default()), |owner| of_owner(&guest, &owner).map_err(|e| e.to_string()))
+    };
+    Ok(places.into_iter().map(owned).collect())
 }
+
+/// Why a byte of an image file is no byte of a guest.
+const NOT_STORED: &str =
+    "no byte of the disk is stored there: it is metadata of the image format, compressed data, or part of a snapshot";
 
 /// Returns the byte of a disk that is stored at a byte of its file.
 fn place_of(disk: &dyn Disk, offset: u64) -> Result<Option<u64>, DiskError> {
@@ -177,6 +189,24 @@ impl OwnedByte {
         self.files.iter().map(line).collect()
     }
 
+    /// Returns whether a file of the guest has the byte, or the guest says what else lies there.
+    pub(in crate::verbs) fn is_known(&self) -> bool {
+        !self.files.is_empty() || self.class.is_some()
+    }
+
+    /// Returns the guest's file that has the byte, or what else lies there, in a few words.
+    pub(in crate::verbs) fn short(&self) -> String {
+        let Some(file) = self.files.first() else {
+            return self.class.map_or_else(|| "no file".to_owned(), |class| format!("no file: {class}"));
+        };
+        let name =
+            file.names.first().map_or_else(|| "a file without a name".to_owned(), |name| name.shown().to_string());
+        match &file.package {
+            Some(package) => format!("{name}, of the package {}", package.shown()),
+            None => name,
+        }
+    }
+
     /// Returns the same for machines.
     pub(in crate::verbs) fn json(&self) -> Value {
         let names = |file: &ByteOwner| {
@@ -257,7 +287,10 @@ mod tests {
         let text = owned.lines().join("|");
         assert!(text.starts_with("in the guest, it is byte 4,096 of `/a"), "{text}");
         assert!(!text.contains(['\n', '\x1b']), "{text}");
+        assert!(owned.short().starts_with("/a") && owned.short().contains("package"), "{}", owned.short());
+        assert!(!owned.short().contains(['\n', '\x1b']), "{}", owned.short());
         let none = OwnedByte { class: Some("free"), files: Vec::new(), ..owned };
+        assert_eq!(none.short(), "no file: free");
         assert_eq!(none.lines(), ["in the guest, no file has it (partition 1: free)"]);
         assert_eq!(OwnedByte::default().lines(), ["in the guest, it lies in no volume"]);
     }

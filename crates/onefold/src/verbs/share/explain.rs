@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::domain::{found_json, reason};
 use super::explain_file;
+use super::guest_stretches::GuestStretches;
 use super::open::{OpenFileSystem, append, state_failure};
 use super::result::domain_words;
 use super::states;
@@ -32,12 +33,12 @@ pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
     let file_system = OpenFileSystem::to_look(&cannot, &given)?;
     match arguments.offset {
         Some(offset) => explain_block(arguments, offset.0, &cannot, &file_system),
-        None => explain_whole(&cannot, &file_system),
+        None => explain_whole(arguments, &cannot, &file_system),
     }
 }
 
 /// Explains a whole file.
-fn explain_whole(cannot: &str, file_system: &OpenFileSystem) -> Outcome<Report> {
+fn explain_whole(arguments: &ShareExplainArgs, cannot: &str, file_system: &OpenFileSystem) -> Outcome<Report> {
     let paths = &file_system.user_paths;
     let since = file_system.paths.get(1).map(PathBuf::as_path);
     let temporary_folder = &onefold_disk::temporary_folder();
@@ -46,12 +47,16 @@ fn explain_whole(cannot: &str, file_system: &OpenFileSystem) -> Outcome<Report> 
         let found = whole_file(&file_system.substrate, state, file_system.first(), &options);
         Ok((found.map_err(|error| failure(cannot, &error))?, state.is_some()))
     })?;
+    let stretches = GuestStretches::of(&arguments.file, &found);
     let mut text = explain_file::text(&found, file_system.first(), paths, has_state);
+    append(&mut text, &stretches.lines());
     append(&mut text, &notices);
+    let mut whole = explain_file::json(&found);
+    whole["unshared_stretches"] = stretches.json();
     let json = json!({
         "root": machine_name(&file_system.root),
         "path": machine_name(file_system.first()),
-        "whole": explain_file::json(&found),
+        "whole": whole,
         "notices": notices,
     });
     Ok(Report::done(text, json))

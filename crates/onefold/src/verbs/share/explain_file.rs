@@ -7,6 +7,8 @@ use onefold_share::explain::{ExplainedFile, FileOverlap};
 use onefold_share::status::FileStanding;
 use serde_json::{Value, json};
 
+use super::domain::{found_json, reason};
+use super::result::domain_words;
 use super::states;
 use super::status::noun;
 use super::user_paths::UserPaths;
@@ -42,6 +44,9 @@ pub(super) fn text(found: &ExplainedFile, path: &Path, paths: &UserPaths, has_st
         if let Some(more @ 1..) = found.with.len().checked_sub(NAMED_MAX) {
             lines.push(format!("and {more} more; `--json` has them all"));
         }
+    }
+    if let Some(domain) = &found.domain {
+        lines.push(format!("it is in {}, {}", domain_words(&domain.membership.domain), reason(domain, paths)));
     }
     if not_shared > 0 {
         lines.push(format!("{} are not shared: {}", human(not_shared), why(found, paths, has_state)));
@@ -107,6 +112,7 @@ pub(super) fn json(found: &ExplainedFile) -> Value {
             "bytes": other.bytes,
             "common": other.is_common,
         })).collect::<Vec<_>>(),
+        "domain": found.domain.as_ref().map(found_json),
         "unmapped_files": found.unmapped,
         "absent_files": found.absent,
         "file": found.standing.map(standing_name),

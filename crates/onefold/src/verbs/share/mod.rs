@@ -8,6 +8,7 @@ mod explain;
 mod explain_file;
 mod files;
 mod given_up;
+mod guest_stretches;
 mod index;
 mod limits;
 mod mend;
