@@ -74,7 +74,7 @@ struct Requests {
 /// One request.
 #[derive(Clone)]
 struct Request {
-    /// What is wanted, below the address of the server.
+    /// The path below the address of the server.
     path: String,
     /// The body of a request of units.
     body: Option<Vec<u8>>,
@@ -264,7 +264,7 @@ async fn body(mut answer: Response, bytes_max: u64) -> Result<Vec<u8>, Failure> 
         return Err(too_long());
     }
     let began = Instant::now();
-    // What a server states takes memory only as it comes.
+    // A stated length takes no memory before the bytes come.
     let mut bytes = Vec::new();
     loop {
         let slowest = began + BYTES + Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND_MIN);

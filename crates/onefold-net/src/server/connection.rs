@@ -28,7 +28,7 @@ const STALL_BYTES: u64 = 64 << 10;
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What goes on over a connection.
+/// Progress of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     moved_bytes: AtomicU64,

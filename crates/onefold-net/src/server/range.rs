@@ -2,7 +2,7 @@
 
 use hyper::header::{HeaderMap, HeaderName, IF_NONE_MATCH, IF_RANGE, RANGE};
 
-/// What a request asks of a body.
+/// The part of a body that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// All of it.

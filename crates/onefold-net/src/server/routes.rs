@@ -29,7 +29,7 @@ use super::state::{ServerState, shrunk};
 
 /// How long caches may keep what an address with a digest leads to: for ever.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
-/// What changes is looked at each time.
+/// Caches look again at content that changes.
 const LOOK_AGAIN: &str = "no-cache";
 /// Room for an answer whose length is not known before it is read, and is small as a rule.
 const SMALL_BYTES: usize = 4 << 20;

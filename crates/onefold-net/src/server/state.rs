@@ -1,4 +1,4 @@
-//! What all answers share: the archive, threads that read it, and memory.
+//! State that all answers share: the archive, threads that read it, and memory.
 
 use std::io;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl ServerState {
             }
             is_due
         };
-        // What was known before is served on.
+        // The images that were known before are served on.
         if is_due && let Err(error) = self.archive().refresh() {
             self.report(&error);
         }

@@ -29,8 +29,8 @@ pub(crate) enum ImageCommand {
     Show(ShowArgs),
     /// Write an image to a disk, a partition or a file
     ///
-    /// All checks come before the first write. The target does not boot until all of the image is on it. ARCHIVE may also
-    /// be a server of images, as `http://HOST:7443`; every byte that it sends is verified.
+    /// All checks come before the first write. The target does not boot until all of the image is on it. ARCHIVE may
+    /// also be a server of images, as `http://HOST:7443`; every byte that it sends is verified.
     Install(InstallArgs),
     /// Write an image to a new image file, or as a stream
     Export(ExportArgs),
@@ -233,7 +233,7 @@ pub(crate) struct ExportArgs {
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// Serve without TLS: whoever reaches the address may read all images, and the network may read what is sent
+    /// Serve without TLS: each machine that reaches the address may read all images, and the network what is sent
     #[arg(long)]
     pub(crate) plain: bool,
     /// Address and port to listen at; without it and --interface only this machine is served, at port 7443

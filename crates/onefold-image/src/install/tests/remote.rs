@@ -12,7 +12,7 @@ use crate::served::ServedArchive;
 /// Long enough that the disk has a middle between its ends.
 const SIZE: u64 = 3 << 20;
 
-/// The changes that a server makes to the messages that it sends.
+/// Change that a server makes to its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     None,
