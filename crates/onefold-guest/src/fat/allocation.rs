@@ -1,7 +1,7 @@
 //! The allocation map of a FAT volume.
 //!
 //! A cluster is free if every current table marks it as free and no chain of a file or directory contains it. Tables
-//! have no checksum: if a chain is damaged or too short for its file, nothing is free.
+//! have no checksum: if a directory or a chain is damaged, or too short for its file, nothing is free.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -84,7 +84,7 @@ impl Fat<'_> {
         if let Root::Clusters(first) = self.layout.root {
             is_file_lost |= self.reach_chain(first, &mut reached, used)?.is_none();
         }
-        self.each_record_and_cluster(&mut directories, &mut |_, record| {
+        let are_whole = self.each_record_and_cluster(&mut directories, &mut |_, record| {
             let chain = match record.first_cluster {
                 0 => Ok(Some(0)),
                 first => self.reach_chain(first, &mut reached, used),
@@ -96,6 +96,7 @@ impl Fat<'_> {
             if outcome.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         outcome?;
+        let is_file_lost = is_file_lost || !are_whole;
         Ok(ChainSurvey { directories, is_file_lost, free_count: reached.free_count })
     }
 
@@ -223,7 +224,7 @@ struct ReachedClusters {
 struct ChainSurvey {
     /// The clusters of directories.
     directories: HashSet<u32>,
-    /// Whether a chain is damaged, or its length does not match its file.
+    /// Whether a directory or a chain is damaged, or the length of a chain does not match its file.
     is_file_lost: bool,
     /// Number of clusters of files that all tables mark as free.
     free_count: u64,

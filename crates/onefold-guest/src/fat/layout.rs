@@ -50,6 +50,8 @@ pub(super) struct Layout {
     pub(super) tables: u32,
     /// The only current table, if the others are not current.
     pub(super) only_table: Option<u32>,
+    /// Whether the boot sector says that its tables are not copies of each other.
+    pub(super) is_unmirrored: bool,
     pub(super) root: Root,
     /// First byte of cluster 2.
     pub(super) data_start: u64,
@@ -153,6 +155,7 @@ impl Layout {
             table_start: reserved * sector_bytes,
             table_bytes,
             tables,
+            is_unmirrored: flags & 0x80 != 0 && tables > 1,
             only_table: (flags & 0x80 != 0).then_some(u32::from(flags & 0xf)).filter(|table| *table < tables),
             root: if is_fat32 {
                 Root::Clusters(sector.le32(44)?)

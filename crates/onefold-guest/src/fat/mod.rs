@@ -310,5 +310,8 @@ fn state(table: &Table<'_>, layout: &Layout, volume_bytes: u64) -> Result<State,
     if layout.size_bytes > volume_bytes {
         doubts.push(Doubt::LongerThanVolume);
     }
+    if layout.is_unmirrored {
+        doubts.push(Doubt::OneCurrentTable);
+    }
     Ok(if doubts.is_empty() { State::Certain } else { State::Unsure(doubts) })
 }

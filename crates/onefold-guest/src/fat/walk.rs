@@ -64,20 +64,23 @@ impl Fat<'_> {
     }
 
     /// Calls `visit` with each record of a directory and its place, until it breaks. A cluster that belongs to another
-    /// directory according to `claims` ends the directory. Damage also ends the directory, and is recorded.
+    /// directory according to `claims` ends the directory. Damage also ends the directory, and is recorded. Returns
+    /// whether nothing but the end of the directory or `visit` ended it.
     fn each_record_in(
         &self,
         directory: Root,
         mut claims: Claims<'_>,
         visit: &mut dyn FnMut(u64, Bytes<'_>) -> ControlFlow<()>,
-    ) -> Result<(), GuestError> {
+    ) -> Result<bool, GuestError> {
         let first = match directory {
-            Root::Fixed { start, length_bytes } => return self.each_record_at(start, length_bytes, visit).map(|_| ()),
+            Root::Fixed { start, length_bytes } => {
+                return Ok(self.damage.skip(self.each_record_at(start, length_bytes, visit))?.is_some());
+            }
             Root::Clusters(first) => first,
         };
         let mut room = DIRECTORY_BYTES_MAX;
         for cluster in self.table.chain(first, &self.damage) {
-            let Some(cluster) = self.damage.skip(cluster)? else { return Ok(()) };
+            let Some(cluster) = self.damage.skip(cluster)? else { return Ok(false) };
             let place = self.layout.place(cluster);
             let claim = match &mut claims {
                 Claims::None => Ok(()),
@@ -92,18 +95,23 @@ impl Fat<'_> {
             };
             if let Err(problem) = claim.and(if room == 0 { Err("it is too long") } else { Ok(()) }) {
                 self.damage.note(self.reader.damage(place, "directory", problem));
-                return Ok(());
+                return Ok(false);
             }
             let length = self.layout.cluster_bytes.min(room);
             room -= length;
-            if self.each_record_at(place, length, visit)?.is_break() {
-                return Ok(());
+            match self.damage.skip(self.each_record_at(place, length, visit))? {
+                Some(ControlFlow::Continue(())) => {}
+                Some(ControlFlow::Break(())) => return Ok(true),
+                None => return Ok(false),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Calls `visit` with each record of a part of a directory.
+    /// Calls `visit` with each record of a part of a directory, until it breaks.
+    ///
+    /// # Errors
+    /// When a sector cannot be read, and those of the disk.
     fn each_record_at(
         &self,
         place: u64,
@@ -113,9 +121,7 @@ impl Fat<'_> {
         let (mut at, end) = (place, place + length);
         while at < end {
             let piece = usize::try_from((end - at).min(PIECE_BYTES)).unwrap_or(0);
-            let Some(bytes) = self.damage.skip(self.reader.bytes(at, piece, "directory"))? else {
-                return Ok(ControlFlow::Break(()));
-            };
+            let bytes = self.reader.bytes(at, piece, "directory")?;
             for record in bytes.chunks_exact(RECORD_BYTES) {
                 if visit(at, Bytes(record)).is_break() {
                     return Ok(ControlFlow::Break(()));
@@ -152,7 +158,8 @@ impl Fat<'_> {
                 }
                 visit(name, FileNumber(place), &record)
             }
-        })
+        })?;
+        Ok(())
     }
 
     /// Returns the file with a name. Case does not matter, and a DOS name also finds its file. An exact match has
@@ -179,19 +186,21 @@ impl Fat<'_> {
         &self,
         visit: &mut dyn FnMut(FileNumber, &FileRecord) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
-        self.each_record_and_cluster(&mut HashSet::new(), visit)
+        self.each_record_and_cluster(&mut HashSet::new(), visit).map(|_| ())
     }
 
-    /// As [`Fat::each_record`], but also adds the clusters of all directories to `seen`.
+    /// As [`Fat::each_record`], but also adds the clusters of all directories to `seen`, and returns whether each
+    /// directory that was visited could be read to its end.
     pub(super) fn each_record_and_cluster(
         &self,
         seen: &mut HashSet<u32>,
         visit: &mut dyn FnMut(FileNumber, &FileRecord) -> ControlFlow<()>,
-    ) -> Result<(), GuestError> {
+    ) -> Result<bool, GuestError> {
+        let mut are_whole = true;
         let mut waiting = vec![self.layout.root];
         while let Some(directory) = waiting.pop() {
             let mut end = ControlFlow::Continue(());
-            self.each_record_in(directory, Claims::Pass(seen), &mut |place, bytes| {
+            are_whole &= self.each_record_in(directory, Claims::Pass(seen), &mut |place, bytes| {
                 match Record::decode(bytes, self.layout.kind) {
                     None | Some(Record::End) => return ControlFlow::Break(()),
                     Some(Record::LongName | Record::Deleted | Record::Label(_) | Record::Dots) => {}
@@ -208,7 +217,7 @@ impl Fat<'_> {
                 break;
             }
         }
-        Ok(())
+        Ok(are_whole)
     }
 
     /// Returns the label in the root directory.

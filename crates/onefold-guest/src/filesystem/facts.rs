@@ -119,6 +119,8 @@ pub enum Doubt {
     UnknownFeature,
     /// The disk cannot read all places in which another kind of volume would have its header.
     HeadersUnreadable,
+    /// Only one of its tables is current. Windows goes by that one, Linux by the first one.
+    OneCurrentTable,
 }
 
 impl fmt::Display for Doubt {
@@ -135,6 +137,7 @@ impl fmt::Display for Doubt {
             Doubt::LongerThanVolume => "it is longer than its volume",
             Doubt::MetadataDamaged => "its metadata is damaged",
             Doubt::UnknownFeature => "it has a feature that is unknown here",
+            Doubt::OneCurrentTable => "only one of its tables is current, and not all systems know that",
             Doubt::HeadersUnreadable => "the disk cannot read the places where another kind of volume has its header",
         })
     }

@@ -95,6 +95,7 @@ fn a_bad_sector_costs_what_lies_there_and_frees_nothing() {
             "truncate -s 320M image; mkfs.xfs -q image; mkdir mounted; mount -o loop image mounted
             cp -a tree/. mounted; umount mounted",
         ),
+        ("mcopy", "truncate -s 40M image; mkfs.fat -F 32 -s 1 image >/dev/null; mcopy -s -i image tree/* ::"),
     ] {
         if !has(tool) {
             continue;
@@ -127,4 +128,33 @@ fn must_be_read_around_each_place(path: &Path, make: &str) {
         nearly_all += usize::from(found.names.len() * 10 >= sound.names.len() * 9);
     }
     assert!(tried > TRIED && nearly_all * 10 >= tried * 9, "{make}: {nearly_all} of {tried}");
+}
+
+/// The tables of FAT have no checksum, and may call clusters free that a file in the directory has.
+#[test]
+fn a_directory_of_fat_that_cannot_be_read_leaves_nothing_free() {
+    let Some(images) = Images::new() else { return };
+    if !has("mkfs.fat") || !has("mcopy") {
+        return;
+    }
+    for kind in ["-F 16 -s 4", "-F 32 -s 1"] {
+        let make = "rm -rf tree image; truncate -s 40M image; mkfs.fat $1 image >/dev/null
+            mkdir -p tree/folder; echo x >tree/folder/file; mcopy -s -i image tree/folder ::";
+        images.script(make, [kind]);
+        let path = images.path("image");
+        let disk = FileDisk::new(File::open(&path).unwrap(), &path).unwrap();
+        let directories = {
+            let guest = Guest::open(&disk).unwrap();
+            let system = guest.volumes()[0].file_system().unwrap();
+            let folder = system.look_up(system.root(), b"folder").unwrap().unwrap();
+            let file = system.look_up(folder, b"file").unwrap().unwrap();
+            // A file's number is the place of its record.
+            [folder, file].map(|record| record.0 / 512 * 512)
+        };
+        assert!(!ReadableParts::of(&disk).unwrap().free.is_empty());
+        for start in directories {
+            let found = ReadableParts::of(&FaultyDisk { disk: &disk, bad: start..start + 512 }).unwrap();
+            assert_eq!(found.free, [], "{kind}: {start}");
+        }
+    }
 }

@@ -228,3 +228,28 @@ fn half_a_volume_is_unsure_and_gives_what_it_has() {
     same_as_tree(&images, &*fat);
     assert_eq!(fat.allocation().unwrap().last().unwrap().end_bytes(), 20 << 20);
 }
+
+/// Linux takes the first table, whatever the boot sector says, and Windows the current one.
+#[test]
+fn a_volume_with_only_one_current_table_is_unsure() {
+    let Some(images) = tools() else { return };
+    for (tables, flags, is_unsure) in [("2", 0_u8, false), ("2", 0x81, true), ("2", 0x80, true), ("1", 0x80, false)] {
+        make(&images, &format!("-F 32 -s 1 -f {tables}"), "40960");
+        let image = File::options().read(true).write(true).open(images.path("image")).unwrap();
+        image.write_all_at(&[flags], 40).unwrap();
+        if flags == 0x81 {
+            // Only the first table knows the files. The root directory is in cluster 2.
+            let bytes = fs::read(images.path("image")).unwrap();
+            let reserved = u64::from(u16::from_le_bytes([bytes[14], bytes[15]])) * 512;
+            let length = u64::from(u32::from_le_bytes([bytes[36], bytes[37], bytes[38], bytes[39]])) * 512;
+            image.write_all_at(&vec![0; usize::try_from(length).unwrap() - 12], reserved + length + 12).unwrap();
+        }
+        let disk = disk(&images.path("image"));
+        let content = content::open(&whole(&disk), None);
+        let runs = content.allocation(disk.size_bytes()).unwrap();
+        let VolumeContent::FileSystem(fat) = content else { panic!() };
+        let doubts = if is_unsure { State::Unsure(vec![Doubt::OneCurrentTable]) } else { State::Certain };
+        assert_eq!(*fat.state(), doubts, "{tables} tables, {flags:#x}");
+        assert_eq!(runs.iter().all(|run| run.class != AllocationClass::Free), is_unsure, "{tables} tables, {flags:#x}");
+    }
+}
