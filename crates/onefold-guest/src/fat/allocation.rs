@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 
 use super::directory::{DIRECTORY_BYTES_MAX, FileRecord};
 use super::layout::Root;
+use super::table::FatEntry;
 use super::{Fat, count_of};
 use crate::budget::Budget;
 use crate::error::GuestError;
@@ -22,12 +23,12 @@ const SETS: u64 = 2;
 pub(super) struct Clusters(Vec<u64>);
 
 impl Clusters {
-    fn new(end: u32) -> Clusters {
+    pub(super) fn new(end: u32) -> Clusters {
         Clusters(vec![0; usize::try_from(end.div_ceil(64)).unwrap_or(0)])
     }
 
     /// Adds a cluster. Returns whether it is new.
-    fn add(&mut self, cluster: u32) -> bool {
+    pub(super) fn add(&mut self, cluster: u32) -> bool {
         let Some(word) = usize::try_from(cluster / 64).ok().and_then(|at| self.0.get_mut(at)) else { return false };
         let bit = 1 << (cluster % 64);
         let is_new = *word & bit == 0;
@@ -38,6 +39,16 @@ impl Clusters {
     /// Returns the number of clusters in the set.
     fn count(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Adds the clusters of another set of the same length. Returns the number of the new ones.
+    fn add_all(&mut self, other: &Clusters) -> u64 {
+        let words = self.0.iter_mut().zip(&other.0);
+        words.fold(0, |added, (word, other)| {
+            let new = other & !*word;
+            *word |= new;
+            added + u64::from(new.count_ones())
+        })
     }
 
     fn has(&self, cluster: u32) -> bool {
@@ -51,19 +62,23 @@ impl Fat<'_> {
     pub(super) fn count_free(&self) -> Result<u32, GuestError> {
         let Some(table) = self.table.current().next() else { return Ok(0) };
         let mut free = self.layout.clusters;
-        self.table.each_used(table, &mut |_| free = free.saturating_sub(1))?;
+        self.table.each_used(table, &mut |_, _| free = free.saturating_sub(1))?;
         Ok(free)
     }
 
-    /// Returns the clusters that at least one current table does not mark as free, and the number of those that another
-    /// table marks as free. Such a difference is damage.
-    fn in_use(&self) -> Result<(Clusters, u64), GuestError> {
-        let (mut used, mut differing) = (Clusters::new(self.layout.end()), 0);
+    /// Returns the clusters that at least one current table does not mark as free, or to which an entry leads. A table
+    /// that marks other clusters as free than another one is damaged.
+    fn in_use(&self) -> Result<UseSurvey, GuestError> {
+        let (mut used, mut led_to) = (Clusters::new(self.layout.end()), Clusters::new(self.layout.end()));
+        let mut differing = 0;
         for (copy, table) in self.table.current().enumerate() {
             let (before, mut count, mut added) = (used.count(), 0_u64, 0_u64);
-            self.table.each_used(table, &mut |cluster| {
+            self.table.each_used(table, &mut |cluster, bits| {
                 count += 1;
                 added += u64::from(used.add(cluster));
+                if let FatEntry::Next(next) = self.table.meaning(bits) {
+                    led_to.add(next);
+                }
             })?;
             let missing = before - (count - added);
             if copy > 0 && (added > 0 || missing > 0) {
@@ -72,7 +87,12 @@ impl Fat<'_> {
                 self.damage.note(self.reader.damage(self.layout.table_start, "file allocation table", problem));
             }
         }
-        Ok((used, differing))
+        let only_led_to = used.add_all(&led_to);
+        if only_led_to > 0 {
+            let problem = "a chain leads to a cluster that is free";
+            self.damage.note(self.reader.damage(self.layout.table_start, "file allocation table", problem));
+        }
+        Ok(UseSurvey { used, differing, only_led_to })
     }
 
     /// Adds the clusters of all files and directories to those in use. A chain ends at a cluster of an earlier chain,
@@ -178,8 +198,9 @@ impl Fat<'_> {
             let class = AllocationClass::Doubtful;
             return Ok(vec![Allocation { start_bytes: 0, length_bytes: volume_bytes, class }]);
         }
-        let (mut used, differing) = self.in_use()?;
+        let UseSurvey { mut used, differing, only_led_to } = self.in_use()?;
         let ChainSurvey { directories, is_file_lost, free_count } = self.reach(&mut used)?;
+        let free_count = free_count + only_led_to + self.add_unlisted(&directories, &mut used)?;
         *self.differences.lock() = Some(AllocationDifferences {
             reached_bytes: free_count * self.layout.cluster_bytes,
             between_copies_bytes: differing * self.layout.cluster_bytes,
@@ -211,6 +232,16 @@ impl Fat<'_> {
         runs.add(u64::MAX, AllocationClass::Outside);
         Ok(runs.runs)
     }
+}
+
+/// The clusters that the tables know.
+struct UseSurvey {
+    /// Those in use.
+    used: Clusters,
+    /// Number of those that one table marks as free, and another one does not.
+    differing: u64,
+    /// Number of those to which an entry leads, though all tables mark them as free.
+    only_led_to: u64,
 }
 
 /// The clusters that chains have reached.

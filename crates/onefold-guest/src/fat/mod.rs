@@ -6,7 +6,7 @@
 //! | `table` | chains of clusters, from both tables |
 //! | `directory`, `name` | records and names |
 //! | `walk` | all records of a directory, and all directories of a volume |
-//! | `allocation` | the allocation map |
+//! | `allocation`, `unlisted` | the allocation map, and the files that only some systems see |
 //! | `reader` | what every reader of a file system offers |
 //!
 //! FAT does not number files. The number of a file is the place of its record in the volume, and that of the root
@@ -18,6 +18,7 @@ mod layout;
 mod name;
 mod reader;
 mod table;
+mod unlisted;
 mod walk;
 
 use std::collections::HashSet;

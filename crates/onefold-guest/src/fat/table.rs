@@ -92,8 +92,9 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Calls `visit` with each cluster that a table does not mark as free, in order. Reads the table once.
-    pub(super) fn each_used(&self, table: u32, visit: &mut dyn FnMut(u32)) -> Result<(), GuestError> {
+    /// Calls `visit` with each cluster that a table does not mark as free and the bits of its entry, in order. Reads the
+    /// table once.
+    pub(super) fn each_used(&self, table: u32, visit: &mut dyn FnMut(u32, u32)) -> Result<(), GuestError> {
         let (start, mut first) = (self.start_of(table), 2);
         while first < self.layout.end() {
             let end = self.layout.end().min(first.saturating_add(PIECE_ENTRIES));
@@ -106,8 +107,9 @@ impl<'a> Table<'a> {
                 let at = usize::try_from(offset - from).unwrap_or(usize::MAX);
                 let entry = piece.get(at..).and_then(|rest| rest.get(..length)).unwrap_or_default();
                 let number = entry.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
-                if self.bits_of(cluster, number) != 0 {
-                    visit(cluster);
+                let bits = self.bits_of(cluster, number);
+                if bits != 0 {
+                    visit(cluster, bits);
                 }
             }
             first = end;

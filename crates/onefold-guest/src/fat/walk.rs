@@ -112,7 +112,7 @@ impl Fat<'_> {
     ///
     /// # Errors
     /// When a sector cannot be read, and those of the disk.
-    fn each_record_at(
+    pub(super) fn each_record_at(
         &self,
         place: u64,
         length: u64,

@@ -3,6 +3,7 @@
 
 mod damage;
 mod large;
+mod unlisted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
