@@ -46,7 +46,16 @@ impl<'a> Mft<'a> {
         if let Some(list) = stream(ATTRIBUTE_LIST) {
             mft.add_parts(&list)?;
         }
+        if mft.records.broken.is_none() && mft.is_cut_off() {
+            mft.records.broken = Some(volume.damage(own.place, STRUCTURE, "the MFT has a part that was never written"));
+        }
         Ok(mft)
+    }
+
+    /// Returns whether there are records behind its first hole, or behind the bytes that were written. Some drivers
+    /// read them, and others do not.
+    fn is_cut_off(&self) -> bool {
+        self.record_count() < self.records.size_bytes / u64::from(self.geometry.record_bytes)
     }
 
     /// Adds the parts of its maps that are in other records. An earlier part has mapped each of these. If a part cannot

@@ -3,6 +3,7 @@
 mod damage;
 mod features;
 mod large;
+mod lost;
 mod runs;
 
 use std::collections::BTreeMap;

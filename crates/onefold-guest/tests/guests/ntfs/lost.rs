@@ -1,0 +1,68 @@
+//! Tables that hide a part of a file: nothing is free then, because `$Bitmap` has no checksum.
+
+use std::path::Path;
+
+use onefold_guest::filesystem::{AllocationClass, Doubt, FileSystem, State};
+
+use super::damage::change_attribute;
+use super::{MOUNT, tools, with_ntfs};
+use crate::fixtures::Images;
+
+const CLUSTER_BYTES: u64 = 4096;
+const DATA: u32 = 0x80;
+/// Offsets in an attribute outside of its record.
+const ALLOCATED: usize = 40;
+const INITIALIZED: usize = 56;
+/// Cluster of the volume with the start of the MFT.
+const MFT_CLUSTER: u8 = 4;
+
+/// Makes a volume of 16 MiB and fills it by a recipe.
+fn made(recipe: &str) -> Option<Images> {
+    if !tools() {
+        return None;
+    }
+    let images = Images::new()?;
+    images.script(&format!("{MOUNT}{recipe}\ncd ..; umount mounted"), ["16M"]);
+    Some(images)
+}
+
+/// Returns whether a part of the volume is free, and whether damage is known then.
+fn free_and_damaged(image: &Path) -> (bool, bool) {
+    with_ntfs(image, |ntfs| {
+        let map = ntfs.allocation().unwrap();
+        (map.iter().any(|run| run.class == AllocationClass::Free), ntfs.damage().count() > 0)
+    })
+}
+
+fn number_at(attribute: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(attribute[at..at + 8].try_into().unwrap())
+}
+
+/// A mount reads records behind a hole, and between the initialised and the whole length.
+#[test]
+fn a_part_of_the_mft_that_is_not_read_leaves_nothing_free() {
+    let recipe = "mkdir many; for file in $(seq 300); do echo $file >many/$file; done";
+    let Some(images) = made(recipe) else { return };
+    let image = images.path("image");
+    let before = std::fs::read(&image).unwrap();
+    assert_eq!(free_and_damaged(&image), (true, false));
+    let must_be_in_doubt = |what: &str| {
+        with_ntfs(&image, |ntfs| assert_eq!(ntfs.state(), &State::Unsure(vec![Doubt::MetadataDamaged]), "{what}"));
+        assert_eq!(free_and_damaged(&image), (false, true), "{what}");
+        std::fs::write(&image, &before).unwrap();
+    };
+    // A hole of one cluster behind 60 others. The list has eight bytes of room, and no end.
+    change_attribute(&image, 0, DATA, |attribute| {
+        let clusters = number_at(attribute, ALLOCATED) / CLUSTER_BYTES;
+        let pairs = usize::from(attribute[32]);
+        let rest = u8::try_from(clusters - 61).unwrap();
+        assert!((1..0x80).contains(&rest), "{clusters} clusters");
+        attribute[pairs..pairs + 8].copy_from_slice(&[0x11, 60, MFT_CLUSTER, 0x01, 1, 0x11, rest, 61]);
+    });
+    must_be_in_doubt("a hole");
+    change_attribute(&image, 0, DATA, |attribute| {
+        let cut = number_at(attribute, INITIALIZED) - 100 * 1024;
+        attribute[INITIALIZED..INITIALIZED + 8].copy_from_slice(&cut.to_le_bytes());
+    });
+    must_be_in_doubt("an initialised length");
+}
