@@ -13,7 +13,8 @@ use super::bitmap::{BITMAP_RECORD, ClusterMap, STRUCTURE};
 use super::directory::INDEX_OF_NAMES;
 use super::file::MftFile;
 use super::record::{
-    ATTRIBUTE_LIST, Attribute, AttributeBody, BITMAP, DATA, INDEX_ALLOCATION, Record, STANDARD_INFORMATION,
+    ATTRIBUTE_LIST, Attribute, AttributeBody, BITMAP, DATA, INDEX_ALLOCATION, MappedPart, NO_CLUSTER, Record,
+    STANDARD_INFORMATION,
 };
 use super::runs::{self, ClusterRun};
 use crate::budget::Budget;
@@ -212,9 +213,8 @@ impl RecordReach<'_> {
             let mut runs = Vec::new();
             let decoded = runs::decode(part.pairs, part.first, self.ntfs.geometry.clusters, &mut runs);
             let end = runs.last().map_or(part.first, ClusterRun::end);
-            // Some drivers leave out the last cluster, which is 0 then.
-            let is_short = part.last != 0 && end != part.last.wrapping_add(1);
-            if let Err(problem) = decoded.and(if is_short { Err("its map is cut off") } else { Ok(()) }) {
+            let is_whole = is_whole(&attribute, part, end, self.ntfs.geometry.cluster_bytes);
+            if let Err(problem) = decoded.and(if is_whole { Ok(()) } else { Err("its map is cut off") }) {
                 self.ntfs.damage.note(self.ntfs.mft.damage(record.number, problem));
                 self.ntfs.lose_file();
             }
@@ -252,6 +252,20 @@ impl RecordReach<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns whether a part of a map ends where it must. `end` is the cluster of the stream after its last run.
+///
+/// The last cluster is 0 in a map of one cluster, and also where a driver left it out because the stream has no other
+/// part. The lengths of the stream show how many clusters there must be.
+fn is_whole(attribute: &Attribute<'_>, part: MappedPart<'_>, end: u64, cluster_bytes: u64) -> bool {
+    if part.first != 0 || !matches!(part.last, 0 | NO_CLUSTER) {
+        return end == part.last.wrapping_add(1);
+    }
+    // A map with holes may end before the last unit of clusters does.
+    let has_holes = attribute.coding.is_compressed() || attribute.coding.is_sparse();
+    let mapped_bytes = if has_holes { part.size_bytes } else { part.size_bytes.max(part.allocated_bytes) };
+    end >= mapped_bytes.div_ceil(cluster_bytes) && (part.last == 0 || end == 0)
 }
 
 /// Returns the class of an attribute's clusters.

@@ -17,6 +17,8 @@ const ENTRY_BYTES_MIN: u16 = 24;
 /// An entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListEntry {
+    /// Its length in bytes.
+    length: usize,
     /// Type of the attribute.
     pub(super) kind: u32,
     /// The record that contains it.
@@ -27,11 +29,16 @@ pub(super) struct ListEntry {
 pub(super) fn entries(list: &[u8]) -> impl Iterator<Item = ListEntry> {
     let (list, mut at) = (Bytes(list), 0_usize);
     std::iter::from_fn(move || {
-        let length = list.le16(at + 4).filter(|length| *length >= ENTRY_BYTES_MIN)?;
-        let entry = ListEntry { kind: list.le32(at)?, record: Reference(list.le64(at + 16)?) };
-        at += usize::from(length);
+        let length = usize::from(list.le16(at + 4).filter(|length| *length >= ENTRY_BYTES_MIN)?);
+        let entry = ListEntry { length, kind: list.le32(at)?, record: Reference(list.le64(at + 16)?) };
+        at += length;
         Some(entry)
     })
+}
+
+/// Returns whether the entries of a list go up to its end.
+pub(super) fn is_whole(list: &[u8]) -> bool {
+    entries(list).map(|entry| entry.length).sum::<usize>() == list.len()
 }
 
 /// Returns the records with attributes of a type, in the order of the list, which for a stream is the order of its
@@ -56,6 +63,10 @@ mod tests {
         assert_eq!(found, [Reference(5 | 3 << 48), Reference(7 | 3 << 48)]);
         assert_eq!((found[0].record(), found[0].sequence()), (5, 3));
         assert_eq!(entries(&[entry(0x80, 32, 5), entry(0x30, 0, 6)].concat()).count(), 1);
+        assert!(is_whole(&list) && is_whole(&[]));
+        for cut in [&list[..90], &list[..80], &[&list[..], &[0; 8]].concat()] {
+            assert!(!is_whole(cut));
+        }
         assert_eq!(entries(&list[..90]).count(), 3);
         assert_eq!(entries(&list[..80]).count(), 2);
     }

@@ -75,6 +75,9 @@ impl MftFile {
             }
             self.extensions.push(record);
         }
+        if !attribute_list::is_whole(&list) {
+            return Err(mft.damage(number, "its list of attributes is cut off").into());
+        }
         Ok(())
     }
 

@@ -50,6 +50,9 @@ pub(super) const REPARSE_POINT: u32 = 0xc0;
 /// Type of the extended attributes of OS/2.
 pub(super) const EXTENDED: u32 = 0xe0;
 
+/// Last cluster of a part that maps none.
+pub(super) const NO_CLUSTER: u64 = u64::MAX;
+
 const TYPE_END: u32 = 0xffff_ffff;
 const SIGNATURE: [u8; 4] = *b"FILE";
 const FLAG_IN_USE: u16 = 1;
@@ -203,7 +206,7 @@ pub(super) enum AttributeBody<'r> {
 pub(super) struct MappedPart<'r> {
     /// The first cluster of the stream that it maps.
     pub(super) first: u64,
-    /// The last one according to the attribute; `u64::MAX` if it maps none.
+    /// The last one according to the attribute; [`NO_CLUSTER`] if it maps none.
     pub(super) last: u64,
     /// The mapping pairs.
     pub(super) pairs: &'r [u8],
@@ -211,6 +214,8 @@ pub(super) struct MappedPart<'r> {
     pub(super) size_bytes: u64,
     /// Number of its bytes that were ever written; the others are zeros.
     pub(super) initialized_bytes: u64,
+    /// Bytes of its clusters, with those of holes.
+    pub(super) allocated_bytes: u64,
     /// Bytes that are really allocated.
     pub(super) stored_bytes: u64,
 }
@@ -276,13 +281,15 @@ impl<'r> Attribute<'r> {
 impl<'r> MappedPart<'r> {
     fn decode(bytes: Bytes<'r>, coding: Coding) -> Option<MappedPart<'r>> {
         let has_stored = (coding.is_compressed() || coding.is_sparse()) && bytes.le64(16)? == 0;
+        let allocated_bytes = bytes.le64(40)?;
         Some(MappedPart {
             first: bytes.le64(16)?,
             last: bytes.le64(24)?,
             pairs: bytes.from(usize::from(bytes.le16(32)?))?.0,
             size_bytes: bytes.le64(48)?,
             initialized_bytes: bytes.le64(56)?,
-            stored_bytes: if has_stored { bytes.le64(64)? } else { bytes.le64(40)? },
+            allocated_bytes,
+            stored_bytes: if has_stored { bytes.le64(64)? } else { allocated_bytes },
         })
     }
 }

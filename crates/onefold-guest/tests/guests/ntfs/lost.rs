@@ -4,13 +4,15 @@ use std::path::Path;
 
 use onefold_guest::filesystem::{AllocationClass, Doubt, FileSystem, State};
 
-use super::damage::change_attribute;
-use super::{MOUNT, tools, with_ntfs};
+use super::damage::{change_attribute, write_at};
+use super::{MOUNT, tools, tree, with_ntfs};
 use crate::fixtures::Images;
 
 const CLUSTER_BYTES: u64 = 4096;
 const DATA: u32 = 0x80;
+const LIST: u32 = 0x20;
 /// Offsets in an attribute outside of its record.
+const LAST: usize = 24;
 const ALLOCATED: usize = 40;
 const INITIALIZED: usize = 56;
 /// Cluster of the volume with the start of the MFT.
@@ -36,6 +38,14 @@ fn free_and_damaged(image: &Path) -> (bool, bool) {
 
 fn number_at(attribute: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(attribute[at..at + 8].try_into().unwrap())
+}
+
+/// Returns the place of the first run of an attribute in the volume.
+fn place_of(attribute: &[u8]) -> u64 {
+    let pairs = &attribute[usize::from(attribute[32])..];
+    let (count, distance) = (usize::from(pairs[0] & 15), usize::from(pairs[0] >> 4));
+    let bytes = pairs[1 + count..1 + count + distance].iter().rev();
+    bytes.fold(0, |cluster, byte| cluster << 8 | u64::from(*byte)) * CLUSTER_BYTES
 }
 
 /// A mount reads records behind a hole, and between the initialised and the whole length.
@@ -65,4 +75,51 @@ fn a_part_of_the_mft_that_is_not_read_leaves_nothing_free() {
         attribute[INITIALIZED..INITIALIZED + 8].copy_from_slice(&cut.to_le_bytes());
     });
     must_be_in_doubt("an initialised length");
+}
+
+#[test]
+fn a_map_of_one_cluster_that_is_cut_off_leaves_nothing_free() {
+    let Some(images) = made("head -c 3000 /dev/urandom >one; head -c 50000 /dev/urandom >large; : >empty") else {
+        return;
+    };
+    let image = images.path("image");
+    let (one, large) = with_ntfs(&image, |ntfs| (tree(ntfs)["one"].0.0, tree(ntfs)["large"].0.0));
+    let before = std::fs::read(&image).unwrap();
+    assert_eq!(free_and_damaged(&image), (true, false));
+    for last in [0, u64::MAX] {
+        change_attribute(&image, one, DATA, |attribute| {
+            assert_eq!(number_at(attribute, LAST), 0);
+            attribute[LAST..LAST + 8].copy_from_slice(&last.to_le_bytes());
+            attribute[usize::from(attribute[32])] = 0;
+        });
+        assert_eq!(free_and_damaged(&image), (false, true), "{last}");
+        std::fs::write(&image, &before).unwrap();
+    }
+    // Some drivers leave out the last cluster.
+    change_attribute(&image, large, DATA, |attribute| attribute[LAST..LAST + 8].fill(0));
+    assert_eq!(free_and_damaged(&image), (true, false));
+}
+
+#[test]
+fn a_list_of_attributes_that_ends_too_early_leaves_nothing_free() {
+    // So many links take several records, and a list outside of the first one.
+    let recipe = "echo >file; for link in $(seq 60); do ln file \"a link with the number $link\"; done";
+    let Some(images) = made(recipe) else { return };
+    let image = images.path("image");
+    let file = with_ntfs(&image, |ntfs| tree(ntfs)["file"].0.0);
+    let before = std::fs::read(&image).unwrap();
+    assert_eq!(free_and_damaged(&image), (true, false));
+    let mut list = 0;
+    change_attribute(&image, file, LIST, |attribute| {
+        assert_eq!(attribute[8], 1, "it is in the record");
+        list = place_of(attribute);
+    });
+    let first = u64::from(before[usize::try_from(list).unwrap() + 4]);
+    write_at(&image, list + first + 4, &[0; 2]);
+    assert_eq!(free_and_damaged(&image), (false, true), "the length of an entry");
+    std::fs::write(&image, &before).unwrap();
+    change_attribute(&image, file, LIST, |attribute| {
+        attribute[INITIALIZED..INITIALIZED + 8].copy_from_slice(&first.to_le_bytes());
+    });
+    assert_eq!(free_and_damaged(&image), (false, true), "the initialised length");
 }
