@@ -14,7 +14,7 @@ use std::ops::{ControlFlow, Range};
 use super::Xfs;
 use super::btree::Step;
 use super::group;
-use super::inode::Inode;
+use super::inode::{self, Inode};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
 
@@ -76,8 +76,8 @@ pub(super) enum InodeStep<'b> {
 pub(super) type InodeVisit<'v> = dyn FnMut(InodeStep<'_>) -> Result<ControlFlow<()>, GuestError> + 'v;
 
 impl Xfs<'_> {
-    /// Calls `visit` with every inode in use, in the order of the disk, until it breaks. Damaged groups, parts of trees
-    /// and inodes are recorded and skipped.
+    /// Calls `visit` with every inode in use, in the order of the disk, until it breaks. An inode is in use if its tree
+    /// or the inode itself says so. Damaged groups, parts of trees and inodes are recorded and skipped.
     pub(super) fn each_inode(&self, visit: &mut InodeVisit<'_>) -> Result<(), GuestError> {
         for group in 0..self.superblock.groups {
             if self.superblock.group_place(group) >= self.reader.size_bytes() {
@@ -153,13 +153,18 @@ impl Xfs<'_> {
         if visit(InodeStep::Table { start, count })?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        if run.clone().all(|within| chunk.free >> within & 1 != 0) {
-            return Ok(ControlFlow::Continue(()));
-        }
         let records = self.reader.bytes(place, (run.end - run.start) as usize * superblock.inode_bytes, STRUCTURE)?;
         for (within, record) in run.clone().zip(records.chunks_exact(superblock.inode_bytes)) {
-            let Some(number) = number(within).filter(|_| chunk.free >> within & 1 == 0) else { continue };
-            // It is in use according to the tree.
+            let Some(number) = number(within) else { continue };
+            if chunk.free >> within & 1 != 0 {
+                if !inode::claims_use(record) {
+                    continue;
+                }
+                // A mount reads it where a directory names it, and a checker takes it into use.
+                let place = superblock.inode_place(number).unwrap_or(place);
+                self.damage.note(self.reader.damage(place, STRUCTURE, "an inode in use is free in its tree"));
+            }
+            // It is in use according to the tree, or to itself.
             let inode = self.inode(number, record).map_err(|error| match error {
                 GuestError::NotFound => self.reader.damage(place, STRUCTURE, "an inode in use is empty").into(),
                 other => other,

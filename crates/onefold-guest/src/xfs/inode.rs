@@ -124,6 +124,11 @@ impl Xfs<'_> {
     }
 }
 
+/// Returns whether bytes claim to be an inode in use, even if they are invalid.
+pub(super) fn claims_use(record: &[u8]) -> bool {
+    Bytes(record).be16(0) == Some(MAGIC) && Bytes(record).be16(2).is_some_and(|mode| mode != 0)
+}
+
 /// Returns the kind of file for a mode.
 fn kind_of(mode: u16) -> Option<FileKind> {
     Some(match mode >> 12 {

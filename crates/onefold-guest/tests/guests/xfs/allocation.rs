@@ -27,7 +27,7 @@ fn size_of(path: &Path) -> u64 {
 }
 
 /// Returns start and end of the free runs of an image.
-fn free_runs(path: &Path) -> Vec<(u64, u64)> {
+pub(super) fn free_runs(path: &Path) -> Vec<(u64, u64)> {
     let map = with_xfs(path, |xfs| map_of(xfs, size_of(path)));
     let free = map.iter().filter(|run| run.class == AllocationClass::Free);
     free.map(|run| (run.start_bytes, run.end_bytes())).collect()

@@ -4,6 +4,7 @@ mod allocation;
 mod directory;
 mod dirty;
 mod dump;
+mod freed;
 mod log;
 mod matrix;
 mod refused;
