@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Default budget of maps.
 const DEFAULT_BYTES: usize = 256 << 20;
+/// Number of rows that a list gets memory for at once at least, if it may have so many.
+const ROWS_MIN: usize = 64;
 
 /// Bytes of memory that maps may take. Clones draw from the same bytes.
 #[derive(Clone, Debug)]
@@ -112,6 +114,15 @@ impl Drop for Draw {
     }
 }
 
+/// Appends a row to a list of at most `rows_max`. The list grows by doubling, as every list does, but never takes memory
+/// for more rows than that.
+pub(crate) fn push_row<T>(rows: &mut Vec<T>, row: T, rows_max: usize) {
+    if rows.len() == rows.capacity() {
+        rows.reserve_exact(rows.len().max(ROWS_MIN).min(rows_max.saturating_sub(rows.len())).max(1));
+    }
+    rows.push(row);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +142,18 @@ mod tests {
         assert!(!budget.is_short());
         budget.clone().note_short();
         assert!(budget.is_short());
+    }
+
+    #[test]
+    fn lists_take_no_memory_for_more_rows_than_they_may_have() {
+        for rows_max in [0, 1, 63, 64, 65, 100, 1000] {
+            let mut rows = Vec::new();
+            for row in 0..rows_max {
+                push_row(&mut rows, row, rows_max);
+                assert!(rows.capacity() <= rows_max, "{rows_max}");
+            }
+            assert!(rows.iter().copied().eq(0..rows_max));
+        }
     }
 
     #[test]

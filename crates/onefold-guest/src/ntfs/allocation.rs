@@ -17,7 +17,7 @@ use super::record::{
     STANDARD_INFORMATION,
 };
 use super::runs::{self, ClusterRun};
-use crate::budget::Budget;
+use crate::budget::{self, Budget};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, AllocationDifferences, State, TableKind, common_length};
 
@@ -123,6 +123,7 @@ fn finish(ntfs: &Ntfs<'_>, uses: Vec<ClassRun>) -> Vec<Allocation> {
     // The list keeps its memory, as the rows of both have the same length.
     let inside = uses.into_iter().filter_map(|run| allocation(run.first * bytes, run.end * bytes, run.class));
     let mut runs: Vec<_> = inside.collect();
+    runs.reserve_exact(1);
     runs.extend(allocation(ntfs.geometry.size_bytes(), volume_bytes, AllocationClass::Outside));
     runs
 }
@@ -156,7 +157,7 @@ impl ClassRuns {
                 last.class = AllocationClass::Doubtful;
                 last.end = run.end;
             }
-            _ => self.runs.push(run),
+            _ => budget::push_row(&mut self.runs, run, self.runs_max),
         }
     }
 }
@@ -243,7 +244,7 @@ impl RecordReach<'_> {
             self.ntfs.damage.note(clusters.volume.damage(found.first * clusters.bytes, STRUCTURE, problem));
         }
         if is_free || found.class != AllocationClass::Data {
-            self.uses.push(found);
+            budget::push_row(&mut self.uses, found, self.runs_max);
         }
         if self.uses.len() >= self.runs_max {
             // The rest is skipped. As with overlapping files, nothing counts as free.

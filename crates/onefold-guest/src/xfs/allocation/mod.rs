@@ -8,7 +8,7 @@
 //!
 //! A budget bounds the memory. If a group has too many free runs, the whole group counts as allocated. If there are too
 //! many runs in use, further metadata counts as data, and a group becomes doubtful if a further block in use is also
-//! free.
+//! free. If the map has too many runs, the rest is doubtful.
 
 mod runs;
 
@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use runs::{AllocationBuilder, ClassRun, push};
+use runs::{AllocationBuilder, ClassRun, WHOLE_PARTS, push};
 
 use super::Xfs;
 use super::btree::{Step, TreeForm};
@@ -36,9 +36,9 @@ const JOURNAL: AllocationClass = AllocationClass::Table(TableKind::Journal);
 
 /// Maximum number of free runs, and of runs in use: about 100 MiB of each.
 const RUNS_MAX: usize = 4 << 20;
-/// Number of structures of a map that draw equal parts of its memory: free runs, runs in use, blocks of maps; and two
-/// for the map itself, which is as long as both lists of runs.
-const PARTS: usize = 5;
+/// Number of structures of a map that draw equal parts of its memory: free runs, runs in use, and the map itself. Blocks
+/// of maps are no longer needed when the map begins, and have one of its parts.
+const PARTS: usize = 2 + WHOLE_PARTS;
 /// Bytes of memory for one block of a map in its set, while the set grows.
 const MAP_BLOCK_BYTES: usize = 27;
 /// Maximum memory for all of them, in bytes.
@@ -69,9 +69,7 @@ impl Xfs<'_> {
             runs.doubt_all();
             budget.note_full(block_rows);
         }
-        if runs.is_short {
-            budget.note_full(run_rows);
-        }
+        drop(met);
         let reached_bytes = runs.contradictory_blocks() << superblock.block_log;
         *self.differences.lock() = Some(AllocationDifferences { reached_bytes, ..AllocationDifferences::default() });
         // Without checksums, both trees may mark blocks as free that belong to a file behind the damage.
@@ -80,7 +78,11 @@ impl Xfs<'_> {
             self.damage.note(self.reader.damage(0, "free space", problem));
             runs.doubt_all();
         }
-        Ok(self.finish_map(runs))
+        let map = self.finish_map(&mut runs);
+        if runs.is_short {
+            budget.note_full(run_rows);
+        }
+        Ok(map)
     }
 
     /// Returns the allocation map by the trees of free space alone. Blocks that they do not list are data.
@@ -94,10 +96,11 @@ impl Xfs<'_> {
         for group in 0..self.superblock.groups {
             self.free_runs(&mut runs, group)?;
         }
+        let map = self.finish_map(&mut runs);
         if runs.is_short {
             budget.note_full(run_rows);
         }
-        Ok(self.finish_map(runs))
+        Ok(map)
     }
 
     /// Returns the map of a volume of which nothing is certain.
@@ -107,7 +110,7 @@ impl Xfs<'_> {
     }
 
     /// Returns the runs in bytes, and a run for the bytes behind the file system.
-    fn finish_map(&self, runs: AllocationBuilder) -> Vec<Allocation> {
+    fn finish_map(&self, runs: &mut AllocationBuilder) -> Vec<Allocation> {
         let allocation = |start_bytes, end_bytes: u64, class| Allocation {
             start_bytes,
             length_bytes: end_bytes.saturating_sub(start_bytes),
@@ -171,7 +174,7 @@ impl Xfs<'_> {
             }
             end_before = start + u64::from(count);
             if runs.base.len() < runs.runs_max {
-                runs.base.push(ClassRun { start, end: end_before, class: AllocationClass::Free });
+                runs.add_free(start, end_before);
             } else {
                 runs.is_short = true;
                 is_kept = false;

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::budget::push_row;
 use crate::filesystem::{AllocationClass, common_length};
+
+/// Number of lists of runs whose memory the finished map may take.
+pub(super) const WHOLE_PARTS: usize = 3;
 
 /// A run of blocks by their linear numbers.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +57,7 @@ impl AllocationBuilder {
                     self.doubtful.insert(start / self.group_blocks);
                 }
             }
-            _ => self.used.push(ClassRun { start, end, class }),
+            _ => push_row(&mut self.used, ClassRun { start, end, class }, self.runs_max),
         }
         is_free
     }
@@ -85,11 +89,43 @@ impl AllocationBuilder {
         common_length(free.map(|run| run.start..run.end), self.used.iter().map(|run| run.start..run.end))
     }
 
-    /// Returns runs that cover the blocks from 0 to `blocks`.
-    pub(super) fn finish(mut self, blocks: u64) -> Vec<ClassRun> {
+    /// Appends a run of a group to the base, which is not full.
+    pub(super) fn add_free(&mut self, start: u64, end: u64) {
+        push_row(&mut self.base, ClassRun { start, end, class: AllocationClass::Free }, self.runs_max);
+    }
+
+    /// Returns runs that cover the blocks from 0 to `blocks`. If they do not fit into the memory of the map, the last one
+    /// extends over the rest, and is doubtful.
+    pub(super) fn finish(&mut self, blocks: u64) -> Vec<ClassRun> {
         self.doubt_groups();
         self.used.sort_unstable_by_key(|run| run.start);
-        let mut whole = Vec::new();
+        // The rows are counted first, so that the list takes no more memory than they need.
+        let mut count = RunCounter::default();
+        self.each_run(blocks, &mut |run| count.add(run));
+        let whole_max = self.runs_max.saturating_mul(WHOLE_PARTS).max(1);
+        self.is_short |= count.rows > whole_max;
+        // One more for the bytes behind the file system.
+        let mut whole = Vec::with_capacity(count.rows.min(whole_max) + 1);
+        self.each_run(blocks, &mut |run| {
+            let is_full = whole.len() >= whole_max;
+            match whole.last_mut() {
+                Some(last) if is_full && !joins(last, &run) => {
+                    *last = ClassRun { start: last.start, end: run.end, class: AllocationClass::Doubtful };
+                }
+                _ => push(&mut whole, run),
+            }
+        });
+        whole
+    }
+
+    /// Calls `visit` with runs that cover the blocks from 0 to `blocks`. Neighbours may be alike. The used runs are in
+    /// order.
+    fn each_run(&self, blocks: u64, visit: &mut dyn FnMut(ClassRun)) {
+        let mut visit = |run: ClassRun| {
+            if run.start < run.end {
+                visit(run);
+            }
+        };
         let mut base = self.base.iter().copied().peekable();
         let mut at = 0;
         let end = ClassRun { start: blocks, end: blocks, class: AllocationClass::Outside };
@@ -102,21 +138,39 @@ impl AllocationBuilder {
                     Some(run) => (run.start, AllocationClass::Data),
                     None => (start, AllocationClass::Data),
                 };
-                push(&mut whole, ClassRun { start: at, end: stop.min(start), class });
+                visit(ClassRun { start: at, end: stop.min(start), class });
                 at = stop.min(start);
             }
-            push(&mut whole, ClassRun { start: at, end: used.end.clamp(at, blocks), class: used.class });
+            visit(ClassRun { start: at, end: used.end.clamp(at, blocks), class: used.class });
             at = used.end.clamp(at, blocks);
         }
-        whole
     }
+}
+
+/// The number of rows that a list of runs needs.
+#[derive(Default)]
+struct RunCounter {
+    rows: usize,
+    last: Option<ClassRun>,
+}
+
+impl RunCounter {
+    fn add(&mut self, run: ClassRun) {
+        self.rows += usize::from(!self.last.as_ref().is_some_and(|last| joins(last, &run)));
+        self.last = Some(run);
+    }
+}
+
+/// Returns whether a run continues the one before it.
+fn joins(last: &ClassRun, run: &ClassRun) -> bool {
+    last.class == run.class && last.end == run.start
 }
 
 /// Appends a run, and merges it with the last one if they have the same class and are adjacent.
 pub(super) fn push(runs: &mut Vec<ClassRun>, run: ClassRun) {
     match runs.last_mut() {
         _ if run.start >= run.end => {}
-        Some(last) if last.class == run.class && last.end == run.start => last.end = run.end,
+        Some(last) if joins(last, &run) => last.end = run.end,
         _ => runs.push(run),
     }
 }
@@ -182,5 +236,42 @@ mod tests {
             (220, 300, data),
         ];
         assert_eq!(found, expected);
+    }
+
+    /// Fills both lists, so that the map has twice as many rows as both together.
+    fn filled(runs_max: u32) -> AllocationBuilder {
+        let mut runs = AllocationBuilder::new(1 << 20, runs_max as usize);
+        for start in (0..runs_max).map(|run| u64::from(run) * 10) {
+            runs.add_free(start, start + 5);
+        }
+        for start in (0..runs_max).map(|run| u64::from(run) * 10) {
+            runs.claim(start + 2, 1, TREE);
+        }
+        runs
+    }
+
+    #[test]
+    fn a_map_takes_no_more_memory_than_its_parts() {
+        let mut runs = filled(1000);
+        assert!(runs.base.capacity() <= 1000 && runs.used.capacity() <= 1000);
+        let whole = runs.finish(10_000);
+        assert!(whole.capacity() <= WHOLE_PARTS * 1000 + 1, "{}", whole.capacity());
+        assert!(runs.is_short);
+        let last = whole.last().expect("runs");
+        // A free run with a used one in it, and the data behind it, are four rows.
+        assert_eq!((last.start, last.end, last.class), (7495, 10_000, AllocationClass::Doubtful));
+    }
+
+    #[test]
+    fn a_map_that_fits_is_whole() {
+        // Without data between free runs, a map needs three rows for each of them.
+        let mut runs = AllocationBuilder::new(1 << 20, 100);
+        for start in (0..100).map(|run| run * 5) {
+            runs.add_free(start, start + 5);
+            runs.claim(start + 2, 1, TREE);
+        }
+        let whole = runs.finish(500);
+        assert_eq!((whole.len(), whole.capacity(), runs.is_short), (201, 202, false));
+        assert!(whole.iter().all(|run| run.class != AllocationClass::Doubtful));
     }
 }
