@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use onefold_disk::{CacheMemory, CachedDisk, Disk, DiskError};
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{AllocationClass, ExtentKind, TableKind};
-use onefold_guest::guest::{DiskRun, DiskUse, Guest, GuestVolume, OrderError};
+use onefold_guest::guest::{DiskRun, DiskUse, Guest, OrderError};
 
 /// Size of the disk's cache in bytes: the program's default for `--memory`.
 const CACHE_BYTES: usize = 64 << 20;
@@ -58,11 +58,11 @@ pub struct MapSummary {
 pub struct BitmapSummary {
     /// File systems with a reader.
     pub file_systems: usize,
-    /// Bytes of these volumes that are not free.
+    /// Bytes of these volumes that the bitmaps do not call free.
     pub allocated_bytes: u64,
-    /// Bytes that the bitmaps call free.
+    /// Bytes that they call free.
     pub free_bytes: u64,
-    /// Time from opening the disk to the last run.
+    /// Time from opening the disk to the last range.
     pub time: Duration,
 }
 
@@ -118,7 +118,7 @@ pub fn map(disk: &dyn Disk) -> Result<MapSummary, GuestError> {
     })
 }
 
-/// Makes the allocation maps of all file systems by their bitmaps alone.
+/// Sums up what the bitmaps of all file systems call free.
 ///
 /// # Errors
 /// When there is no file system, and those of the file system.
@@ -128,12 +128,13 @@ pub fn bitmaps(disk: &dyn Disk) -> Result<BitmapSummary, GuestError> {
     let cached = CachedDisk::with_memory(disk, CACHE_BYTES, memory);
     let guest = Guest::open(&cached)?;
     let (mut file_systems, mut allocated_bytes, mut free_bytes) = (0, 0, 0);
-    for system in guest.volumes().iter().filter_map(GuestVolume::file_system) {
+    for volume in guest.volumes() {
+        let Some(system) = volume.file_system() else { continue };
+        let free = system.free_by_bitmaps(guest.budget())?;
+        let free: u64 = free.into_iter().map(|range| range.end - range.start).sum();
         file_systems += 1;
-        for run in system.bitmap_allocation(guest.budget())? {
-            let sum = if run.class == AllocationClass::Free { &mut free_bytes } else { &mut allocated_bytes };
-            *sum += run.length_bytes;
-        }
+        free_bytes += free;
+        allocated_bytes += volume.volume.size_bytes().saturating_sub(free);
     }
     if file_systems == 0 {
         return Err(GuestError::Unsupported("a disk without a readable file system"));

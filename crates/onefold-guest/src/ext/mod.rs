@@ -31,7 +31,7 @@ use tables::Tables;
 use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber,
+    self, Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber,
     FileStat, FileSystem, FileSystemFacts, State, VerityDigest,
 };
 use crate::volume::VolumeReader;
@@ -226,8 +226,8 @@ impl FileSystem for Ext<'_> {
         Ok(runs)
     }
 
-    fn bitmap_allocation(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
-        self.tables.bitmap_allocation(self.state == State::Certain, budget)
+    fn free_by_bitmaps(&self, budget: &Budget) -> Result<Vec<Range<u64>>, GuestError> {
+        Ok(filesystem::free_ranges(&self.tables.bitmap_allocation(self.state == State::Certain, budget)?))
     }
 
     fn allocation_differences(&self) -> Option<AllocationDifferences> {

@@ -32,6 +32,12 @@ pub struct AllocationDifferences {
     pub between_copies_bytes: u64,
 }
 
+/// Returns the free runs of a map as ranges.
+pub(crate) fn free_ranges(map: &[Allocation]) -> Vec<Range<u64>> {
+    let free = map.iter().filter(|run| run.class == AllocationClass::Free);
+    free.map(|run| run.start_bytes..run.end_bytes()).collect()
+}
+
 /// Returns the length of what two lists have in common. Both are sorted by their starts. The ranges of `one` do not
 /// overlap each other; those of `other` may, and count once.
 pub(crate) fn common_length(one: impl Iterator<Item = Range<u64>>, other: impl Iterator<Item = Range<u64>>) -> u64 {

@@ -10,8 +10,8 @@ mod file;
 
 use std::ops::{ControlFlow, Range};
 
-pub(crate) use allocation::common_length;
 pub use allocation::{Allocation, AllocationClass, AllocationDifferences, TableKind};
+pub(crate) use allocation::{common_length, free_ranges};
 pub use facts::{Doubt, FileSystemFacts, FileSystemKind, State};
 pub use file::{
     DirectoryEntry, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat, Timestamp, VerityDigest,
@@ -165,16 +165,16 @@ pub trait FileSystem: Send + Sync {
         self.allocation()
     }
 
-    /// Returns the allocation map by the file system's bitmaps alone: those of the groups of ext, the trees of free
-    /// space of XFS, `$Bitmap` of NTFS. It has the form of [`FileSystem::allocation`], but reads no inode and no map of
-    /// a file, so no file contradicts the bitmaps, and the kinds of metadata are mostly unknown. A damaged bitmap calls
-    /// nothing free. Callers for which a free block must certainly be free use [`FileSystem::allocation_within`], which
-    /// is also what readers without bitmaps return here.
+    /// Returns the ranges of the volume, in order, that the file system's bitmaps call free: those of the groups of ext,
+    /// the trees of free space of XFS, `$Bitmap` of NTFS. Reads no inode and no map of a file, so no file contradicts the
+    /// bitmaps, and a file may have a block in such a range. There are none of a file system in doubt, and none by a
+    /// damaged bitmap. Callers for which a free block must certainly be free use [`FileSystem::allocation_within`], whose
+    /// free runs are also what readers without bitmaps return here.
     ///
     /// # Errors
     /// Those of the disk.
-    fn bitmap_allocation(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
-        self.allocation_within(budget)
+    fn free_by_bitmaps(&self, budget: &Budget) -> Result<Vec<Range<u64>>, GuestError> {
+        Ok(free_ranges(&self.allocation_within(budget)?))
     }
 
     /// Returns the differences between the sources of the most recent allocation map; `None` before there is one.

@@ -1,6 +1,6 @@
 //! NTFS as a file system.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use super::content::{self, Content};
@@ -14,7 +14,7 @@ use super::{Ntfs, ROOT, allocation, is_own, numbered, stat};
 use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber,
+    self, Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber,
     FileStat, FileSystem, FileSystemFacts, State,
 };
 
@@ -172,8 +172,8 @@ impl FileSystem for Ntfs<'_> {
         allocation::map(self, budget)
     }
 
-    fn bitmap_allocation(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
-        allocation::bitmap_map(self, budget)
+    fn free_by_bitmaps(&self, budget: &Budget) -> Result<Vec<Range<u64>>, GuestError> {
+        Ok(filesystem::free_ranges(&allocation::bitmap_map(self, budget)?))
     }
 
     fn allocation_differences(&self) -> Option<AllocationDifferences> {

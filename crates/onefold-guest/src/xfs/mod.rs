@@ -26,7 +26,7 @@ mod map;
 mod seal;
 mod superblock;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -39,7 +39,7 @@ use crate::budget::Budget;
 use crate::directory_owners::DirectoryOwners;
 use crate::error::{Damage, DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber,
+    self, Allocation, AllocationDifferences, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber,
     FileStat, FileSystem, FileSystemFacts, FileSystemKind, State,
 };
 use crate::volume::VolumeReader;
@@ -273,8 +273,8 @@ impl FileSystem for Xfs<'_> {
         self.allocation_map(budget)
     }
 
-    fn bitmap_allocation(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
-        self.free_space_map(budget)
+    fn free_by_bitmaps(&self, budget: &Budget) -> Result<Vec<Range<u64>>, GuestError> {
+        Ok(filesystem::free_ranges(&self.free_space_map(budget)?))
     }
 
     fn allocation_differences(&self) -> Option<AllocationDifferences> {

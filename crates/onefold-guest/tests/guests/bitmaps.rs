@@ -1,11 +1,12 @@
 //! Allocation maps by bitmaps alone, against the whole maps and the file systems' own tools.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
-use onefold_disk::FileDisk;
+use onefold_disk::{Disk, FileDisk};
 use onefold_guest::budget::Budget;
-use onefold_guest::filesystem::{Allocation, AllocationClass};
+use onefold_guest::filesystem::AllocationClass;
 use onefold_guest::guest::Guest;
 
 use crate::fixtures::{Images, has};
@@ -43,26 +44,20 @@ ntfsinfo --force --mft image |
     awk '/Free Clusters:/ { free = $3 } /Cluster Size:/ { size = $3 } END { print free * size }'
 "#;
 
-/// Returns the maps of the only file system on a disk: by its bitmaps alone, and whole.
-fn maps(path: &Path) -> [Vec<Allocation>; 2] {
+/// Returns the free ranges of the only file system on a disk: by its bitmaps alone, and by its map, which covers the
+/// volume. Also returns the number of damaged parts.
+fn free_ranges(path: &Path) -> ([Vec<Range<u64>>; 2], u64) {
     let disk = FileDisk::new(File::open(path).unwrap(), path).unwrap();
     let guest = Guest::open(&disk).unwrap();
     let system = guest.volumes()[0].file_system().unwrap();
-    let maps = [system.bitmap_allocation(&Budget::default()).unwrap(), system.allocation().unwrap()];
-    assert_eq!(system.damage().count(), 0, "{:?}", system.damage());
-    maps
-}
-
-/// Returns the starts and ends of the free runs of a map, which covers a volume of this size.
-fn free_runs(map: &[Allocation], size_bytes: u64) -> Vec<(u64, u64)> {
-    let mut end = 0;
-    for run in map {
+    let (by_bitmaps, map) = (system.free_by_bitmaps(&Budget::default()).unwrap(), system.allocation().unwrap());
+    let end = map.iter().fold(0, |end, run| {
         assert_eq!(run.start_bytes, end);
-        end = run.end_bytes();
-    }
-    assert_eq!(end, size_bytes);
+        run.end_bytes()
+    });
+    assert_eq!(end, disk.size_bytes());
     let free = map.iter().filter(|run| run.class == AllocationClass::Free);
-    free.map(|run| (run.start_bytes, run.end_bytes())).collect()
+    ([by_bitmaps, free.map(|run| run.start_bytes..run.end_bytes()).collect()], system.damage().count())
 }
 
 #[test]
@@ -78,12 +73,11 @@ fn bitmaps_alone_have_the_free_bytes_that_tools_print() {
             continue;
         }
         let printed: u64 = images.script(&format!("{FILL}{script}"), [""; 0]).trim().parse().unwrap();
-        let path = images.path("image");
-        let size_bytes = std::fs::metadata(&path).unwrap().len();
-        let [by_bitmaps, whole] = maps(&path).map(|map| free_runs(&map, size_bytes));
+        let ([by_bitmaps, whole], damaged) = free_ranges(&images.path("image"));
+        assert_eq!(damaged, 0, "{script}");
         assert!(by_bitmaps.len() > 3, "{by_bitmaps:?}");
         assert_eq!(by_bitmaps, whole, "{script}");
-        assert_eq!(by_bitmaps.iter().map(|(start, end)| end - start).sum::<u64>(), printed, "{script}");
+        assert_eq!(by_bitmaps.iter().map(|range| range.end - range.start).sum::<u64>(), printed, "{script}");
     }
 }
 
@@ -103,13 +97,7 @@ fn bitmaps_alone_say_that_a_block_of_a_file_is_free() {
         echo "$block""#;
     let block: u64 = images.script(script, [""; 0]).trim().parse().unwrap();
     let path = images.path("image");
-    let disk = FileDisk::new(File::open(&path).unwrap(), &path).unwrap();
-    let guest = Guest::open(&disk).unwrap();
-    let system = guest.volumes()[0].file_system().unwrap();
-    let is_free = |map: Vec<Allocation>| {
-        let run = map.into_iter().find(|run| run.end_bytes() > block * 4096).unwrap();
-        run.class == AllocationClass::Free
-    };
-    assert!(is_free(system.bitmap_allocation(&Budget::default()).unwrap()));
-    assert!(!is_free(system.allocation().unwrap()));
+    let ([by_bitmaps, whole], _) = free_ranges(&path);
+    let is_free = |ranges: &[Range<u64>]| ranges.iter().any(|range| range.contains(&(block * 4096)));
+    assert!(is_free(&by_bitmaps) && !is_free(&whole));
 }
