@@ -1,7 +1,8 @@
 //! The allocation map of a FAT volume.
 //!
 //! A cluster is free if every current table marks it as free and no chain of a file or directory contains it. Tables
-//! have no checksum: if a directory or a chain is damaged, or too short for its file, nothing is free.
+//! have no checksum: if a directory or a chain is damaged, or too short for its file, nothing is free. Nothing is free of
+//! a volume in doubt.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -12,7 +13,7 @@ use super::table::FatEntry;
 use super::{Fat, count_of};
 use crate::budget::Budget;
 use crate::error::GuestError;
-use crate::filesystem::{Allocation, AllocationClass, AllocationDifferences, TableKind};
+use crate::filesystem::{Allocation, AllocationClass, AllocationDifferences, State, TableKind};
 
 /// Maximum number of runs of a map. If there are more, the rest of the volume counts as allocated.
 const RUNS_MAX: usize = 4 << 20;
@@ -210,6 +211,7 @@ impl Fat<'_> {
             let problem = "nothing counts as free: a part of a file is lost";
             self.damage.note(self.reader.damage(self.layout.table_start, "file allocation table", problem));
         }
+        let is_certain = !is_file_lost && self.state == State::Certain;
         let mut runs = AllocationBuilder { runs: Vec::new(), end: 0, volume_bytes };
         runs.add(self.layout.table_start, AllocationClass::Table(TableKind::Superblock));
         let tables = self.layout.table_bytes * u64::from(self.layout.tables);
@@ -219,8 +221,8 @@ impl Fat<'_> {
             let class = match (used.has(cluster), directories.contains(&cluster)) {
                 (_, true) => AllocationClass::Table(TableKind::Directory),
                 (true, false) => AllocationClass::Data,
-                (false, false) if is_file_lost => AllocationClass::Doubtful,
-                (false, false) => AllocationClass::Free,
+                (false, false) if is_certain => AllocationClass::Free,
+                (false, false) => AllocationClass::Doubtful,
             };
             runs.add(self.layout.cluster_bytes, class);
             if runs.runs.len() >= run_rows.max {

@@ -2,8 +2,9 @@
 //!
 //! One pass over the MFT in its own order finds the clusters, and looks up each in the bitmap. A cluster that is free
 //! in the bitmap but belongs to a file is a difference: it is recorded, and counts as allocated. Clusters that no file
-//! has stay allocated, and are also recorded. Nothing is free if the bitmap itself is in doubt. It has no checksum: if
-//! a part of a file is lost, the bitmap may mark its clusters as free, so nothing is free then, either.
+//! has stay allocated, and are also recorded. Nothing is free if the volume or the bitmap itself is in doubt. The bitmap
+//! has no checksum: if a part of a file is lost, the bitmap may mark its clusters as free, so nothing is free then,
+//! either.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
@@ -57,7 +58,8 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
         let problem = "free clusters are in doubt: a part of a file is lost";
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
     }
-    let free = if is_trusted && is_whole { AllocationClass::Free } else { AllocationClass::Doubtful };
+    let is_certain = is_trusted && is_whole && ntfs.state == State::Certain;
+    let free = if is_certain { AllocationClass::Free } else { AllocationClass::Doubtful };
     reached.uses.sort_unstable();
     let mut base = runs_of_bitmap(ntfs, bits, free, runs_max)?;
     let free_runs = base.runs.iter().filter(|run| run.class == free).map(|run| run.first..run.end);

@@ -6,6 +6,7 @@
 mod bitmaps;
 mod boot;
 mod budget;
+mod doubt;
 mod ext;
 mod fixtures;
 mod machines;
