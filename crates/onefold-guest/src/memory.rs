@@ -73,7 +73,7 @@ impl MemoryFileSystem {
             uuid: uuid.to_owned(),
             block_bytes: 4096,
             size_bytes: 0,
-            free_bytes: 0,
+            free_bytes: Some(0),
             files_max: None,
             files_used: None,
         };

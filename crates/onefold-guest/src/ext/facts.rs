@@ -49,7 +49,7 @@ impl Tables<'_> {
             uuid: uuid_text(&superblock.uuid),
             block_bytes: superblock.block_bytes,
             size_bytes,
-            free_bytes: free_bytes.min(size_bytes),
+            free_bytes: Some(free_bytes.min(size_bytes)),
             files_max: Some(u64::from(superblock.inode_count)),
             files_used: Some(u64::from(superblock.inode_count).saturating_sub(free_inodes)),
         })

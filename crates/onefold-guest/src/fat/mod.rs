@@ -126,7 +126,7 @@ impl<'a> Fat<'a> {
                 .map_or_else(String::new, |serial| format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff)),
             block_bytes: layout.cluster_bytes,
             size_bytes: layout.size_bytes,
-            free_bytes: 0,
+            free_bytes: None,
             files_max: None,
             files_used: None,
         };
@@ -134,7 +134,7 @@ impl<'a> Fat<'a> {
         let differences = Mutex::default();
         let mut fat = Fat { reader, layout, table, facts, state, damage, differences, cursor, owners };
         fat.facts.label = fat.label()?;
-        fat.facts.free_bytes = u64::from(fat.free_clusters()?) * fat.layout.cluster_bytes;
+        fat.facts.free_bytes = Some(u64::from(fat.free_clusters()?) * fat.layout.cluster_bytes);
         Ok(fat)
     }
 

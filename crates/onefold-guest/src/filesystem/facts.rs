@@ -61,8 +61,8 @@ pub struct FileSystemFacts {
     pub block_bytes: u64,
     /// Bytes of the file system, which may be less than its volume.
     pub size_bytes: u64,
-    /// Bytes of its blocks that the file system counts as free.
-    pub free_bytes: u64,
+    /// Bytes of its blocks that the file system counts as free; `None` if the count cannot be read.
+    pub free_bytes: Option<u64>,
     /// The maximum number of files; `None` if there is no limit.
     pub files_max: Option<u64>,
     /// The number of files in use; `None` if the file system keeps no count.

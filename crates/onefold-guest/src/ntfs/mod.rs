@@ -42,12 +42,12 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::directory_owners::DirectoryOwners;
-use crate::error::{Damage, DamageLog, GuestError};
+use crate::error::{Damage, DamageLog, GuestError, UNREADABLE};
 use crate::filesystem::{
     AllocationDifferences, DirectoryEntry, FileNumber, FileStat, FileSystemFacts, FileSystemKind, State,
 };
 use crate::volume::VolumeReader;
-use bitmap::ClusterMap;
+use bitmap::{BITMAP_RECORD, ClusterMap};
 use boot::{Boot, Geometry};
 use content::Content;
 use directory::Directory;
@@ -353,7 +353,10 @@ impl Ntfs<'_> {
     }
 
     fn new_facts(&self) -> FileSystemFacts {
-        let free = ClusterMap::open(self).and_then(|map| map.map_or(Ok(0), |map| map.free_count()));
+        let free_clusters = self.count(ClusterMap::open(self).and_then(|bitmap| match bitmap {
+            Some(bitmap) => bitmap.free_count(),
+            None => Err(self.mft.damage(BITMAP_RECORD, "free clusters are unknown: the bitmap cannot be used").into()),
+        }));
         let version = self.volume_facts.version.map(|(major, minor)| format!("version {major}.{minor}"));
         FileSystemFacts {
             kind: FileSystemKind::Ntfs,
@@ -362,10 +365,22 @@ impl Ntfs<'_> {
             uuid: format!("{:016X}", self.geometry.serial),
             block_bytes: self.geometry.cluster_bytes,
             size_bytes: self.geometry.size_bytes(),
-            free_bytes: free.unwrap_or(0).saturating_mul(self.geometry.cluster_bytes),
+            free_bytes: free_clusters.map(|count| count.saturating_mul(self.geometry.cluster_bytes)),
             files_max: None,
-            files_used: self.mft.used_count().unwrap_or(None),
+            files_used: self.count(self.mft.used_count()).flatten(),
         }
+    }
+
+    /// Returns a count of a table of the volume; `None` if the table cannot be read, which is damage.
+    fn count<T>(&self, outcome: Result<T, GuestError>) -> Option<T> {
+        // A disk that fails as a whole has no other way out of here.
+        outcome
+            .map_err(|error| match error {
+                GuestError::Damaged(damage) => damage,
+                _ => self.mft.clusters().volume.damage(0, bitmap::STRUCTURE, UNREADABLE),
+            })
+            .map_err(|damage| self.damage.note(damage))
+            .ok()
     }
 }
 

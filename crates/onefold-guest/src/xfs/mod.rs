@@ -134,7 +134,7 @@ fn facts_of(superblock: &Superblock) -> FileSystemFacts {
         uuid: uuid_text(superblock.uuid),
         block_bytes: superblock.block_bytes as u64,
         size_bytes: superblock.size_bytes(),
-        free_bytes: counters.blocks_free.min(superblock.blocks) << superblock.block_log,
+        free_bytes: Some(counters.blocks_free.min(superblock.blocks) << superblock.block_log),
         files_max: Some(files_max.max(counters.inodes)),
         files_used: Some(counters.inodes.saturating_sub(counters.inodes_free)),
     }

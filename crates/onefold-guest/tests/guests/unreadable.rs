@@ -16,9 +16,9 @@ const BAD_BYTES: u64 = 4096;
 const TRIED: usize = 40;
 
 /// A disk with one bad place.
-struct FaultyDisk<'d> {
-    disk: &'d dyn Disk,
-    bad: Range<u64>,
+pub(crate) struct FaultyDisk<'d> {
+    pub(crate) disk: &'d dyn Disk,
+    pub(crate) bad: Range<u64>,
 }
 
 impl Disk for FaultyDisk<'_> {

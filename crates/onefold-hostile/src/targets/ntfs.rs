@@ -220,7 +220,8 @@ fn use_part(ntfs: &Ntfs<'_>, disk_bytes: u64, part: Part) -> Result<(), GuestErr
     }
     let mut map = Vec::new();
     if [Part::Map, Part::All].contains(&part) {
-        assert!(ntfs.facts().free_bytes <= ntfs.facts().size_bytes);
+        let facts = ntfs.facts();
+        assert!(facts.free_bytes.is_none_or(|free_bytes| free_bytes <= facts.size_bytes));
         map = ntfs.allocation()?;
         must_cover(&map, disk_bytes);
     }

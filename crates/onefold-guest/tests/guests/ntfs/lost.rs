@@ -1,12 +1,18 @@
 //! Tables that hide a part of a file: nothing is free then, because `$Bitmap` has no checksum.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use onefold_guest::filesystem::{AllocationClass, Doubt, FileSystem, State};
+use onefold_disk::{Disk, FileDisk};
+use onefold_guest::filesystem::{AllocationClass, Doubt, FileNumber, FileSystem, State};
+use onefold_guest::ntfs;
+use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
 use super::damage::{change_attribute, write_at};
-use super::{MOUNT, tools, tree, with_ntfs};
+use super::{MOUNT, content, tools, tree, with_ntfs};
 use crate::fixtures::Images;
+use crate::unreadable::FaultyDisk;
 
 const CLUSTER_BYTES: u64 = 4096;
 const DATA: u32 = 0x80;
@@ -122,4 +128,39 @@ fn a_list_of_attributes_that_ends_too_early_leaves_nothing_free() {
         attribute[INITIALIZED..INITIALIZED + 8].copy_from_slice(&first.to_le_bytes());
     });
     assert_eq!(free_and_damaged(&image), (false, true), "the initialised length");
+}
+
+/// A count of zero would show a volume that is full.
+#[test]
+fn free_space_that_cannot_be_counted_is_unknown() {
+    let Some(images) = made("head -c 50000 /dev/urandom >large") else { return };
+    let image = images.path("image");
+    let bitmap = FileNumber(6);
+    let (place, length) = with_ntfs(&image, |ntfs| {
+        assert!(ntfs.facts().free_bytes.is_some_and(|free| free > 1 << 20));
+        assert_eq!(ntfs.damage().count(), 0);
+        let mut first = None;
+        ntfs.each_extent(bitmap, &mut |extent| {
+            first = Some((extent.place, extent.length_bytes));
+            std::ops::ControlFlow::Break(())
+        })
+        .unwrap();
+        assert!(!content(ntfs, bitmap, 0, 10).is_empty());
+        first.unwrap()
+    });
+    let disk = FileDisk::new(File::open(&image).unwrap(), &image).unwrap();
+    let faulty = FaultyDisk { disk: &disk, bad: place..place + length };
+    let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() }];
+    let reader = VolumeReader::new(&faulty, &Volume { origin: VolumeOrigin::WholeDisk, ranges });
+    let ntfs = ntfs::open(&reader).unwrap().unwrap();
+    assert_eq!((ntfs.facts().free_bytes, ntfs.damage().count()), (None, 1), "a bad sector");
+    change_attribute(&image, bitmap.0, DATA, |attribute| attribute[INITIALIZED..INITIALIZED + 8].fill(0));
+    with_ntfs(&image, |ntfs| {
+        assert_eq!((ntfs.facts().free_bytes, ntfs.damage().count()), (None, 1), "a bitmap that is too short");
+    });
+    File::options().write(true).open(&image).unwrap().write_all_at(&[0xee; 600], 4 * 4096 + 6 * 1024).unwrap();
+    with_ntfs(&image, |ntfs| {
+        assert_eq!(ntfs.facts().free_bytes, None);
+        assert!(ntfs.damage().count() > 0, "no bitmap");
+    });
 }

@@ -46,34 +46,36 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
 /// The usage of a file system.
 struct UsageRow<'f> {
     facts: &'f FileSystemFacts,
-    used_bytes: u64,
+    /// `None` if the free bytes are unknown.
+    used_bytes: Option<u64>,
     /// Whether the figures are up to date, and of one moment.
     is_certain: bool,
 }
 
 impl UsageRow<'_> {
     fn of(facts: &FileSystemFacts, is_certain: bool) -> UsageRow<'_> {
-        UsageRow { facts, used_bytes: facts.size_bytes.saturating_sub(facts.free_bytes), is_certain }
+        let used_bytes = facts.free_bytes.map(|free_bytes| facts.size_bytes.saturating_sub(free_bytes));
+        UsageRow { facts, used_bytes, is_certain }
     }
 
-    fn percent(&self) -> u64 {
+    fn percent(&self, used_bytes: u64) -> u64 {
         let of = u128::from(self.facts.size_bytes.max(1));
-        u64::try_from((u128::from(self.used_bytes) * 100).div_ceil(of)).unwrap_or(100)
+        u64::try_from((u128::from(used_bytes) * 100).div_ceil(of)).unwrap_or(100)
     }
 
     fn cells(&self, image: &GuestImage, volume: &GuestVolume<'_>) -> [String; 9] {
-        let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        let known = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
         let mark = if self.is_certain { "" } else { " ?" };
         [
             image.path().shown().to_string(),
             origin(&volume.volume.origin),
             self.facts.kind.name().to_owned(),
             human(self.facts.size_bytes),
-            format!("{}{mark}", human(self.used_bytes)),
-            human(self.facts.free_bytes),
-            format!("{} %", self.percent()),
-            count(self.facts.files_max),
-            count(self.facts.files_used),
+            known(self.used_bytes.map(|bytes| format!("{}{mark}", human(bytes)))),
+            known(self.facts.free_bytes.map(human)),
+            known(self.used_bytes.map(|bytes| format!("{} %", self.percent(bytes)))),
+            known(self.facts.files_max.map(|count| count.to_string())),
+            known(self.facts.files_used.map(|count| count.to_string())),
         ]
     }
 
