@@ -20,7 +20,8 @@ use crate::capture::{CaptureOptions, Scope, Source, capture};
 use crate::compress::LEVEL;
 use crate::disk::ArchivedDisk;
 use crate::format::descriptor::UnitKind;
-use crate::store::{ByteRange, Created, Listed, MemoryStore, ObjectName, Store, StoreError};
+use crate::store::hooked::{Call, HookedStore, io_error};
+use crate::store::{ByteRange, MemoryStore, Store};
 use crate::testing::MemoryDisk;
 
 const UNIT_BYTES: u32 = 32 << 10;
@@ -28,72 +29,59 @@ const UNIT_BYTES: u32 = 32 << 10;
 const REQUESTS_PER_GIB: u64 = 240;
 const OTHER_REQUESTS: u64 = 12;
 
-/// A store that counts reads, and fails those of packs that return more than some bytes.
-#[derive(Debug)]
+/// A store in memory that counts reads, and fails those of packs that return more than some bytes.
 struct Counting {
-    inner: MemoryStore,
+    store: Arc<dyn Store>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug)]
+struct Counts {
     reads: AtomicU64,
     bytes: AtomicU64,
     pack_read_bytes_max: AtomicU64,
 }
 
 impl Counting {
+    fn new() -> Counting {
+        let counts = Counts { reads: 0.into(), bytes: 0.into(), pack_read_bytes_max: u64::MAX.into() };
+        let counts = Arc::new(counts);
+        let noted = Arc::clone(&counts);
+        let store = HookedStore::new(Arc::new(MemoryStore::default()), |_, _| Ok(()));
+        let store = store.and_after(move |call, name, bytes| {
+            let Call::Get(range) = call else { return Ok(()) };
+            noted.reads.fetch_add(1, Ordering::Relaxed);
+            noted.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            let is_from = matches!(range, ByteRange::From { .. }) && name.starts_with("packs/");
+            match is_from && bytes as u64 > noted.pack_read_bytes_max.load(Ordering::Relaxed) {
+                true => Err(io_error("read", name, "a bad sector")),
+                false => Ok(()),
+            }
+        });
+        Counting { store: Arc::new(store), counts }
+    }
+
     fn start_over(&self) {
-        self.reads.store(0, Ordering::Relaxed);
-        self.bytes.store(0, Ordering::Relaxed);
+        self.counts.reads.store(0, Ordering::Relaxed);
+        self.counts.bytes.store(0, Ordering::Relaxed);
     }
 
     fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
+        self.counts.reads.load(Ordering::Relaxed)
     }
 
     fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-}
-
-impl Store for Counting {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        let got = self.inner.get(name, range)?;
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(got.len() as u64, Ordering::Relaxed);
-        let is_from = matches!(range, ByteRange::From { .. }) && name.as_str().starts_with("packs/");
-        if is_from && got.len() as u64 > self.pack_read_bytes_max.load(Ordering::Relaxed) {
-            let (name, source) = (name.to_string(), io::Error::other("a bad sector"));
-            return Err(StoreError::Io { action: "read", name, source });
-        }
-        Ok(got)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.inner.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.inner.create(name, bytes)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.inner.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.inner.delete(name)
+        self.counts.bytes.load(Ordering::Relaxed)
     }
 }
 
 /// Returns a store with an image of this disk.
-fn captured(disk: &MemoryDisk, random: &SeededRandom) -> Arc<Counting> {
-    let store = Arc::new(Counting {
-        inner: MemoryStore::default(),
-        reads: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-        pack_read_bytes_max: AtomicU64::new(u64::MAX),
-    });
+fn captured(disk: &MemoryDisk, random: &SeededRandom) -> Counting {
+    let counting = Counting::new();
     let units = UnitKind::Fixed { unit_bytes: UNIT_BYTES };
-    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, units, random).unwrap();
+    let archive = Archive::create(Arc::clone(&counting.store), units, random).unwrap();
     capture_disk(&archive, disk, random);
-    store
+    counting
 }
 
 /// Captures a disk as the next version of the image.
@@ -115,10 +103,10 @@ fn capture_disk(archive: &Archive, disk: &MemoryDisk, random: &SeededRandom) {
     capture(archive, &mut writer, source, &options, &|_| ControlFlow::Continue(())).unwrap();
 }
 
-fn open(store: &Arc<Counting>) -> (Archive, Manifest) {
-    let archive = Archive::open(Arc::clone(store) as Arc<dyn Store>).unwrap();
+fn open(counting: &Counting) -> (Archive, Manifest) {
+    let archive = Archive::open(Arc::clone(&counting.store)).unwrap();
     let manifest = archive.manifest(&archive.images()[0]).unwrap();
-    store.start_over();
+    counting.start_over();
     (archive, manifest)
 }
 
@@ -182,7 +170,7 @@ fn a_long_read_that_fails_costs_no_unit_that_a_short_one_returns() {
     let store = captured(&disk, &random);
     for bytes_max in [2 << 20, u64::from(UNIT_BYTES) + 100] {
         let (archive, manifest) = open(&store);
-        store.pack_read_bytes_max.store(bytes_max, Ordering::Relaxed);
+        store.counts.pack_read_bytes_max.store(bytes_max, Ordering::Relaxed);
         install_and_compare(&archive, &manifest, &disk);
     }
 }

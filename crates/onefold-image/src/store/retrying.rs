@@ -156,56 +156,34 @@ mod tests {
 
     use super::*;
     use crate::store::faulty::FaultyStore;
+    use crate::store::hooked::HookedStore;
     use crate::store::{MemoryStore, Refusal};
 
     fn name() -> ObjectName {
         ObjectName::new("packs/00/11").unwrap()
     }
 
-    /// A store without a network until a moment of its clock.
-    #[derive(Debug)]
-    struct Cut {
-        inner: MemoryStore,
-        clock: Arc<ManualClock>,
-        until: Duration,
-        /// Whether calls take effect although their answers are lost.
-        takes_effect: bool,
-        refuses: bool,
-    }
-
-    impl Cut {
-        fn answer<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-            let (action, name) = ("reach", "packs/00/11".to_owned());
-            if self.clock.monotonic() >= self.until {
-                if self.refuses {
+    /// Returns a store without a network until a moment of its clock. `takes_effect` says whether calls take effect
+    /// although their answers are lost, `refuses` whether the store refuses its user from that moment on.
+    fn cut_until(until: Duration, clock: &Arc<ManualClock>, takes_effect: bool, refuses: bool) -> HookedStore {
+        let (before, after) = (Arc::clone(clock), Arc::clone(clock));
+        const ACTION: &str = "reach";
+        let lost = |name: &str| {
+            let (name, source) = (name.to_owned(), io::Error::other("no network"));
+            Err(StoreError::Unavailable { action: ACTION, name, source })
+        };
+        let store = HookedStore::new(Arc::new(MemoryStore::default()), move |_, name| {
+            let is_cut = before.monotonic() < until;
+            match (is_cut, refuses) {
+                (true, _) if !takes_effect => lost(name),
+                (false, true) => {
                     let (why, source) = (Refusal::Denied, io::Error::other("403"));
-                    return Err(StoreError::Refused { action, name, why, source });
+                    Err(StoreError::Refused { action: ACTION, name: name.to_owned(), why, source })
                 }
-                return call();
+                _ => Ok(()),
             }
-            if self.takes_effect {
-                call()?;
-            }
-            Err(StoreError::Unavailable { action, name, source: io::Error::other("no network") })
-        }
-    }
-
-    impl Store for Cut {
-        fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-            self.answer(|| self.inner.get(name, range))
-        }
-        fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-            self.answer(|| self.inner.put(name, parts))
-        }
-        fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-            self.answer(|| self.inner.create(name, bytes))
-        }
-        fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-            self.answer(|| self.inner.list(prefix, after))
-        }
-        fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-            self.answer(|| self.inner.delete(name))
-        }
+        });
+        store.and_after(move |_, name, _| if after.monotonic() < until { lost(name) } else { Ok(()) })
     }
 
     /// Pauses before repetitions.
@@ -214,7 +192,7 @@ mod tests {
     fn cut(seconds: u64, takes_effect: bool, refuses: bool) -> (RetryingStore, Pauses, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::starting_at(1000));
         let until = clock.monotonic() + Duration::from_secs(seconds);
-        let inner = Cut { inner: MemoryStore::default(), clock: Arc::clone(&clock), until, takes_effect, refuses };
+        let inner = cut_until(until, &clock, takes_effect, refuses);
         let pauses = Pauses::default();
         let noted = Arc::clone(&pauses);
         let store = RetryingStore::new(

@@ -496,41 +496,21 @@ fn a_small_pack_that_is_needed_is_not_rewritten_again_and_again() {
     assert_eq!(bench.names("packs/"), packs);
 }
 
-/// A store that collects before its `at`th call to get an object.
-#[derive(Debug)]
-struct CollectingStore {
-    store: Arc<MemoryStore>,
-    gets: AtomicU64,
-    at: u64,
-}
-
-impl Store for CollectingStore {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        if self.gets.fetch_add(1, Ordering::Relaxed) == self.at {
-            let archive = other(Arc::clone(&self.store) as Arc<dyn Store>);
+/// Returns a store that collects before its `at`th call to get an object, and counts these calls.
+fn collecting_store(memory: &Arc<MemoryStore>, at: u64) -> (Arc<dyn Store>, Arc<AtomicU64>) {
+    let (inside, gets) = (Arc::clone(memory), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&gets);
+    let store = HookedStore::new(Arc::clone(memory) as Arc<dyn Store>, move |call, _| {
+        if matches!(call, Call::Get(_)) && count.fetch_add(1, Ordering::Relaxed) == at {
+            let archive = other(Arc::clone(&inside) as Arc<dyn Store>);
             let removed = archive.images()[0].image.clone();
-            let (clock, random) = (ManualClock::starting_at(2000), SeededRandom::new(self.at));
+            let (clock, random) = (ManualClock::starting_at(2000), SeededRandom::new(at));
             archive.remove(&removed, &clock, &random).unwrap();
             archive.collect(&options(), &clock, &random, &mut |_, _| ()).unwrap();
         }
-        self.store.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.store.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.store.create(name, bytes)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.store.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.store.delete(name)
-    }
+        Ok(())
+    });
+    (Arc::new(store), gets)
 }
 
 /// An image is removed and packs are rewritten and deleted at any moment of a check and of reads.
@@ -543,20 +523,15 @@ fn readers_beside_a_collection_find_everything_in_its_new_place() {
             // Sorted by name, the first image is the one that is removed.
             bench.capture("a", &content);
             let mail = bench.capture("mail", &content.iter().step_by(3).cloned().collect::<Vec<_>>());
-            let store =
-                Arc::new(CollectingStore { store: Arc::clone(&bench.store), gets: AtomicU64::new(0), at: u64::MAX });
-            let opened = {
-                let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
-                drop(archive);
-                store.gets.load(Ordering::Relaxed)
-            };
-            let store =
-                Arc::new(CollectingStore { store: Arc::clone(&bench.store), gets: AtomicU64::new(0), at: opened + at });
-            let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+            let (store, gets) = collecting_store(&bench.store, u64::MAX);
+            Archive::open(store).unwrap();
+            let at_call = gets.load(Ordering::Relaxed) + at;
+            let (store, gets) = collecting_store(&bench.store, at_call);
+            let archive = Archive::open(store).unwrap();
             let report = archive.check(CheckOptions { data }, &mut |_, _| ()).unwrap();
             assert_eq!(report.damages, [], "collected at call {at}");
             assert_eq!(contents(&archive, &mail).unwrap(), content.iter().step_by(3).cloned().collect::<Vec<_>>());
-            if store.gets.load(Ordering::Relaxed) <= store.at {
+            if gets.load(Ordering::Relaxed) <= at_call {
                 assert!(at > 20, "{at}");
                 break;
             }
@@ -576,10 +551,10 @@ fn a_store_without_room_for_rewriting_still_gets_room() {
     let before = bench.names("packs/");
     let packs = AtomicU64::new(0);
     let full = HookedStore::new(Arc::clone(&bench.store) as Arc<dyn Store>, move |call, name| {
-        let is_pack = call == Call::Put && name.as_str().starts_with("packs/");
+        let is_pack = call == Call::Put && name.starts_with("packs/");
         if is_pack && packs.fetch_add(1, Ordering::Relaxed) >= 2 {
             let source = std::io::ErrorKind::StorageFull.into();
-            return Err(StoreError::Io { action: "write", name: name.to_string(), source });
+            return Err(StoreError::Io { action: "write", name: name.to_owned(), source });
         }
         Ok(())
     });

@@ -6,8 +6,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::store::Refusal;
 use crate::store::faulty::FaultyStore;
+use crate::store::hooked::{Call, HookedStore, io_error};
 
 pub(super) type Objects = BTreeMap<ObjectName, Vec<u8>>;
+
+/// Returns a store of these objects that makes only reads for which `before` returns no error, and all other calls.
+fn failing_reads(
+    objects: Objects,
+    before: impl Fn(&str) -> Result<(), StoreError> + Send + Sync + 'static,
+) -> Arc<dyn Store> {
+    Arc::new(HookedStore::new(Arc::new(MemoryStore::of(objects)), move |call, name| match call {
+        Call::Get(_) => before(name),
+        _ => Ok(()),
+    }))
+}
+
+/// Returns a store of these objects that cannot read one of them.
+fn unreadable(objects: Objects, bad: &ObjectName) -> Arc<dyn Store> {
+    let bad = bad.to_string();
+    failing_reads(objects, move |name| match name == bad {
+        true => Err(io_error("read", name, "a bad sector")),
+        false => Ok(()),
+    })
+}
 
 /// Returns the objects of an archive with two images, and the expected contents of the images.
 pub(super) fn sample() -> (Objects, Vec<Image>) {
@@ -395,7 +416,7 @@ fn an_entry_that_is_damaged_or_cannot_be_read_costs_only_later_images() {
             with(object[..100].to_vec()),
             with(objects[&LedgerEntry::object_name((position + 1) % 4)].clone()),
             with(astray.encode().unwrap()),
-            Arc::new(UnreadableStore(MemoryStore::of(objects.clone()), name.clone())),
+            unreadable(objects.clone(), &name),
         ];
         for (number, store) in stores.into_iter().enumerate() {
             let archive = Archive::open(store).unwrap();
@@ -415,43 +436,12 @@ fn an_entry_that_is_damaged_or_cannot_be_read_costs_only_later_images() {
     }
 }
 
-/// A store that cannot read one of its objects.
-#[derive(Debug)]
-struct UnreadableStore(MemoryStore, ObjectName);
-
-impl Store for UnreadableStore {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        if *name == self.1 {
-            let (name, source) = (name.to_string(), std::io::Error::other("a bad sector"));
-            return Err(StoreError::Io { action: "read", name, source });
-        }
-        self.0.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.0.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.0.create(name, bytes)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.0.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete(name)
-    }
-}
-
 #[test]
 fn an_object_that_cannot_be_read_costs_what_no_other_has() {
     let (objects, images) = sample();
     let random = SeededRandom::new(24);
     for name in objects.keys().filter(|name| !name.as_str().starts_with("ledger/")) {
-        let store = Arc::new(UnreadableStore(MemoryStore::of(objects.clone()), name.clone()));
-        let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+        let archive = Archive::open(unreadable(objects.clone(), name)).unwrap();
         let mut unread = Vec::new();
         for (image, expected) in &images {
             match contents(&archive, image) {
@@ -474,48 +464,27 @@ fn an_object_that_cannot_be_read_costs_what_no_other_has() {
     }
 }
 
-/// A store that fails to read packs and segments for a while.
-#[derive(Debug)]
-struct InterruptedStore(MemoryStore, AtomicBool);
-
-impl Store for InterruptedStore {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        let is_hint_or_pack = ["packs/", "segments/"].iter().any(|folder| name.as_str().starts_with(folder));
-        if is_hint_or_pack && self.1.load(Ordering::Relaxed) {
-            let (name, source) = (name.to_string(), std::io::Error::other("no route to host"));
-            return Err(StoreError::Io { action: "read", name, source });
-        }
-        self.0.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.0.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.0.create(name, bytes)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.0.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete(name)
-    }
-}
-
 /// The index is read while the store fails, and lacks these packs. That must not outlast the failure.
 #[test]
 fn packs_that_could_not_be_read_for_a_while_are_read_once_the_store_answers() {
     let (objects, images) = sample();
-    let store = Arc::new(InterruptedStore(MemoryStore::of(objects), AtomicBool::new(true)));
-    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let fails = Arc::new(AtomicBool::new(true));
+    let store = failing_reads(objects, {
+        let fails = Arc::clone(&fails);
+        move |name| {
+            let is_hint_or_pack = ["packs/", "segments/"].iter().any(|folder| name.starts_with(folder));
+            match is_hint_or_pack && fails.load(Ordering::Relaxed) {
+                true => Err(io_error("read", name, "no route to host")),
+                false => Ok(()),
+            }
+        }
+    });
+    let archive = Archive::open(store).unwrap();
     for (image, _) in &images {
         let error = contents(&archive, image).unwrap_err();
         assert!(matches!(error, ArchiveError::Store(StoreError::Io { .. })), "{error}");
     }
-    store.1.store(false, Ordering::Relaxed);
+    fails.store(false, Ordering::Relaxed);
     for (image, expected) in &images {
         assert_eq!(contents(&archive, image).unwrap(), *expected, "{image}");
     }
@@ -564,40 +533,18 @@ fn a_check_that_the_store_fails_ends() {
     }
 }
 
-/// A store that no longer accepts its user when packs are read.
-#[derive(Debug)]
-struct RefusingStore(MemoryStore);
-
-impl Store for RefusingStore {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        if name.as_str().starts_with("packs/") {
-            let (name, source) = (name.to_string(), std::io::Error::other("403"));
-            return Err(StoreError::Refused { action: "read", name, why: Refusal::Expired, source });
-        }
-        self.0.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.0.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.0.create(name, bytes)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.0.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete(name)
-    }
-}
-
 #[test]
 fn a_store_that_refuses_its_user_is_no_damage() {
     let (objects, images) = sample();
-    let archive = Archive::open(Arc::new(RefusingStore(MemoryStore::of(objects)))).unwrap();
+    // It no longer accepts its user when packs are read.
+    let refusing = failing_reads(objects, |name| match name.starts_with("packs/") {
+        true => {
+            let (name, source) = (name.to_owned(), std::io::Error::other("403"));
+            Err(StoreError::Refused { action: "read", name, why: Refusal::Expired, source })
+        }
+        false => Ok(()),
+    });
+    let archive = Archive::open(refusing).unwrap();
     let is_refusal =
         |error: &ArchiveError| matches!(error, ArchiveError::Store(StoreError::Refused { why: Refusal::Expired, .. }));
     for data in [false, true] {

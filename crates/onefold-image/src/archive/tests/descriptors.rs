@@ -2,7 +2,7 @@
 
 use super::repair::try_repair;
 use super::*;
-use crate::store::hooked::{Call, HookedStore};
+use crate::store::hooked::{Call, HookedStore, io_error};
 
 /// Returns a store with an archive of one image.
 fn stored(seed: u64) -> (Arc<MemoryStore>, ArchiveId, Image) {
@@ -105,10 +105,8 @@ fn a_repair_does_not_write_over_a_descriptor_that_cannot_be_read() {
     let copy = descriptor_name(DESCRIPTORS[1]);
     let unreadable = HookedStore::new(Arc::clone(&store) as Arc<dyn Store>, {
         let copy = copy.clone();
-        move |call, name| match call == Call::Get && *name == copy {
-            true => {
-                Err(StoreError::Io { action: "read", name: name.to_string(), source: std::io::Error::other("EIO") })
-            }
+        move |call, name| match matches!(call, Call::Get(_)) && name == copy.as_str() {
+            true => Err(io_error("read", name, "EIO")),
             false => Ok(()),
         }
     });

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::collect::options;
 use super::*;
 use crate::store::faulty::{FaultyStore, Late};
+use crate::store::hooked::{Call, HookedStore, io_error};
 use crate::store::power_cut::{RecordedFiles, every_cut, store_of};
 
 /// Two or three units fill a pack, so that a thread puts it while the next one is filled.
@@ -71,53 +72,27 @@ fn remove_one(store: &Arc<dyn Store>, random: &SeededRandom, acknowledged: &Mute
     }
 }
 
-/// A store that creates each object but loses the first answer, and rejects the first put of each pack.
-#[derive(Debug)]
-struct LossyStore(Arc<dyn Store>, Mutex<BTreeSet<ObjectName>>);
-
-impl LossyStore {
-    /// Fails on the first change of an object.
-    fn lose(&self, name: &ObjectName) -> Result<(), StoreError> {
-        if self.1.lock().insert(name.clone()) {
-            let (name, source) = (name.to_string(), std::io::Error::other("the answer is lost"));
-            return Err(StoreError::Io { action: "write", name, source });
-        }
-        Ok(())
-    }
-}
-
-impl Store for LossyStore {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        self.0.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        if name.as_str().starts_with("packs/") {
-            self.lose(name)?;
-        }
-        self.0.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        let created = self.0.create(name, bytes)?;
-        self.lose(name)?;
-        Ok(created)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.0.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete(name)
-    }
+/// Returns a store that creates each object but loses the first answer, and rejects the first put of each pack.
+fn lossy_store(inner: Arc<dyn Store>) -> Arc<dyn Store> {
+    let changed: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    // Fails on the first change of an object.
+    let lose = move |name: &str| match changed.lock().insert(name.to_owned()) {
+        true => Err(io_error("write", name, "the answer is lost")),
+        false => Ok(()),
+    };
+    let reject = lose.clone();
+    let store = HookedStore::new(inner, move |call, name| match call {
+        Call::Put if name.starts_with("packs/") => reject(name),
+        _ => Ok(()),
+    });
+    Arc::new(store.and_after(move |call, name, _| if call == Call::Create { lose(name) } else { Ok(()) }))
 }
 
 #[test]
 fn a_lost_answer_makes_neither_a_failure_nor_a_second_image() {
     let random = SeededRandom::new(8);
     let memory = Arc::new(MemoryStore::default());
-    let store: Arc<dyn Store> = Arc::new(LossyStore(Arc::clone(&memory) as Arc<dyn Store>, Mutex::default()));
+    let store = lossy_store(Arc::clone(&memory) as Arc<dyn Store>);
     let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
     let clock = ManualClock::starting_at(5);
     for version in 1..=3 {
@@ -133,44 +108,29 @@ fn a_lost_answer_makes_neither_a_failure_nor_a_second_image() {
     assert_eq!((archive.images().len(), entries), (3, 6));
 }
 
-/// A store that returns nothing of the ledger once it has made an entry, until it is asked a second time.
-#[derive(Debug)]
-struct BlindAfterEntry(MemoryStore, AtomicBool);
-
-impl Store for BlindAfterEntry {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        if name.as_str().starts_with("ledger/") && self.1.swap(false, Ordering::Relaxed) {
-            let (name, source) = (name.to_string(), std::io::Error::other("a fault"));
-            return Err(StoreError::Io { action: "read", name, source });
+/// Returns a store that fails the first read of the ledger after it has made an entry, unless the flag is taken back.
+fn blind_after_entry(is_blind: &Arc<AtomicBool>) -> Arc<dyn Store> {
+    let [read, made] = [Arc::clone(is_blind), Arc::clone(is_blind)];
+    let store = HookedStore::new(Arc::new(MemoryStore::default()), move |call, name| match call {
+        Call::Get(_) if name.starts_with("ledger/") && read.swap(false, Ordering::Relaxed) => {
+            Err(io_error("read", name, "a fault"))
         }
-        self.0.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.0.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        let created = self.0.create(name, bytes)?;
-        self.1.store(name.as_str().starts_with("ledger/"), Ordering::Relaxed);
-        Ok(created)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.0.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete(name)
-    }
+        _ => Ok(()),
+    });
+    Arc::new(store.and_after(move |call, name, _| {
+        if call == Call::Create {
+            made.store(name.starts_with("ledger/"), Ordering::Relaxed);
+        }
+        Ok(())
+    }))
 }
 
 #[test]
 fn a_change_that_was_made_is_no_failure_whatever_the_next_read_says() {
     let random = SeededRandom::new(9);
-    let store = Arc::new(BlindAfterEntry(MemoryStore::default(), AtomicBool::new(false)));
-    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
-    let sees = || store.1.store(false, Ordering::Relaxed);
+    let is_blind = Arc::new(AtomicBool::new(false));
+    let archive = Archive::create(blind_after_entry(&is_blind), UNITS, &random).unwrap();
+    let sees = || is_blind.store(false, Ordering::Relaxed);
     let clock = ManualClock::starting_at(5);
     let mut writer = archive.writer(&clock, &random, "host").unwrap();
     for version in 1..=2 {
@@ -360,40 +320,20 @@ fn power_cuts_at_any_call_of_the_file_system_keep_acknowledged_images() {
     assert!(opened > 300, "{opened}");
 }
 
-/// A store that makes no object, and says so, after its first answers were lost.
-#[derive(Debug)]
-struct RefusingStore {
-    inner: Arc<dyn Store>,
-    kind: std::io::ErrorKind,
-    lost: Mutex<u32>,
-}
-
-impl Store for RefusingStore {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        self.inner.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.inner.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, _: &[u8]) -> Result<Created, StoreError> {
-        let mut lost = self.lost.lock();
+/// Returns a store that makes no object, and says so, after its first answers were lost.
+fn refusing_store(inner: &Arc<dyn Store>, kind: std::io::ErrorKind, lost: u32) -> Arc<dyn Store> {
+    let lost = Mutex::new(lost);
+    Arc::new(HookedStore::new(Arc::clone(inner), move |call, name| {
+        if call != Call::Create {
+            return Ok(());
+        }
+        let mut lost = lost.lock();
         if let Some(left) = lost.checked_sub(1) {
             *lost = left;
-            let source = std::io::Error::other("the answer is lost");
-            return Err(StoreError::Io { action: "write", name: name.to_string(), source });
+            return Err(io_error("write", name, "the answer is lost"));
         }
-        Err(StoreError::NotMade { name: name.to_string(), source: self.kind.into() })
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.inner.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.inner.delete(name)
-    }
+        Err(StoreError::NotMade { name: name.to_owned(), source: kind.into() })
+    }))
 }
 
 /// Regression: a user who may not write heard, after five attempts, that the change may have been made.
@@ -402,20 +342,17 @@ fn a_change_that_the_store_refuses_is_certainly_not_made() {
     use std::io::ErrorKind;
     let random = SeededRandom::new(51);
     let clock = ManualClock::starting_at(5);
-    let refuses = |inner: &Arc<dyn Store>, kind, lost| {
-        Arc::new(RefusingStore { inner: Arc::clone(inner), kind, lost: Mutex::new(lost) }) as Arc<dyn Store>
-    };
     let empty: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let created = Archive::create(refuses(&empty, ErrorKind::PermissionDenied, 0), UNITS, &random);
+    let created = Archive::create(refusing_store(&empty, ErrorKind::PermissionDenied, 0), UNITS, &random);
     assert!(matches!(created, Err(ArchiveError::Store(StoreError::NotMade { .. }))), "{created:?}");
-    let created = Archive::create(refuses(&empty, ErrorKind::Unsupported, 0), UNITS, &random);
+    let created = Archive::create(refusing_store(&empty, ErrorKind::Unsupported, 0), UNITS, &random);
     assert!(matches!(created, Err(ArchiveError::Unfit { .. })), "{created:?}");
 
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let archive = Archive::create(Arc::clone(&inner), UNITS, &random).unwrap();
     let (image, _) = capture(&archive, &random, "web", &units(&random, 2));
     for kind in [ErrorKind::PermissionDenied, ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem] {
-        let archive = Archive::open(refuses(&inner, kind, 0)).unwrap();
+        let archive = Archive::open(refusing_store(&inner, kind, 0)).unwrap();
         let began = archive.writer(&clock, &random, "host").map(drop);
         for refused in [began, archive.remove(&image, &clock, &random)] {
             assert!(
@@ -426,7 +363,7 @@ fn a_change_that_the_store_refuses_is_certainly_not_made() {
     }
     // An attempt whose answer is lost may still be made.
     for lost in 1..4 {
-        let archive = Archive::open(refuses(&inner, ErrorKind::PermissionDenied, lost)).unwrap();
+        let archive = Archive::open(refusing_store(&inner, ErrorKind::PermissionDenied, lost)).unwrap();
         let removed = archive.remove(&image, &clock, &random);
         assert!(matches!(removed, Err(ArchiveError::Doubtful(_))), "{lost}: {removed:?}");
     }

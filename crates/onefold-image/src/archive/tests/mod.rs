@@ -26,7 +26,8 @@ use crate::format::chunk_header::PlacedUnit;
 use crate::format::manifest::{RegionChunks, Totals};
 use crate::format::pack::{PackBuilder, UnitHeader};
 use crate::format::segment::{IndexEntry, Segment};
-use crate::store::{ByteRange, Created, FolderStore, Listed, MemoryStore, StoreError};
+use crate::store::hooked::{Call, HookedStore};
+use crate::store::{ByteRange, FolderStore, MemoryStore, StoreError};
 use crate::{ImageName, SECTOR_BYTES, SectorRun};
 
 /// An image, and the contents of its units.
@@ -202,38 +203,18 @@ fn pack_bytes(name: &ObjectName, pack: &[u8]) -> Option<usize> {
     name.as_str().starts_with("packs/").then_some(pack.len())
 }
 
-/// A store that creates an object even if it exists, like servers that ignore the condition.
-#[derive(Debug)]
-struct CarelessStore(MemoryStore);
-
-impl Store for CarelessStore {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        self.0.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.0.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.0.put(name, &[bytes]).map(|()| Created::New)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.0.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete(name)
-    }
-}
-
 #[test]
 fn a_store_that_creates_what_exists_is_refused() {
-    let store = Arc::new(CarelessStore(MemoryStore::default()));
+    let memory = Arc::new(MemoryStore::default());
+    // Like a server that ignores the condition: whatever exists makes way.
+    let inside = Arc::clone(&memory);
+    let store: Arc<dyn Store> = Arc::new(HookedStore::new(memory, move |call, name| match call {
+        Call::Create => inside.delete(&ObjectName::new(name).unwrap()),
+        _ => Ok(()),
+    }));
     let random = SeededRandom::new(32);
     for _ in 0..2 {
-        let created = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random);
+        let created = Archive::create(Arc::clone(&store), UNITS, &random);
         assert!(matches!(created, Err(ArchiveError::Unfit { .. })), "{created:?}");
     }
 }

@@ -1,12 +1,13 @@
 //! Repair: nothing intact is lost, lost units are stored again by captures or a source, and every kill is harmless.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::damage::{Objects, sample};
 use super::*;
 use crate::store::faulty::FaultyStore;
-use crate::store::hooked::{Call, HookedStore};
+use crate::store::hooked::{Call, HookedStore, io_error};
 
 pub(super) type Healing<'h> = Option<&'h mut Heal<'h, ArchiveError>>;
 
@@ -322,15 +323,12 @@ fn a_missing_pack_stays_while_a_header_cannot_be_read() {
         let reads = Arc::new(AtomicU64::new(0));
         let failing = HookedStore::new(Arc::clone(&store) as Arc<dyn Store>, {
             let (reads, of_header) = (Arc::clone(&reads), of_header.clone());
-            move |call, name| match call == Call::Get
-                && *name == of_header
-                && reads.fetch_add(1, Ordering::Relaxed) >= from
-            {
-                true => {
-                    let source = std::io::Error::other("a bad sector");
-                    Err(StoreError::Io { action: "read", name: name.to_string(), source })
+            move |call, name| {
+                let is_of_header = matches!(call, Call::Get(_)) && name == of_header.as_str();
+                match is_of_header && reads.fetch_add(1, Ordering::Relaxed) >= from {
+                    true => Err(io_error("read", name, "a bad sector")),
+                    false => Ok(()),
                 }
-                false => Ok(()),
             }
         });
         let archive = Archive::open(Arc::new(failing)).unwrap();
@@ -433,40 +431,21 @@ fn a_dry_run_changes_nothing_and_says_what_there_is_to_do() {
     assert_eq!(store.objects(), objects);
 }
 
-/// A store in which one range of one object cannot be read, as on a disk with a bad sector.
-#[derive(Debug)]
-struct BadSector(MemoryStore, ObjectName, std::ops::Range<u64>);
-
-impl Store for BadSector {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        let length = self.0.get(name, ByteRange::Whole)?.len() as u64;
+/// Returns a store in which one range of one object cannot be read, as on a disk with a bad sector.
+fn with_bad_sector(memory: &Arc<MemoryStore>, bad: &ObjectName, sector: Range<u64>) -> Arc<dyn Store> {
+    let (inner, bad, length) = (Arc::clone(memory), bad.clone(), memory.objects()[bad].len() as u64);
+    Arc::new(HookedStore::new(inner, move |call, name| {
+        let Call::Get(range) = call else { return Ok(()) };
         let read = match range {
             ByteRange::Whole => 0..length,
             ByteRange::From { offset, length_bytes } => offset..(offset + length_bytes).min(length),
             ByteRange::Last { length_bytes } => length.saturating_sub(length_bytes)..length,
         };
-        if *name == self.1 && read.start < self.2.end && self.2.start < read.end {
-            let (name, source) = (name.to_string(), std::io::Error::other("a bad sector"));
-            return Err(StoreError::Io { action: "read", name, source });
+        match name == bad.as_str() && read.start < sector.end && sector.start < read.end {
+            true => Err(io_error("read", name, "a bad sector")),
+            false => Ok(()),
         }
-        self.0.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.0.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.0.create(name, bytes)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.0.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete(name)
-    }
+    }))
 }
 
 /// The table is at the end of a pack. Without it, each unit leads to the next, and the index to those behind a gap.
@@ -476,19 +455,20 @@ fn a_bad_sector_costs_only_the_units_on_it() {
     for name in objects.keys().filter(|name| name.as_str().starts_with("packs/")) {
         let length = objects[name].len() as u64;
         for (bad, lost) in [(100..110, 1), (length - 40..length, 0), (length - 1000..length, 3)] {
-            let store = Arc::new(BadSector(MemoryStore::of(objects.clone()), name.clone(), bad.clone()));
-            let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+            let memory = Arc::new(MemoryStore::of(objects.clone()));
+            let store = with_bad_sector(&memory, name, bad.clone());
+            let archive = Archive::open(Arc::clone(&store)).unwrap();
             let report = try_repair(&archive, 70, None).unwrap();
             assert!(report.units_lost <= lost, "{name} {bad:?}: {report:?}");
             // A pack that may still have a lost unit stays: perhaps it can be read later.
             assert_eq!(report.packs, u64::from(report.units_lost == 0), "{name} {bad:?}: {report:?}");
-            let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+            let archive = Archive::open(Arc::clone(&store)).unwrap();
             let again = try_repair(&archive, 71, None).unwrap();
             assert_eq!((again.units_moved, &again.left), (0, &report.left), "{name} {bad:?}");
-            let later = Arc::new(MemoryStore::of(store.0.objects()));
+            let later = Arc::new(MemoryStore::of(memory.objects()));
             repair(&later, None);
             assert_eq!((whole(&later, &images).len(), check(&later)), (2, Vec::new()), "{name} {bad:?}");
-            let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+            let archive = Archive::open(Arc::clone(&store)).unwrap();
             for (number, content) in images[1].1.iter().enumerate() {
                 let unit = archive.descriptor().key.name(content);
                 let wanted = WantedUnit { name: unit, plain_bytes: None };

@@ -137,14 +137,13 @@ fn a_writer_whose_packs_another_has_named_begins_again() {
 #[test]
 fn a_pack_that_cannot_be_made_durable_is_left_out() {
     let InterruptedCapture { store, random, clock, content, .. } = interrupted(15);
-    let not_owned =
-        HookedStore::new(store, |call, name| match call == Call::Create && name.as_str().starts_with("packs/") {
-            true => {
-                let (name, source) = (name.to_string(), std::io::ErrorKind::PermissionDenied.into());
-                Err(StoreError::Io { action: "write", name, source })
-            }
-            false => Ok(()),
-        });
+    let not_owned = HookedStore::new(store, |call, name| match call == Call::Create && name.starts_with("packs/") {
+        true => {
+            let (name, source) = (name.to_owned(), std::io::ErrorKind::PermissionDenied.into());
+            Err(StoreError::Io { action: "write", name, source })
+        }
+        false => Ok(()),
+    });
     let archive = Archive::open(Arc::new(not_owned)).unwrap();
     let mut writer = archive.writer(&clock, &random, HOST).unwrap();
     assert_eq!(writer.reuse(&is_host).unwrap(), 0);

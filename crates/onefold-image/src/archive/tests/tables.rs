@@ -5,62 +5,46 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::store::hooked::HookedStore;
+use crate::store::hooked::{Call, HookedStore, io_error};
 
 const THREADS: usize = 8;
 
-/// A store whose packs are slow to read: a read ends when the other threads have had the time to begin theirs.
-#[derive(Debug)]
-struct SlowStore {
-    inner: MemoryStore,
-    pack_reads: AtomicUsize,
-    /// The first reads of packs fail.
+/// What happened to reads of packs, and what is to happen.
+#[derive(Default)]
+struct PackReads {
+    count: AtomicUsize,
+    /// The first reads fail.
     failing: AtomicUsize,
 }
 
-impl Store for SlowStore {
-    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
-        if name.as_str().starts_with("packs/") {
-            self.pack_reads.fetch_add(1, Ordering::Relaxed);
+/// Returns a store whose packs are slow to read: a read ends when the other threads have had the time to begin theirs.
+fn slow_store(reads: &Arc<PackReads>) -> Arc<dyn Store> {
+    let reads = Arc::clone(reads);
+    Arc::new(HookedStore::new(Arc::new(MemoryStore::default()), move |call, name| {
+        if matches!(call, Call::Get(_)) && name.starts_with("packs/") {
+            reads.count.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(100));
             let less = |left: usize| left.checked_sub(1);
-            if self.failing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
-                let (name, source) = (name.to_string(), std::io::Error::other("a bad sector"));
-                return Err(StoreError::Io { action: "read", name, source });
+            if reads.failing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+                return Err(io_error("read", name, "a bad sector"));
             }
         }
-        self.inner.get(name, range)
-    }
-
-    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
-        self.inner.put(name, parts)
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        self.inner.create(name, bytes)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
-        self.inner.list(prefix, after)
-    }
-
-    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.inner.delete(name)
-    }
+        Ok(())
+    }))
 }
 
 #[test]
 fn threads_that_want_one_table_read_it_once_and_a_failed_read_ends_their_wait() {
     let random = SeededRandom::new(1);
-    let store =
-        Arc::new(SlowStore { inner: MemoryStore::default(), pack_reads: 0.into(), failing: AtomicUsize::new(0) });
-    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let reads = Arc::new(PackReads::default());
+    let store = slow_store(&reads);
+    let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
     capture(&archive, &random, "web", &[vec![7; 1000], vec![8; 2000]]);
-    for (failing, failed, reads) in [(0, 0, 1), (1, 1, THREADS)] {
-        let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    for (failing, failed, most) in [(0, 0, 1), (1, 1, THREADS)] {
+        let archive = Archive::open(Arc::clone(&store)).unwrap();
         let pack = archive.state.read().packs()[0];
-        store.pack_reads.store(0, Ordering::Relaxed);
-        store.failing.store(failing, Ordering::Relaxed);
+        reads.count.store(0, Ordering::Relaxed);
+        reads.failing.store(failing, Ordering::Relaxed);
         let (barrier, failures) = (Barrier::new(THREADS), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
@@ -74,7 +58,7 @@ fn threads_that_want_one_table_read_it_once_and_a_failed_read_ends_their_wait() 
             }
         });
         assert_eq!(failures.into_inner(), failed);
-        assert!(store.pack_reads.load(Ordering::Relaxed) <= reads);
+        assert!(reads.count.load(Ordering::Relaxed) <= most);
         archive.table(pack).unwrap();
     }
 }
