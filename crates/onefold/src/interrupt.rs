@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use onefold_block::clock::SystemClock;
+use onefold_block::{Clock, Timestamp};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -51,5 +54,50 @@ impl Interrupt {
     /// Returns whether the work should stop.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// Maximum length of one sleep, after which an interrupt is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// The machine's clock, on which sleeps end early once the user wants the work to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct InterruptibleClock(pub(crate) Interrupt);
+
+impl Clock for InterruptibleClock {
+    fn now(&self) -> Timestamp {
+        SystemClock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        SystemClock.monotonic()
+    }
+
+    fn sleep(&self, time: Duration) {
+        let until = SystemClock.monotonic().saturating_add(time);
+        while !self.0.is_asked() {
+            let left = until.saturating_sub(SystemClock.monotonic());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(SLEEP_MAX));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_lasts_as_long_as_wanted_unless_the_user_wants_to_stop() {
+        let clock = InterruptibleClock(Interrupt::default());
+        let began = clock.monotonic();
+        clock.sleep(Duration::from_millis(150));
+        assert!(clock.monotonic() - began >= Duration::from_millis(150));
+        clock.0.ask();
+        let began = clock.monotonic();
+        clock.sleep(Duration::from_secs(3600));
+        assert!(clock.monotonic() - began < Duration::from_secs(60));
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod hooked;
 mod memory;
 mod paced;
 mod retrying;
+mod stoppable;
 
 pub use folder::FolderStore;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub(crate) use folder::power_cut;
 pub use memory::MemoryStore;
 pub use paced::PacedStore;
 pub use retrying::{RetryPolicy, RetryingStore, WaitHook};
+pub use stoppable::{CallCounts, StopCheck, StoppableStore};
 
 use std::fmt;
 use std::io;
@@ -241,6 +243,14 @@ pub enum StoreError {
         /// The answer.
         source: io::Error,
     },
+    /// The call was not made because the user wants to stop.
+    #[error("stopped before an attempt to {action} the object `{name}`")]
+    Stopped {
+        /// As in [`StoreError::Io`].
+        action: &'static str,
+        /// The object, or the prefix of a listing.
+        name: String,
+    },
     /// The entry with this name in the store is not an object.
     #[error("`{name}` is no object: {what}")]
     Foreign {
@@ -255,7 +265,7 @@ impl StoreError {
     /// Returns whether the call that failed has certainly had no effect, and will have none later.
     #[must_use]
     pub fn had_no_effect(&self) -> bool {
-        matches!(self, StoreError::NotMade { .. } | StoreError::Refused { .. })
+        matches!(self, StoreError::NotMade { .. } | StoreError::Refused { .. } | StoreError::Stopped { .. })
     }
 
     /// Returns the error of a call that is not repeated any more.
@@ -287,6 +297,7 @@ impl StoreError {
             StoreError::Refused { action, name, why, source } => {
                 StoreError::Refused { action, name: name.clone(), why: *why, source: copy(source) }
             }
+            StoreError::Stopped { action, name } => StoreError::Stopped { action, name: name.clone() },
             StoreError::Foreign { name, what } => StoreError::Foreign { name: name.clone(), what },
         }
     }
@@ -294,7 +305,7 @@ impl StoreError {
     /// Returns whether it is of no use to repeat the call at once.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, StoreError::GaveUp { .. } | StoreError::Refused { .. })
+        matches!(self, StoreError::GaveUp { .. } | StoreError::Refused { .. } | StoreError::Stopped { .. })
     }
 }
 

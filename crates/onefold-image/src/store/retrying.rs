@@ -1,6 +1,7 @@
 //! A store that repeats calls while the store below it does not answer.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +92,9 @@ impl RetryingStore {
                 (Err(StoreError::NotMade { name, source }), Some(_)) => {
                     return Err(StoreError::GaveUp { action: "create", name, source });
                 }
+                (Err(StoreError::Stopped { action, name }), Some(_)) if changes => {
+                    return Err(StoreError::GaveUp { action, name, source: io::ErrorKind::Interrupted.into() });
+                }
                 (answer, _) => return answer,
             };
             let now = self.clock.monotonic();
@@ -148,8 +152,6 @@ impl Store for RetryingStore {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use onefold_block::clock::ManualClock;
     use onefold_block::random::SeededRandom;
     use parking_lot::Mutex;
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
     use crate::store::faulty::FaultyStore;
     use crate::store::hooked::HookedStore;
-    use crate::store::{MemoryStore, Refusal};
+    use crate::store::{MemoryStore, Refusal, StoppableStore};
 
     fn name() -> ObjectName {
         ObjectName::new("packs/00/11").unwrap()
@@ -255,6 +257,32 @@ mod tests {
         assert!(matches!(error, StoreError::Refused { why: Refusal::Denied, .. }), "{error:?}");
         let (store, _, _) = cut(1, false, true);
         assert!(matches!(store.list("", None), Err(StoreError::Refused { .. })));
+    }
+
+    #[test]
+    fn a_stop_ends_the_waiting_and_leaves_only_a_change_in_doubt() {
+        let longest_pause = RetryPolicy::default().longest_pause;
+        for stops_after in [0, 30] {
+            let clock = Arc::new(ManualClock::starting_at(0));
+            let stop = clock.monotonic() + Duration::from_secs(stops_after);
+            let is_stopped = {
+                let clock = Arc::clone(&clock);
+                move || clock.monotonic() >= stop
+            };
+            let cut = cut_until(Duration::MAX, &clock, false, false);
+            let store = RetryingStore::new(
+                Arc::new(StoppableStore::new(Arc::new(cut), Box::new(is_stopped), Arc::default())),
+                Arc::clone(&clock) as Arc<dyn Clock>,
+                Arc::new(SeededRandom::new(1)),
+                RetryPolicy::default(),
+                Box::new(|_, _| {}),
+            );
+            let created = store.create(&name(), b"x").unwrap_err();
+            assert_eq!(created.had_no_effect(), stops_after == 0, "{created}");
+            assert!(created.is_final(), "{created}");
+            assert!(matches!(store.get(&name(), ByteRange::Whole), Err(StoreError::Stopped { .. })));
+            assert!(clock.monotonic() < stop + longest_pause, "{stops_after}");
+        }
     }
 
     #[test]

@@ -110,6 +110,9 @@ pub(crate) struct RepairArgs {
     /// A folder that backing files may lie in, with all below it, besides the folder of the disk
     #[arg(long, value_name = "DIRECTORY", requires = "from")]
     pub(crate) backing_from: Vec<PathBuf>,
+    /// Read and write at most so many bytes of the archive in a second
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<ByteRate>,
     /// Only tell what is to be done
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -240,6 +240,7 @@ fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
             Exit::Failed,
             Some("check the address of the server and the network; --patience waits longer for a server"),
         ),
+        StoreError::Stopped { .. } => (Exit::Interrupted, None),
         StoreError::Refused { why, action, .. } => (Exit::Failed, Some(explain_refusal(*why, action))),
     }
 }

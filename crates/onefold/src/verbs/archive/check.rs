@@ -7,24 +7,26 @@ use onefold_image::format::pack::PACK_BYTES;
 use serde_json::{Value, json};
 
 use super::hits;
+use super::watched::WatchedArchive;
 use crate::cli::Talk;
 use crate::cli::archive::CheckArgs;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::interrupt::Interrupt;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::{grouped, human};
 
 pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let path = &arguments.archive;
-    let archive = super::open_paced(path, arguments.rate.map(|rate| rate.0))?;
+    let watched = WatchedArchive::open(path, arguments.rate.map(|rate| rate.0))?;
+    let archive = &watched.archive;
     let sample = match arguments.sample {
         Some(millionths) => Some(Sample { millionths, seed: seed(arguments)? }),
         None => None,
     };
-    // A check changes nothing, so the first signal may end it.
-    let meter = Meter::new(format!("checking {}", path.shown()), talk.quiet, Interrupt::default());
+    let meter = Meter::new(format!("checking {}", path.shown()), talk.quiet, watched.interrupt.clone());
+    let mut checked = (0, 0);
     let mut on_progress = |done: u64, total: u64| {
+        checked = (done, total);
         // Packs are most of the work, and have about this length.
         let _ = meter.show_bytes(done.saturating_mul(PACK_BYTES), total.saturating_mul(PACK_BYTES));
     };
@@ -33,9 +35,12 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
         None => archive.check(CheckOptions { data: arguments.data }, &mut on_progress),
     };
     meter.finish();
-    let found =
-        found.map_err(|error| Failure::of_archive(format!("cannot check the archive `{}`", path.shown()), &error))?;
-    let hits = hits::find(&archive, &found);
+    let cannot = format!("cannot check the archive `{}`", path.shown());
+    let found = found.map_err(|error| Failure::of_archive(&cannot, &error));
+    let found = found.and_then(|found| watched.unless_cut_short(found, &cannot)).map_err(|failure| {
+        watched.failure(failure, &checked_text(checked), "run the command again to check all of it")
+    })?;
+    let hits = hits::find(archive, &found);
     let json = json!({
         "archive": machine_name(path),
         "seed": sample.map(|sample| sample.seed),
@@ -50,13 +55,28 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
         "hits": hits::json(&hits),
     });
     let is_sound = found.damages.is_empty() && found.further_damages == 0;
-    let exit = if is_sound { Exit::Done } else { Exit::Damage };
     let mut text = damages_text(&found) + &hits::text(&hits);
+    let exit = if watched.is_cut_short() {
+        text.push_str("interrupted: the check is complete, but not all files that the damage hits are known\n");
+        Exit::Interrupted
+    } else if is_sound {
+        Exit::Done
+    } else {
+        Exit::Damage
+    };
     if let Some(Sample { seed, .. }) = sample {
         text.push_str(&format!("a random part was read; --seed {seed} reads it again\n"));
     }
     text.push_str(&summary(&found, arguments.data || sample.is_some()));
     Ok(Report { text, json, exit })
+}
+
+/// Returns how far an interrupted check came.
+fn checked_text((done, total): (u64, u64)) -> String {
+    match total {
+        0 => "nothing was checked".to_owned(),
+        _ => format!("checked {} of {} packs and images", grouped(done), grouped(total)),
+    }
 }
 
 /// Returns what decides which part is read.

@@ -7,11 +7,11 @@ use onefold_image::archive::{Amount, COLLECT_BYTES_MIN, CollectOptions, CollectR
 use onefold_image::format::pack::PACK_BYTES;
 use serde_json::{Value, json};
 
+use super::watched::WatchedArchive;
 use crate::cli::Talk;
 use crate::cli::archive::GcArgs;
 use crate::failure::{Failure, Outcome};
 use crate::host;
-use crate::interrupt::Interrupt;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::{grouped, human};
@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &GcArgs, talk: Talk) -> Outcome<Report> {
         return Err(Failure::usage("too little memory").because_of(format!("--memory is at least {least}")));
     }
     let path = &arguments.archive;
-    let archive = super::open_paced(path, arguments.rate.map(|rate| rate.0))?;
+    let watched = WatchedArchive::open(path, arguments.rate.map(|rate| rate.0))?;
     let temporary = onefold_disk::temporary_folder();
     let host = host::name();
     let options = CollectOptions {
@@ -35,15 +35,20 @@ pub(super) fn run(arguments: &GcArgs, talk: Talk) -> Outcome<Report> {
         host: &host,
         dry_run: arguments.dry_run,
     };
-    // A collection may end at any moment, so the first signal may end it.
-    let meter = Meter::new(format!("collecting {}", path.shown()), talk.quiet, Interrupt::default());
-    let report = archive.collect(&options, &SystemClock, &SystemRandom, &mut |done, total| {
+    let meter = Meter::new(format!("collecting {}", path.shown()), talk.quiet, watched.interrupt.clone());
+    let report = watched.archive.collect(&options, &SystemClock, &SystemRandom, &mut |done, total| {
         // Packs are most of the work, and have about this length.
         let _ = meter.show_bytes(done.saturating_mul(PACK_BYTES), total.saturating_mul(PACK_BYTES));
     });
     meter.finish();
-    let report = report
-        .map_err(|error| Failure::of_archive(format!("cannot collect the archive `{}`", path.shown()), &error))?;
+    let report = report.map_err(|error| {
+        let failure = Failure::of_archive(format!("cannot collect the archive `{}`", path.shown()), &error);
+        let next = match arguments.dry_run {
+            true => "run the command again",
+            false => "run the command again: it frees the rest; no image lost anything",
+        };
+        watched.failure(failure, &watched.changes(), next)
+    })?;
     let text = text(&report, arguments.dry_run);
     let mut json = json_of(&report);
     json["archive"] = json!(machine_name(path));

@@ -10,14 +10,13 @@ mod probe;
 mod repair;
 pub(super) mod room;
 mod stat;
+pub(super) mod watched;
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use onefold_block::Show;
-use onefold_block::clock::SystemClock;
 use onefold_image::archive::Archive;
-use onefold_image::store::PacedStore;
+use onefold_image::store::Store;
 
 use self::place::ArchivePlace;
 use crate::cli::Talk;
@@ -39,16 +38,12 @@ pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
 
 /// Opens an archive: a folder, or a part of a bucket.
 pub(super) fn open<'a>(place: impl Into<ArchivePlace<'a>>) -> Outcome<Arc<Archive>> {
-    open_paced(place, None)
+    let place = place.into();
+    open_in(place.open()?, place)
 }
 
-/// As [`open`]; with a rate, at most so many bytes are read and written in a second.
-fn open_paced<'a>(place: impl Into<ArchivePlace<'a>>, rate: Option<NonZeroU64>) -> Outcome<Arc<Archive>> {
-    let place = place.into();
-    let store = match rate {
-        Some(rate) => Arc::new(PacedStore::new(place.open()?, Arc::new(SystemClock), rate)),
-        None => place.open()?,
-    };
+/// Opens the archive in a store.
+fn open_in(store: Arc<dyn Store>, place: ArchivePlace<'_>) -> Outcome<Arc<Archive>> {
     match Archive::open(store) {
         Ok(archive) => {
             archive.set_index_room(room::usual());

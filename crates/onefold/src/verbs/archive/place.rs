@@ -5,15 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
-use onefold_image::store::{FolderStore, RetryPolicy, RetryingStore, Store, WaitHook};
+use onefold_block::{Clock, Show};
+use onefold_image::store::{CallCounts, FolderStore, RetryPolicy, RetryingStore, StoppableStore, Store, WaitHook};
 use onefold_net::{Options, S3Place, S3Store, Settings};
 
 use crate::cli::place::{ArchiveArg, StoreOptions};
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::{Interrupt, InterruptibleClock};
+
+/// Returns a view of a store.
+type View<'v> = dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + 'v;
 
 /// Where an archive is, and how its store is reached.
 #[derive(Clone, Copy, Debug)]
@@ -44,11 +48,26 @@ impl<'a> From<&'a PathBuf> for ArchivePlace<'a> {
 impl ArchivePlace<'_> {
     /// Opens the store.
     pub(crate) fn open(&self) -> Outcome<Arc<dyn Store>> {
+        self.open_as(&|store| store, Arc::new(SystemClock))
+    }
+
+    /// As [`ArchivePlace::open`]; the store makes no call and no longer waits once the user interrupts the command.
+    pub(crate) fn open_stoppable(&self, interrupt: &Interrupt, counts: &Arc<CallCounts>) -> Outcome<Arc<dyn Store>> {
+        let view = |store: Arc<dyn Store>| -> Arc<dyn Store> {
+            let interrupt = interrupt.clone();
+            let is_stopped = Box::new(move || interrupt.is_asked());
+            Arc::new(StoppableStore::new(store, is_stopped, Arc::clone(counts)))
+        };
+        self.open_as(&view, Arc::new(InterruptibleClock(interrupt.clone())))
+    }
+
+    /// Opens the store with a view directly on it, below the one that waits by `clock` where the store does not answer.
+    fn open_as(&self, view: &View<'_>, clock: Arc<dyn Clock>) -> Outcome<Arc<dyn Store>> {
         let cannot = || format!("cannot open the archive `{}`", self.path.shown());
         match self.bucket() {
-            Some(text) => self.open_bucket(text).map_err(|failure| failure.wrap(cannot())),
+            Some(text) => self.open_bucket(text, view, clock).map_err(|failure| failure.wrap(cannot())),
             None => match FolderStore::open(self.folder()?) {
-                Ok(store) => Ok(Arc::new(store)),
+                Ok(store) => Ok(view(Arc::new(store))),
                 Err(error) => Err(Failure::of_archive(cannot(), &error.into())),
             },
         }
@@ -83,7 +102,7 @@ impl ArchivePlace<'_> {
         }
     }
 
-    fn open_bucket(&self, text: &str) -> Outcome<Arc<dyn Store>> {
+    fn open_bucket(&self, text: &str, view: &View<'_>, clock: Arc<dyn Clock>) -> Outcome<Arc<dyn Store>> {
         let given = self.options.cloned().unwrap_or_default();
         let mut policy = RetryPolicy { patience: PATIENCE, ..RetryPolicy::default() };
         if let Some(seconds) = given.patience {
@@ -101,8 +120,8 @@ impl ArchivePlace<'_> {
             S3Store::open(place, &settings)
         });
         let store = store.map_err(|error| Failure::of_net("the store cannot be used", &error))?;
-        let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        Ok(Arc::new(RetryingStore::new(Arc::new(store), clock, random, policy, tell_of_waits("the store"))))
+        let store = view(Arc::new(store));
+        Ok(Arc::new(RetryingStore::new(store, clock, Arc::new(SystemRandom), policy, tell_of_waits("the store"))))
     }
 }
 

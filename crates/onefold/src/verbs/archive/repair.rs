@@ -15,11 +15,11 @@ use onefold_image::{ImageName, UnitName};
 use serde_json::{Value, json};
 
 use super::check;
+use super::watched::WatchedArchive;
 use crate::cli::Talk;
 use crate::cli::archive::RepairArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::host;
-use crate::interrupt::Interrupt;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::{grouped, human};
@@ -34,15 +34,15 @@ pub(super) fn run(arguments: &RepairArgs, talk: Talk) -> Outcome<Report> {
         return Err(Failure::usage("too little memory").because_of(format!("--memory is at least {least}")));
     }
     let path = &arguments.archive;
-    let archive = super::open(path)?;
-    // What was done until a signal comes holds, and the next repair continues.
-    let interrupt = Interrupt::default();
+    let watched = WatchedArchive::open(path, arguments.rate.map(|rate| rate.0))?;
+    let (archive, interrupt) = (&watched.archive, &watched.interrupt);
     let disk = match &arguments.from {
-        Some(from) => Some(open_disk(
-            from,
-            arguments,
-            &Meter::new(format!("opening {}", from.shown()), talk.quiet, interrupt.clone()),
-        )?),
+        Some(from) => {
+            let meter = Meter::new(format!("opening {}", from.shown()), talk.quiet, interrupt.clone());
+            let opened = open_disk(from, arguments, &meter);
+            meter.finish();
+            Some(opened.map_err(|failure| watched.failure(failure, &watched.changes(), "run the command again"))?)
+        }
         None => None,
     };
     let options = RepairOptions {
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &RepairArgs, talk: Talk) -> Outcome<Report> {
             meter.finish();
             let from = arguments.from.as_deref().unwrap_or(path).shown().to_string();
             let meter = Meter::new(format!("reading {from}"), talk.quiet, interrupt.clone());
-            let healed = heal_from(&archive, writer, wanted, disk.as_ref(), arguments, &meter);
+            let healed = heal_from(archive, writer, wanted, disk.as_ref(), arguments, &meter);
             meter.finish();
             healed
         }
@@ -70,7 +70,14 @@ pub(super) fn run(arguments: &RepairArgs, talk: Talk) -> Outcome<Report> {
     });
     meter.finish();
     let cannot = format!("cannot repair the archive `{}`", path.shown());
-    let repaired = repaired.map_err(|error| Failure::of_capture(cannot, &error))?;
+    let repaired = repaired.map_err(|error| Failure::of_capture(&cannot, &error));
+    let repaired = repaired.and_then(|repaired| watched.unless_cut_short(repaired, &cannot)).map_err(|failure| {
+        let next = match arguments.dry_run {
+            true => "run the command again",
+            false => "run the command again: what was repaired stays, and it repairs the rest",
+        };
+        watched.failure(failure, &watched.changes(), next)
+    })?;
     let is_sound = repaired.left.damages.is_empty() && repaired.left.further_damages == 0;
     Ok(Report {
         text: text(&repaired, arguments.dry_run),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use onefold_block::Show;
-use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_image::archive::{Archive, ArchiveError, ImageRecord};
 use onefold_image::{ImageName, ImageVersion};
@@ -13,8 +12,9 @@ use serde_json::json;
 use super::{find, keep};
 use crate::cli::image::{ImageRef, RemovalTarget, RmArgs};
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::InterruptibleClock;
 use crate::output::Report;
-use crate::verbs::archive;
+use crate::verbs::archive::watched::WatchedArchive;
 
 /// The versions that a command removes, and those of the same names that it leaves because of a rule.
 #[derive(Debug, Default)]
@@ -24,19 +24,23 @@ struct Choice {
 }
 
 pub(super) fn run(arguments: &RmArgs) -> Outcome<Report> {
-    let archive = archive::open(&arguments.archive)?;
+    let watched = WatchedArchive::open(&arguments.archive, None)?;
+    let archive = &watched.archive;
     // All are looked up before the first is removed.
     let choice = match arguments.keep.is_some() {
-        true => by_rule(&archive, arguments)?,
-        false => by_version(&archive, arguments)?,
+        true => by_rule(archive, arguments)?,
+        false => by_version(archive, arguments)?,
     };
+    let images = |records: &[ImageRecord]| records.iter().map(|record| record.image.clone()).collect::<Vec<_>>();
+    let (removed, kept) = (images(&choice.removed), images(&choice.kept));
     if !arguments.dry_run {
-        let images = choice.removed.iter().map(|record| &record.image);
-        remove_all(images, |image| archive.remove(image, &SystemClock, &SystemRandom))?;
+        let clock = InterruptibleClock(watched.interrupt.clone());
+        let done = remove_all(&removed, |image| archive.remove(image, &clock, &SystemRandom));
+        done.map_err(|unfinished| {
+            watched.failure(unfinished.failure(), &unfinished.text(), "run the command again for those that are left")
+        })?;
     }
-    let names =
-        |records: &[ImageRecord]| records.iter().map(|record| record.image.to_string()).collect::<Vec<String>>();
-    let (removed, kept) = (names(&choice.removed), names(&choice.kept));
+    let (removed, kept) = (names(&removed), names(&kept));
     let mut text = match (removed.is_empty(), arguments.dry_run) {
         (true, _) => "nothing to remove".to_owned(),
         (false, false) => format!("removed {}", removed.join(", ")),
@@ -48,21 +52,57 @@ pub(super) fn run(arguments: &RmArgs) -> Outcome<Report> {
     Ok(Report::done(text, json!({ "removed": removed, "kept": kept, "dry_run": arguments.dry_run })))
 }
 
-/// Removes images one after the other. A failure says which ones are gone.
-fn remove_all<'i>(
-    images: impl Iterator<Item = &'i ImageVersion>,
+/// A removal of several images that ended before the last one.
+#[derive(Debug)]
+struct UnfinishedRemoval {
+    removed: Vec<ImageVersion>,
+    /// The image that was not removed.
+    failed: ImageVersion,
+    error: ArchiveError,
+    /// Images after that one.
+    left: Vec<ImageVersion>,
+}
+
+impl UnfinishedRemoval {
+    /// Returns what became of all images.
+    fn text(&self) -> String {
+        let removed = if self.removed.is_empty() { "nothing".to_owned() } else { names(&self.removed).join(", ") };
+        let mut text = format!("removed: {removed}");
+        let mut left = names(&self.left);
+        match self.error {
+            ArchiveError::Doubtful(_) => text.push_str(&format!("; in doubt: {}", self.failed)),
+            _ => left.insert(0, self.failed.to_string()),
+        }
+        if !left.is_empty() {
+            text.push_str(&format!("; not removed: {}", left.join(", ")));
+        }
+        text
+    }
+
+    /// Returns the failure of the command.
+    fn failure(&self) -> Failure {
+        let failure = Failure::of_archive(format!("cannot remove the image `{}`", self.failed), &self.error);
+        match self.removed.is_empty() {
+            true => failure,
+            false => failure.because_of(format!("these were removed before: {}", names(&self.removed).join(", "))),
+        }
+    }
+}
+
+fn names(images: &[ImageVersion]) -> Vec<String> {
+    images.iter().map(ToString::to_string).collect()
+}
+
+/// Removes images one after the other.
+fn remove_all(
+    images: &[ImageVersion],
     mut remove: impl FnMut(&ImageVersion) -> Result<(), ArchiveError>,
-) -> Outcome<()> {
-    let mut removed: Vec<String> = Vec::new();
-    for image in images {
+) -> Result<(), Box<UnfinishedRemoval>> {
+    for (at, image) in images.iter().enumerate() {
         remove(image).map_err(|error| {
-            let failure = Failure::of_archive(format!("cannot remove the image `{image}`"), &error);
-            match removed.is_empty() {
-                true => failure,
-                false => failure.because_of(format!("these were removed before: {}", removed.join(", "))),
-            }
+            let (removed, left) = (images[..at].to_vec(), images[at + 1..].to_vec());
+            Box::new(UnfinishedRemoval { removed, failed: image.clone(), error, left })
         })?;
-        removed.push(image.to_string());
     }
     Ok(())
 }
@@ -171,19 +211,22 @@ mod tests {
         let images = [1, 2, 3].map(|version| ImageVersion { name: ImageName::new("web").unwrap(), version });
         let fails_at = |failing: u32| {
             let mut tried = 0;
-            let removed = remove_all(images.iter(), |image| {
+            let removed = remove_all(&images, |image| {
                 tried += 1;
                 let gone = || Err(ArchiveError::NoImage { image: image.clone() });
                 if image.version == failing { gone() } else { Ok(()) }
             });
-            (removed.map_err(|failure| failure.line()), tried)
+            (removed.map_err(|unfinished| (unfinished.failure().line(), unfinished.text())), tried)
         };
         let (removed, tried) = fails_at(3);
-        let line = removed.unwrap_err();
+        let (line, text) = removed.unwrap_err();
+        assert_eq!(text, "removed: web@1, web@2; not removed: web@3");
         assert!(line.contains("`web@3`") && line.contains("these were removed before: web@1, web@2"), "{line}");
         assert_eq!(tried, 3);
         let (removed, tried) = fails_at(1);
-        assert!(!removed.unwrap_err().contains("removed before"));
+        let (line, text) = removed.unwrap_err();
+        assert!(!line.contains("removed before"), "{line}");
+        assert_eq!(text, "removed: nothing; not removed: web@1, web@2, web@3");
         assert_eq!((tried, fails_at(9).1), (1, 3));
     }
 }
