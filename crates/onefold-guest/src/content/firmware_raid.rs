@@ -18,7 +18,8 @@ use crate::volume::VolumeReader;
 /// Signature of a kind.
 struct Signature {
     name: &'static str,
-    magic: &'static [u8],
+    /// One of them is at the beginning of its sector.
+    magics: &'static [&'static [u8]],
     /// Distances of its sector from the end, in sectors.
     sectors: &'static [u64],
     sector_sizes: &'static [u64],
@@ -31,33 +32,26 @@ const BOTH: &[u64] = &[512, 4096];
 const DDF_SECTORS: &[u64] = &[1, 257];
 const PROMISE_SECTORS: &[u64] = &[63, 255, 256, 16, 399, 591, 675, 735, 911, 951, 974, 991, 3087];
 
-const SIGNATURES: [Signature; 6] = [
+const SIGNATURES: [Signature; 5] = [
     Signature {
         name: "Intel RAID",
-        magic: b"Intel Raid ISM Cfg Sig. ",
+        magics: &[b"Intel Raid ISM Cfg Sig. "],
         sectors: &[2],
         sector_sizes: BOTH,
         version: Some((24, 6)),
     },
     Signature {
         name: "DDF RAID",
-        magic: b"\xde\x11\xde\x11",
+        magics: &[b"\xde\x11\xde\x11", b"\x11\xde\x11\xde"],
         sectors: DDF_SECTORS,
         sector_sizes: BOTH,
         version: Some((32, 8)),
     },
-    Signature {
-        name: "DDF RAID",
-        magic: b"\x11\xde\x11\xde",
-        sectors: DDF_SECTORS,
-        sector_sizes: BOTH,
-        version: Some((32, 8)),
-    },
-    Signature { name: "NVIDIA RAID", magic: b"NVIDIA", sectors: &[2], sector_sizes: SMALL, version: None },
-    Signature { name: "LSI RAID", magic: b"$XIDE$", sectors: &[1], sector_sizes: SMALL, version: None },
+    Signature { name: "NVIDIA RAID", magics: &[b"NVIDIA"], sectors: &[2], sector_sizes: SMALL, version: None },
+    Signature { name: "LSI RAID", magics: &[b"$XIDE$"], sectors: &[1], sector_sizes: SMALL, version: None },
     Signature {
         name: "Promise RAID",
-        magic: b"Promise Technology, Inc.",
+        magics: &[b"Promise Technology, Inc."],
         sectors: PROMISE_SECTORS,
         sector_sizes: SMALL,
         version: None,
@@ -80,7 +74,7 @@ pub(super) fn placed(reader: &VolumeReader<'_>) -> Result<Option<(u64, NotRead)>
                 let Some(sector) = (size / sector_bytes).checked_sub(*distance) else { continue };
                 let at = sector * sector_bytes;
                 let header = head_once(reader, at, HEADER_BYTES)?;
-                if header.starts_with(signature.magic) {
+                if signature.magics.iter().any(|magic| header.starts_with(magic)) {
                     let version = signature.version.and_then(|(at, length)| header.get(at..at + length));
                     let version = version.map(text).filter(|version| !version.is_empty());
                     let detail = version.map_or_else(String::new, |version| format!("version {version}"));
