@@ -3,10 +3,12 @@
 mod ahead;
 mod check;
 mod collect;
+mod descriptors;
 mod error;
 mod followed;
 mod index;
 mod ledger;
+mod lookup;
 mod objects;
 pub mod probe;
 mod puts;
@@ -39,31 +41,21 @@ pub use state::ImageRecord;
 pub use units::{StoredUnit, WantedUnit};
 pub use writer::{ManifestDraft, Writer};
 
+use self::descriptors::{DESCRIPTORS, OpenedDescriptor, descriptor_name, read_descriptor};
 use self::followed::RecentTables;
 pub use self::index::IndexRoom;
-use self::index::{ClaimedPlace, ClaimedPlaces, Index, Reading, UNITS_MAX};
-use self::objects::{Folder, damaged, is_missing, random_bytes, read_whole};
+use self::index::{Index, UNITS_MAX};
+use self::objects::{Folder, is_missing, random_bytes, read_whole};
 use self::probe::PROBES;
 use self::state::State;
-use self::tables::{Table, Tables, is_broken, is_unread};
+use self::tables::{Tables, is_broken, is_unread};
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::{Descriptor, REGION_BYTES, UnitKind};
-use crate::format::ledger::{Change, ENTRY_BYTES_MAX, LedgerEntry};
+use crate::format::ledger::{Change, LedgerEntry};
 use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::format::pack::PACK_BYTES;
-use crate::store::{ObjectName, Store};
-use crate::{ArchiveId, ImageName, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
-
-/// Maximum length of a descriptor in bytes.
-const DESCRIPTOR_BYTES_MAX: u64 = 4096;
-/// Names of the descriptor and its copy.
-const DESCRIPTORS: [&str; 2] = ["descriptor", "descriptor.copy"];
-
-/// Divisor of the memory for tables: tables in which the next units are looked for first may take this share.
-const FOLLOWED_SHARE: usize = 4;
-
-/// How often a unit is looked up while the local files of the index turn out to be damaged.
-const LOOKS_MAX: u32 = 16;
+use crate::store::Store;
+use crate::{ArchiveId, ImageName, ImageVersion, UnitKey, UnitName, WriterId};
 
 /// Bounds of what writers add.
 #[derive(Clone, Copy, Debug)]
@@ -139,20 +131,7 @@ impl Archive {
     /// When there is no archive, both descriptors are damaged, no whole one is known to belong to the ledger, an object
     /// is of a newer version, or the store fails.
     pub fn open(store: Arc<dyn Store>) -> Result<Archive, ArchiveError> {
-        let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(&*store, name));
-        let lacks_copy = descriptor.is_ok() && copy.as_ref().is_err_and(is_missing);
-        let descriptor = match (descriptor, copy) {
-            (Err(newer @ ArchiveError::Newer { .. }), _) | (_, Err(newer @ ArchiveError::Newer { .. })) => {
-                return Err(newer);
-            }
-            (Ok(descriptor), Ok(copy)) if descriptor != copy => right_descriptor(&*store, [descriptor, copy])?,
-            (Ok(descriptor), Ok(_)) => descriptor,
-            (Ok(descriptor), Err(_)) | (Err(_), Ok(descriptor)) => only_descriptor(&*store, descriptor)?,
-            (Err(missing), Err(other)) if is_missing(&missing) && is_missing(&other) => {
-                return Err(ArchiveError::NoArchive);
-            }
-            (Err(error), Err(_)) => return Err(error),
-        };
+        let OpenedDescriptor { descriptor, lacks_copy } = descriptors::open(&*store)?;
         let mut archive = Archive::unread(store, descriptor);
         *archive.state.get_mut() = snapshot::newest(&*archive.store, archive.descriptor.archive);
         archive.lacks_copy = lacks_copy;
@@ -182,41 +161,10 @@ impl Archive {
         &self.descriptor
     }
 
-    /// Returns whether the descriptor certainly belongs to the ledger, so that it may be written over a damaged one.
-    fn has_certain_descriptor(&self) -> Result<bool, ArchiveError> {
-        match archive_of_ledger(&*self.store) {
-            Ok(archive) => Ok(archive == self.descriptor.archive),
-            Err(error) if is_missing(&error) => Ok(!ledger::has_entries(&*self.store)?),
-            Err(_) => Ok(false),
-        }
-    }
-
     /// Returns the store that holds its objects.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         &*self.store
-    }
-
-    /// Limits the memory for tables of packs to about so many bytes: those that are cached, at most 64 MiB, and those in
-    /// which the next units are looked for first.
-    pub fn limit_tables(&self, bytes_max: usize) {
-        let followed = bytes_max / FOLLOWED_SHARE;
-        self.followed.limit(followed);
-        self.tables.limit(bytes_max - followed);
-    }
-
-    /// Gives the index its room, and forgets what it knows.
-    pub fn set_index_room(&self, room: IndexRoom) {
-        *self.index.write() = Index::with_room(room);
-    }
-
-    /// Reads the index on, and returns the memory that it takes, in bytes.
-    ///
-    /// # Errors
-    /// When the store fails, or there is no room for the index.
-    pub fn index_bytes(&self) -> Result<usize, ArchiveError> {
-        self.read_index(&self.state.read())?;
-        Ok(self.index.read().memory_bytes())
     }
 
     /// Reads the entries that were appended to the ledger since the last read.
@@ -433,105 +381,4 @@ impl Archive {
         }
         Ok(is_ours)
     }
-
-    /// Returns possible places of a unit according to the index and the ledger as last read, the shortest stored form
-    /// first.
-    fn places(&self, name: UnitName) -> Result<Vec<ClaimedPlace>, ArchiveError> {
-        Ok(self.found(name)?.places)
-    }
-
-    /// As [`Archive::places`], and whether places may be missing.
-    fn found(&self, name: UnitName) -> Result<ClaimedPlaces, ArchiveError> {
-        let state = self.state.read();
-        for _ in 0..LOOKS_MAX {
-            self.read_index(&state)?;
-            let index = self.index.read();
-            // Another thread may have dropped a part of it since.
-            if !index.is_of(&state) {
-                continue;
-            }
-            let found = index.places(name, |pack| state.holds(pack, name));
-            drop(index);
-            match found {
-                Ok(found) => return Ok(found),
-                Err(broken) => self.index.write().drop_broken(broken),
-            }
-        }
-        let source = std::io::Error::other("its files are damaged again and again");
-        Err(ArchiveError::System { what: "to look units up in the index", source })
-    }
-
-    /// Reads the index on to what `state` says.
-    fn read_index(&self, state: &State) -> Result<(), ArchiveError> {
-        if !self.index.read().is_of(state) {
-            self.index.write().read_on(&self.reading(state))?;
-        }
-        Ok(())
-    }
-
-    fn reading<'r>(&'r self, state: &'r State) -> Reading<'r> {
-        Reading { store: &*self.store, archive: self.descriptor.archive, state, tables: &self.tables }
-    }
-
-    /// Reads the packs again that the index lacks, unless that was in vain just now. If that says nothing new, drops what
-    /// came from the cache. Returns whether the index may know more units now.
-    fn read_unread(&self) -> Result<bool, ArchiveError> {
-        let state = self.state.read();
-        let mut index = self.index.write();
-        let knows_more = !index.unread().is_empty() && index.read_again(&self.reading(&state))?;
-        Ok(knows_more || index.drop_cached())
-    }
-
-    /// Returns whether a capture may add this many units to the archive.
-    fn has_room_for(&self, units: usize) -> Result<bool, ArchiveError> {
-        self.read_index(&self.state.read())?;
-        Ok(self.index.read().check_room(units, self.limits.units_max).is_ok())
-    }
-
-    /// Returns the table of a pack.
-    fn table(&self, pack: ObjectId) -> Result<Table, ArchiveError> {
-        self.tables.table(&*self.store, self.descriptor.archive, pack)
-    }
-}
-
-fn descriptor_name(name: &str) -> ObjectName {
-    ObjectName::new(name).expect("the names of descriptors are names")
-}
-
-/// Returns the archive to which the first entry of the ledger belongs.
-fn archive_of_ledger(store: &dyn Store) -> Result<ArchiveId, ArchiveError> {
-    let name = LedgerEntry::object_name(0);
-    let entry = read_whole(store, &name, ENTRY_BYTES_MAX)?;
-    LedgerEntry::archive_of(0, &entry).map_err(damaged(&name))
-}
-
-/// Returns the one of two different descriptors to whose archive the ledger belongs. With that of another archive no
-/// unit can be verified, and what is added here would belong to neither.
-fn right_descriptor(store: &dyn Store, two: [Descriptor; 2]) -> Result<Descriptor, ArchiveError> {
-    let archive = match archive_of_ledger(store) {
-        Ok(archive) => archive,
-        Err(error) if is_missing(&error) => return Err(ArchiveError::Ambiguous),
-        Err(ArchiveError::Damaged { .. }) => return Err(ArchiveError::Ambiguous),
-        Err(error) => return Err(error),
-    };
-    let mut right = two.into_iter().filter(|descriptor| descriptor.archive == archive);
-    match (right.next(), right.next()) {
-        (Some(descriptor), None) => Ok(descriptor),
-        _ => Err(ArchiveError::Ambiguous),
-    }
-}
-
-/// Returns the only descriptor that is whole, unless the ledger belongs to another archive: the other descriptor may
-/// have been the right one. If the first entry does not say so, the archive opens, and no repair writes a descriptor.
-fn only_descriptor(store: &dyn Store, descriptor: Descriptor) -> Result<Descriptor, ArchiveError> {
-    match archive_of_ledger(store) {
-        Ok(archive) if archive != descriptor.archive => Err(ArchiveError::Ambiguous),
-        _ => Ok(descriptor),
-    }
-}
-
-fn read_descriptor(store: &dyn Store, name: &str) -> Result<Descriptor, ArchiveError> {
-    let name = descriptor_name(name);
-    let object = read_whole(store, &name, DESCRIPTOR_BYTES_MAX)?;
-    Descriptor::decode(&object).map_err(damaged(&name))
 }

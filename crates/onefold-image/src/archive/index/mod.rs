@@ -10,6 +10,8 @@ mod filter;
 mod memory;
 mod merge;
 mod parts;
+mod place;
+mod room;
 mod run;
 mod run_writer;
 #[cfg(test)]
@@ -19,13 +21,15 @@ mod unread;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use self::cache::Cache;
 use self::filter::{HALVINGS_MAX, LINE_BYTES};
 use self::memory::MemoryRuns;
 use self::merge::MergeError;
 pub(super) use self::parts::{read_segment, rebuild};
+pub(super) use self::place::{ClaimedPlace, ClaimedPlaces, PLACES_MAX};
+pub use self::room::IndexRoom;
 use self::run::{IndexRun, LookupScope};
 use self::unread::{UnreadPacks, VainReading};
 use super::ArchiveError;
@@ -40,8 +44,6 @@ pub(super) const UNITS_MAX: usize = 128 << 20;
 /// Maximum number of units that are read. Copies that a collection makes come before it retires the old ones.
 const UNITS_READ_MAX: usize = 4 * UNITS_MAX;
 
-/// Maximum number of places where a unit is looked for. Writers that do not know of each other store a unit once each.
-pub(super) const PLACES_MAX: usize = 64;
 /// Maximum number of runs between two merges.
 const RUNS_MAX: usize = 16;
 /// Maximum number of runs if there is no room to merge them.
@@ -50,49 +52,6 @@ const RUNS_UNMERGED_MAX: usize = 4 * RUNS_MAX;
 const READS_MAX: u32 = 4;
 /// The units in memory may take this share of the memory of the index. Filters get the rest.
 const RECENT_SHARE: usize = 8;
-
-/// Where the index of an archive gets its room.
-#[derive(Clone, Debug)]
-pub struct IndexRoom {
-    /// Approximate memory, in bytes.
-    pub memory_bytes: usize,
-    /// The folder that keeps parts of indexes for other processes of this user; `None` for none. Only this user may
-    /// have access to it.
-    pub cache: Option<PathBuf>,
-    /// The folder for unnamed temporary files, for an index that neither memory nor the cache has room for.
-    pub temporary: PathBuf,
-}
-
-impl IndexRoom {
-    /// Returns the room in memory and in a folder for temporary files.
-    #[must_use]
-    pub fn new(memory_bytes: usize, temporary: &Path) -> IndexRoom {
-        IndexRoom { memory_bytes, cache: None, temporary: temporary.to_owned() }
-    }
-}
-
-impl Default for IndexRoom {
-    fn default() -> IndexRoom {
-        IndexRoom::new(64 << 20, Path::new("/var/tmp"))
-    }
-}
-
-/// Where a unit may be: its name's beginning says so, and its pack has to confirm it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ClaimedPlace {
-    pub(super) pack: ObjectId,
-    pub(super) offset: u32,
-    pub(super) stored_bytes: u32,
-}
-
-/// Places of a unit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ClaimedPlaces {
-    /// The shortest form first, at most [`PLACES_MAX`].
-    pub(super) places: Vec<ClaimedPlace>,
-    /// Whether there are so many that the right one may be missing.
-    pub(super) is_crowded: bool,
-}
 
 /// A run that is damaged or cannot be read, by its serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use super::run::{BLOCK_BYTES, IndexRun, RunError};

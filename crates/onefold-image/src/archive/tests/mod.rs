@@ -27,8 +27,8 @@ use crate::format::manifest::{RegionChunks, Totals};
 use crate::format::pack::{PackBuilder, UnitHeader};
 use crate::format::segment::{IndexEntry, Segment};
 use crate::store::hooked::{Call, HookedStore};
-use crate::store::{ByteRange, FolderStore, MemoryStore, StoreError};
-use crate::{ImageName, SECTOR_BYTES, SectorRun};
+use crate::store::{ByteRange, FolderStore, MemoryStore, ObjectName, StoreError};
+use crate::{ImageName, ObjectId, SECTOR_BYTES, SectorRun};
 
 /// An image, and the contents of its units.
 type Image = (ImageVersion, Vec<Vec<u8>>);

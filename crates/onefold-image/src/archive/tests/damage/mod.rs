@@ -1,34 +1,13 @@
 //! Damaged archives: an error names the object, a check finds each damage, and no read returns a wrong byte.
 
+mod index;
+mod unreadable;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::store::Refusal;
-use crate::store::faulty::FaultyStore;
-use crate::store::hooked::{Call, HookedStore, io_error};
 
 pub(super) type Objects = BTreeMap<ObjectName, Vec<u8>>;
-
-/// Returns a store of these objects that makes only reads for which `before` returns no error, and all other calls.
-fn failing_reads(
-    objects: Objects,
-    before: impl Fn(&str) -> Result<(), StoreError> + Send + Sync + 'static,
-) -> Arc<dyn Store> {
-    Arc::new(HookedStore::new(Arc::new(MemoryStore::of(objects)), move |call, name| match call {
-        Call::Get(_) => before(name),
-        _ => Ok(()),
-    }))
-}
-
-/// Returns a store of these objects that cannot read one of them.
-fn unreadable(objects: Objects, bad: &ObjectName) -> Arc<dyn Store> {
-    let bad = bad.to_string();
-    failing_reads(objects, move |name| match name == bad {
-        true => Err(io_error("read", name, "a bad sector")),
-        false => Ok(()),
-    })
-}
 
 /// Returns the objects of an archive with two images, and the expected contents of the images.
 pub(super) fn sample() -> (Objects, Vec<Image>) {
@@ -119,152 +98,6 @@ fn a_check_names_each_object_that_is_missing_cut_changed_or_swapped() {
             }
         }
     }
-}
-
-/// Segments and tables with false content and correct digests: readers look in wrong places, and find the right bytes
-/// or none.
-#[test]
-fn lies_of_the_index_mislead_nobody() {
-    let (objects, images) = sample();
-    let (mut whole, mut broken) = (0, 0);
-    for seed in 0..400 {
-        let random = SeededRandom::new(seed);
-        let below = |bound: usize| usize::try_from(random.below(bound as u64)).unwrap();
-        let mut changed = objects.clone();
-        for (name, object) in &mut changed {
-            let is_pack = name.as_str().starts_with("packs/");
-            if !is_pack && !name.as_str().starts_with("segments/") {
-                continue;
-            }
-            // The part after the units of a pack, or the body of a segment.
-            let end = object.len() - 32;
-            let footer = u32::from_le_bytes(object[end - 12..end - 8].try_into().unwrap());
-            let start = if is_pack { footer as usize } else { 64 };
-            for _ in 0..below(3) {
-                let at = start + below(end - start);
-                match below(3) {
-                    0 => object[at] ^= 1 << below(8),
-                    1 => object[at] = [0, 1, 0xff][below(3)],
-                    _ => {
-                        let from = start + below(end - start);
-                        let length = 20.min(end - at).min(end - from);
-                        object.copy_within(from..from + length, at);
-                    }
-                }
-            }
-            let digest = if is_pack {
-                let mut hasher = blake3::Hasher::new();
-                *hasher.update(&object[..64]).update(&object[start..end]).finalize().as_bytes()
-            } else {
-                *blake3::hash(&object[..end]).as_bytes()
-            };
-            object[end..].copy_from_slice(&digest);
-        }
-        match read_all(&changed, &images) {
-            2 => whole += 1,
-            _ => broken += 1,
-        }
-        damaged_objects(&changed);
-    }
-    assert!(whole > 50 && broken > 50, "{whole} {broken}");
-}
-
-/// The index leads to the units, and says that they have another length.
-#[test]
-fn false_lengths_in_the_index_cost_nothing_and_a_check_names_the_segment() {
-    let (objects, images) = sample();
-    let archive = Archive::open(Arc::new(MemoryStore::of(objects.clone()))).unwrap();
-    let (id, parts) = (archive.descriptor().archive, archive.state.read().live_parts());
-    for wrong in [1, 70, 1 << 20] {
-        for part in &parts {
-            let name = Folder::Segments.object(part.segment);
-            let mut segment = Segment::decode(id, part.segment, &objects[&name]).unwrap();
-            segment.entries.iter_mut().for_each(|entry| entry.stored_bytes = wrong);
-            let mut changed = objects.clone();
-            changed.insert(name.clone(), segment.encode(id, part.segment).unwrap());
-            assert_eq!(read_all(&changed, &images), 2, "{name}");
-            let named: Vec<String> = damaged_objects(&changed).into_iter().map(|damage| damage.object).collect();
-            assert_eq!(named, [name.to_string()]);
-        }
-    }
-}
-
-#[test]
-fn a_segment_that_lists_the_pack_of_another_hides_no_unit() {
-    let (objects, images) = sample();
-    let archive = Archive::open(Arc::new(MemoryStore::of(objects.clone()))).unwrap();
-    let parts: Vec<_> = archive.state.read().parts.values().cloned().collect();
-    let (id, name) = (archive.descriptor().archive, Folder::Segments.object(parts[0].segment));
-    let mut segment = Segment::decode(id, parts[0].segment, &objects[&name]).unwrap();
-    for more in [parts[1].packs.clone(), segment.packs.clone()] {
-        let before = segment.packs.clone();
-        segment.packs.extend(more);
-        let mut changed = objects.clone();
-        changed.insert(name.clone(), segment.encode(id, parts[0].segment).unwrap());
-        segment.packs = before;
-        assert_eq!(read_all(&changed, &images), 2);
-        let damages = damaged_objects(&changed);
-        assert!(damages.iter().any(|damage| damage.object == name.as_str()), "{damages:?}");
-    }
-}
-
-/// Regression: 64 false places, named before the right one, cost the images that need the unit.
-#[test]
-fn false_places_of_a_segment_cost_no_image_and_a_check_reports_them() {
-    let random = SeededRandom::new(28);
-    let store = Arc::new(MemoryStore::default());
-    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
-    let content = units(&random, 3);
-    capture(&archive, &random, "hostile", &units(&random, 1));
-    let part = archive.state.read().parts.values().next().unwrap().clone();
-    let (id, name) = (archive.descriptor().archive, Folder::Segments.object(part.segment));
-    let mut segment = Segment::decode(id, part.segment, &store.objects()[&name]).unwrap();
-    for plain in &content {
-        let prefix = archive.descriptor().key.name(plain).prefix();
-        let entry = |number: u32| IndexEntry { prefix, pack: 0, offset: 10_000 + number, stored_bytes: 1 };
-        segment.entries.extend((0..100).map(entry));
-    }
-    segment.entries.sort_unstable_by_key(|entry| (entry.prefix, entry.pack, entry.offset));
-    store.put(&name, &[&segment.encode(id, part.segment).unwrap()]).unwrap();
-
-    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
-    let (image, _) = capture(&archive, &random, "web", &content);
-    let reader = Archive::open(store).unwrap();
-    assert_eq!(contents(&reader, &image).unwrap(), content);
-    for plain in &content {
-        let name = archive.descriptor().key.name(plain);
-        reader.find_unit(WantedUnit { name, plain_bytes: None }).unwrap();
-    }
-    let damages = reader.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap().damages;
-    let [damage] = &damages[..] else { panic!("{damages:?}") };
-    assert!(damage.object == name.as_str() && damage.what.contains("lacks") && damage.images.is_empty(), "{damage:?}");
-}
-
-/// Regression: a call that wanted both units read too little of the true one.
-#[test]
-fn a_false_place_inside_a_true_unit_costs_no_unit() {
-    let random = SeededRandom::new(29);
-    let store = Arc::new(MemoryStore::default());
-    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
-    let content = units(&random, 3);
-    let (image, _) = capture(&archive, &random, "web", &content);
-    let part = archive.state.read().parts.values().next().unwrap().clone();
-    let (id, name) = (archive.descriptor().archive, Folder::Segments.object(part.segment));
-    let mut segment = Segment::decode(id, part.segment, &store.objects()[&name]).unwrap();
-    let prefixes: Vec<_> = content.iter().map(|plain| archive.descriptor().key.name(plain).prefix()).collect();
-    let entries = segment.entries.iter().filter(|entry| prefixes.contains(&entry.prefix)).copied();
-    let first = entries.min_by_key(|entry| entry.offset).unwrap();
-    let others = prefixes.into_iter().filter(|prefix| *prefix != first.prefix);
-    segment.entries.extend(others.map(|prefix| IndexEntry {
-        prefix,
-        pack: first.pack,
-        offset: first.offset + 1,
-        stored_bytes: 1,
-    }));
-    segment.entries.sort_unstable_by_key(|entry| (entry.prefix, entry.pack, entry.offset));
-    store.put(&name, &[&segment.encode(id, part.segment).unwrap()]).unwrap();
-    let reader = Archive::open(store).unwrap();
-    assert_eq!(contents(&reader, &image).unwrap(), content);
 }
 
 #[test]
@@ -389,107 +222,6 @@ fn a_check_without_data_finds_packs_that_are_missing_or_cut() {
     }
 }
 
-/// Regression: one damaged entry made the whole archive unreadable. Entries are those of two writers and two images.
-#[test]
-fn an_entry_that_is_damaged_or_cannot_be_read_costs_only_later_images() {
-    let (objects, images) = sample();
-    let random = SeededRandom::new(27);
-    let clock = ManualClock::starting_at(5);
-    for position in 0..4 {
-        let name = LedgerEntry::object_name(position);
-        let object = &objects[&name];
-        let with = |bytes: Vec<u8>| {
-            let mut changed = objects.clone();
-            changed.insert(name.clone(), bytes);
-            Arc::new(MemoryStore::of(changed)) as Arc<dyn Store>
-        };
-        let mut flipped = object.clone();
-        flipped[70] ^= 1;
-        let entry = LedgerEntry::decode(
-            Descriptor::decode(&objects[&descriptor_name("descriptor")]).unwrap().archive,
-            position,
-            object,
-        );
-        let astray = LedgerEntry { previous: [7; 32], ..entry.unwrap() };
-        let stores = [
-            with(flipped),
-            with(object[..100].to_vec()),
-            with(objects[&LedgerEntry::object_name((position + 1) % 4)].clone()),
-            with(astray.encode().unwrap()),
-            unreadable(objects.clone(), &name),
-        ];
-        for (number, store) in stores.into_iter().enumerate() {
-            let archive = Archive::open(store).unwrap();
-            let hole = archive.hole().unwrap().clone();
-            assert_eq!((hole.position, hole.object()), (position, name.to_string()), "{number}");
-            let added = usize::try_from(position / 2).unwrap();
-            assert_eq!(archive.images().len(), added, "{position} {number}");
-            for (image, expected) in &images[..added] {
-                assert_eq!(contents(&archive, image).unwrap(), *expected);
-                assert!(archive.remove(image, &clock, &random).is_err());
-            }
-            assert!(archive.writer(&clock, &random, "host").is_err());
-            let report = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap();
-            let [damage] = &report.damages[..] else { panic!("{position} {number}: {:?}", report.damages) };
-            assert_eq!((&damage.object, &damage.what), (&name.to_string(), &hole.what));
-        }
-    }
-}
-
-#[test]
-fn an_object_that_cannot_be_read_costs_what_no_other_has() {
-    let (objects, images) = sample();
-    let random = SeededRandom::new(24);
-    for name in objects.keys().filter(|name| !name.as_str().starts_with("ledger/")) {
-        let archive = Archive::open(unreadable(objects.clone(), name)).unwrap();
-        let mut unread = Vec::new();
-        for (image, expected) in &images {
-            match contents(&archive, image) {
-                Ok(read) => assert_eq!(read, *expected, "{name}"),
-                Err(ArchiveError::Store(StoreError::Io { .. })) => unread.push(image.clone()),
-                Err(error) => panic!("{name}: {error}"),
-            }
-        }
-        let is_needed = ["packs/", "manifests/"].iter().any(|folder| name.as_str().starts_with(folder));
-        assert_eq!(!unread.is_empty(), is_needed, "{name}");
-        for data in [false, true] {
-            let report = archive.check(CheckOptions { data }, &mut |_, _| ()).unwrap();
-            let damage = report.damages.iter().find(|damage| damage.object == name.as_str()).unwrap();
-            assert!(damage.what.contains("a bad sector"), "{damage:?}");
-            assert_eq!(damage.images, unread, "{name}");
-        }
-        // What cannot be read is stored again.
-        let (again, _) = capture(&archive, &random, "mail", &images[1].1);
-        assert_eq!(contents(&archive, &again).unwrap(), images[1].1, "{name}");
-    }
-}
-
-/// The index is read while the store fails, and lacks these packs. That must not outlast the failure.
-#[test]
-fn packs_that_could_not_be_read_for_a_while_are_read_once_the_store_answers() {
-    let (objects, images) = sample();
-    let fails = Arc::new(AtomicBool::new(true));
-    let store = failing_reads(objects, {
-        let fails = Arc::clone(&fails);
-        move |name| {
-            let is_hint_or_pack = ["packs/", "segments/"].iter().any(|folder| name.starts_with(folder));
-            match is_hint_or_pack && fails.load(Ordering::Relaxed) {
-                true => Err(io_error("read", name, "no route to host")),
-                false => Ok(()),
-            }
-        }
-    });
-    let archive = Archive::open(store).unwrap();
-    for (image, _) in &images {
-        let error = contents(&archive, image).unwrap_err();
-        assert!(matches!(error, ArchiveError::Store(StoreError::Io { .. })), "{error}");
-    }
-    fails.store(false, Ordering::Relaxed);
-    for (image, expected) in &images {
-        assert_eq!(contents(&archive, image).unwrap(), *expected, "{image}");
-    }
-}
-
 #[test]
 fn a_check_finds_units_that_an_entry_calls_lost_and_chunks_that_do_not_fit_their_disk() {
     let (objects, images) = sample();
@@ -512,47 +244,6 @@ fn a_check_finds_units_that_an_entry_calls_lost_and_chunks_that_do_not_fit_their
         damages.iter().map(|damage| (damage.object.as_str(), &damage.images[..])).collect();
     let both: Vec<ImageVersion> = images.iter().map(|(image, _)| image.clone()).collect();
     assert_eq!(found, [("chunk 0 of odd@1", &[odd][..]), (&format!("unit {lost}"), &both)]);
-}
-
-#[test]
-fn a_check_that_the_store_fails_ends() {
-    let (objects, _) = sample();
-    for call in 1.. {
-        let store = Arc::new(MemoryStore::of(objects.clone()));
-        let faulty = Arc::new(FaultyStore::new(store, Arc::default(), call, 0));
-        let archive = Archive::open(Arc::clone(&faulty) as Arc<dyn Store>).unwrap();
-        faulty.kill_after(call);
-        match archive.check(CheckOptions { data: call % 2 == 0 }, &mut |_, _| ()) {
-            Ok(report) => {
-                assert_eq!(report.damages, [], "an error of the store is no damage");
-                assert!(call > 8, "{call}");
-                break;
-            }
-            Err(error) => assert!(matches!(error, ArchiveError::Store(StoreError::Unavailable { .. })), "{error}"),
-        }
-    }
-}
-
-#[test]
-fn a_store_that_refuses_its_user_is_no_damage() {
-    let (objects, images) = sample();
-    // It no longer accepts its user when packs are read.
-    let refusing = failing_reads(objects, |name| match name.starts_with("packs/") {
-        true => {
-            let (name, source) = (name.to_owned(), std::io::Error::other("403"));
-            Err(StoreError::Refused { action: "read", name, why: Refusal::Expired, source })
-        }
-        false => Ok(()),
-    });
-    let archive = Archive::open(refusing).unwrap();
-    let is_refusal =
-        |error: &ArchiveError| matches!(error, ArchiveError::Store(StoreError::Refused { why: Refusal::Expired, .. }));
-    for data in [false, true] {
-        let error = archive.check(CheckOptions { data }, &mut |_, _| ()).unwrap_err();
-        assert!(is_refusal(&error), "{error}");
-    }
-    let error = contents(&archive, &images[0].0).unwrap_err();
-    assert!(is_refusal(&error), "{error}");
 }
 
 #[test]
