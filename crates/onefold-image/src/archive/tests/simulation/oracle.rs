@@ -55,6 +55,8 @@ pub(super) struct Oracle {
     /// Units of which a copy has rotted since one was added. Their last copy may go: nobody reads every copy all the
     /// time.
     rotted: HashSet<UnitName>,
+    /// The copies of units that have rotted. The tables of their packs still list them.
+    rotten: HashSet<(ObjectId, UnitName)>,
     /// Packs to which accidents happened.
     touched: HashSet<ObjectId>,
     /// Units that an entry has called lost, with the position of the last one.
@@ -105,6 +107,7 @@ impl Oracle {
             captures: HashMap::new(),
             plain: HashMap::new(),
             rotted: HashSet::new(),
+            rotten: HashSet::new(),
             touched: HashSet::new(),
             lost: HashMap::new(),
             losses: 0,
@@ -138,7 +141,17 @@ impl Oracle {
         self.packs.entry(pack).or_default().retain(|other| *other != unit);
         self.count(&[unit], pack, false);
         self.rotted.insert(unit);
+        self.rotten.insert((pack, unit));
         self.look_for_lacks();
+    }
+
+    /// Returns whether a live pack lists a unit of which its copy has rotted, and no later entry calls the unit lost. A
+    /// capture relies on that, as it does not read the units that are there.
+    fn seems_held(&self, unit: UnitName) -> bool {
+        self.live.iter().any(|pack| {
+            let counts = self.lost.get(&unit).is_none_or(|lost| *lost < self.brought[pack]);
+            counts && self.rotten.contains(&(*pack, unit))
+        })
     }
 
     /// Counts this change if some image lacks a unit after it.
@@ -409,7 +422,11 @@ impl Oracle {
         if image.version != version.unwrap_or(0) + 1 || self.added.insert(image.clone(), chunk).is_some() {
             return Err(format!("{image} does not follow version {version:?}"));
         }
-        self.images.insert(image, Image { manifest, digest, chunk });
+        let added = Image { manifest, digest, chunk };
+        let seeming = self.units_of(&added).filter(|unit| !self.is_held(unit) && self.seems_held(*unit));
+        let seeming: Vec<UnitName> = seeming.collect();
+        self.rotted.extend(seeming);
+        self.images.insert(image, added);
         Ok(())
     }
 
@@ -481,5 +498,46 @@ impl Oracle {
             _ => false,
         };
         objects.into_iter().filter(|name| !is_needed(name)).collect()
+    }
+}
+
+mod tests {
+    use std::sync::Arc;
+
+    use onefold_block::random::SeededRandom;
+
+    use super::super::world::Life;
+    use super::super::{Options, actors, small_units, try_add_all, world};
+    use crate::archive::Archive;
+
+    /// Regression: a unit had rotted, another copy came and went again while no image needed it, and then an image came
+    /// that relies on the pack. The oracle had forgotten that the unit has rotted.
+    #[test]
+    fn an_image_may_rely_on_a_copy_of_which_nobody_knows_that_it_has_rotted() {
+        let random = SeededRandom::new(8);
+        let world = world(&Options::drawn(8, 0, 1), &random);
+        let life = Life::last(&world);
+        let archive = Archive::open(Arc::new(life.clone())).unwrap();
+        let contents = small_units(&random, 2);
+        let capture = |name| {
+            let mut writer = archive.writer(&life, &random, actors::HOST).unwrap();
+            let draft = try_add_all(&archive, &mut writer, name, &contents).unwrap();
+            world.sea.lock().oracle.expect(draft.chunks[0], &contents);
+            writer.commit(draft).unwrap().0
+        };
+        let first = capture("web");
+        {
+            let oracle = &mut world.sea.lock().oracle;
+            let [pack] = oracle.live_packs()[..] else { panic!("there is one pack") };
+            let unit = oracle.descriptor.key.name(&contents[0]);
+            oracle.rotted(pack, unit);
+            // As if another copy had come.
+            oracle.rotted.clear();
+        }
+        archive.remove(&first, &life, &random).unwrap();
+        assert!(!world.sea.lock().oracle.lacks_units());
+        capture("mail");
+        assert_eq!(world.sea.lock().failure, None);
+        assert!(world.sea.lock().oracle.lacks_units());
     }
 }
