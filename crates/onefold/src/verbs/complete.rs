@@ -88,10 +88,10 @@ fn kind_of(onefold: &Command, index: usize, line: &[OsString]) -> Option<WordKin
     if is_option && !are_options_over {
         return None;
     }
-    let all: Vec<&Arg> = verb.get_positionals().collect();
-    let (at, last) = (positionals.len(), all.last()?);
-    let argument =
-        all.get(at).or_else(|| Some(last).filter(|last| last.get_action().takes_values() && takes_many(last)))?;
+    // An argument that takes many words takes all that follow, as far as anybody knows before the line has ended.
+    let (at, all) = (positionals.len(), verb.get_positionals().collect::<Vec<&Arg>>());
+    let many = all.iter().take(at + 1).find(|argument| takes_many(argument));
+    let argument = many.or_else(|| all.get(at))?;
     kind_of_argument(verb, argument, positionals.first().copied())
 }
 
