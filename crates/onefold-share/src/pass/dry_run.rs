@@ -33,7 +33,7 @@ pub(super) fn bytes_to_free<S: Substrate>(
         let Target { file, block, .. } = Target::of(row?);
         places.push(Target { file, block, slot: None }.row())?;
     }
-    let mut places = places.finish()?.map(|row| row.map(|row| Target::of(row))).peekable();
+    let mut places = places.finish()?.map(|row| row.map(Target::of)).peekable();
     let (mut freed, mut blocks) = (0_u64, Vec::new());
     while let Some(Target { file, block, .. }) = places.next().transpose()? {
         blocks.push(block);
