@@ -48,7 +48,7 @@ head -c "$bytes" /dev/urandom >"$dir/target.raw"
 refused 2 'plain connection to another machine' at_client "$ONEFOLD" image install "$address" web "$dir/target.raw"
 refused 1 'not blank' at_client "$ONEFOLD" image install --allow-http "$address" web "$dir/target.raw"
 refused 1 'there is `web`' at_client "$ONEFOLD" image install --allow-http "$address" wbe "$dir/none.raw"
-at_client "$ONEFOLD" image install --quiet --allow-http --overwrite --verify --free zero \
+at_client "$ONEFOLD" image install --quiet --allow-http --force --verify --free zero \
     "$address" web "$dir/target.raw"
 cmp "$dir/target.raw" "$dir/web.export"
 e2fsck -fn "$dir/target.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
