@@ -6,10 +6,10 @@
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-/// What the linker reads in place of the shared library.
+/// The text that the linker reads in place of the shared library.
 const SCRIPT: &str = "GROUP ( -lgcc_eh -lgcc )\n";
 /// The static form of the library, which is a part of GCC.
 const STATIC_LIBRARY: &str = "libgcc_eh.a";
@@ -18,9 +18,11 @@ fn main() {
     println!("cargo:rerun-if-changed=../../scripts/static_unwinder.rs");
     let is_gnu = env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|environment| environment == "gnu");
     let is_native = env::var("HOST").ok() == env::var("TARGET").ok();
-    let Some(folder) = env::var_os("OUT_DIR").map(PathBuf::from) else { return };
-    if is_gnu && is_native && has_static_library() && fs::write(folder.join("libgcc_s.so"), SCRIPT).is_ok() {
-        println!("cargo:rustc-link-search=native={}", folder.to_string_lossy());
+    // Cargo reads lines of UTF-8.
+    let Ok(folder) = env::var("OUT_DIR") else { return };
+    let script = Path::new(&folder).join("libgcc_s.so");
+    if is_gnu && is_native && has_static_library() && fs::write(script, SCRIPT).is_ok() {
+        println!("cargo:rustc-link-search=native={folder}");
     }
 }
 

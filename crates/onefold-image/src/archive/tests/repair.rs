@@ -336,7 +336,7 @@ fn a_missing_pack_stays_while_a_header_cannot_be_read() {
         let _ = try_repair(&archive, 72, None);
         store.put(&away, &[&bytes]).unwrap();
         repair(&store, None);
-        assert_eq!(whole(&store, &[image.clone()]).len(), 1, "unreadable from read {from}");
+        assert_eq!(whole(&store, std::slice::from_ref(&image)).len(), 1, "unreadable from read {from}");
         if reads.load(Ordering::Relaxed) <= from {
             break;
         }
