@@ -3,6 +3,7 @@
 
 mod bitlocker;
 mod firmware_raid;
+mod labels;
 mod luks;
 mod named;
 mod over_disk;
@@ -72,7 +73,7 @@ const WRAPPERS: [Recogniser; 5] =
 
 /// Content without a reader. It is recognised before swap: if a former swap area now holds something else, none of its
 /// pages may count as free.
-const NAMED: [Recogniser; 2] = [named::recognise, zfs::recognise];
+const NAMED: [Recogniser; 3] = [named::recognise, zfs::recognise, labels::recognise];
 
 /// The bytes at offset 3 of an NTFS boot sector.
 const NTFS_MAGIC: &[u8] = b"NTFS    ";
@@ -83,7 +84,25 @@ const NTFS_MAGIC: &[u8] = b"NTFS    ";
 pub fn open<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> VolumeContent<'a> {
     let mut probes = Probes::default();
     let found = recognised(reader, kind, &mut probes).unwrap_or_else(VolumeContent::Failed);
-    probes.judge(reader, found)
+    let found = probes.judge(reader, found);
+    if kind.is_some_and(PartitionKind::may_have_slices) { in_slices(reader, found) } else { found }
+}
+
+/// Returns content of a partition that may have a table of its own as it counts: partitions within it may have any of
+/// its bytes.
+fn in_slices<'a>(reader: &VolumeReader<'_>, found: VolumeContent<'a>) -> VolumeContent<'a> {
+    match found {
+        VolumeContent::FileSystem(mut system) => {
+            system.add_doubt(Doubt::MayHaveSlices);
+            VolumeContent::FileSystem(system)
+        }
+        VolumeContent::PhysicalVolume(mut physical) => {
+            physical.damage.push(reader.damage(0, "partition", "its type is one of partitions with slices"));
+            VolumeContent::PhysicalVolume(physical)
+        }
+        VolumeContent::Swap(_) => VolumeContent::Unknown,
+        found => found,
+    }
 }
 
 /// Looks for several kinds of content in one volume. A look that the disk fails does not end the search.
@@ -200,10 +219,12 @@ fn file_system<'a>(
 /// leave the superblock of a former file system in place. It is unknown which of the two is the former one, so no block
 /// may count as free.
 fn beside(reader: &VolumeReader<'_>, kind: FileSystemKind, probes: &mut Probes) -> Result<Option<NotRead>, GuestError> {
-    Ok(match probes.found(named::beside(reader, kind))? {
-        Some(found) => Some(found),
-        None => probes.found(zfs::recognise(reader))?,
-    })
+    for found in [named::beside(reader, kind), zfs::recognise(reader), labels::recognise(reader)] {
+        if let Some(found) = probes.found(found)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 fn boxed<'a>(file_system: impl FileSystem + 'a) -> Box<dyn FileSystem + 'a> {

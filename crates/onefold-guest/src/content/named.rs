@@ -8,7 +8,7 @@
 //! | ReFS | libfsrefs, "Resilient File System (ReFS)", volume header |
 //! | HFS+, HFS | Apple, Technical Note TN1150, volume header |
 //! | APFS | Apple, "Apple File System Reference", `nx_superblock_t` |
-//! | F2FS, bcachefs, OCFS2, EROFS, squashfs, NILFS2, ReiserFS, GFS2, JFS, UFS, bcache | their headers in Linux |
+//! | F2FS, bcachefs, OCFS2, EROFS, squashfs, NILFS2, ReiserFS, Reiser4, GFS2, JFS, UFS, bcache | their headers in Linux |
 //! | VMFS | libvmfs, volume information |
 //! | ISO 9660, UDF | ECMA-119 section 8, ECMA-167 part 2 |
 
@@ -46,7 +46,7 @@ const fn known(
 }
 
 /// The recognised kinds, most certain ones first: long magic numbers.
-const SIGNATURES: [Signature; 31] = [
+const SIGNATURES: [Signature; 36] = [
     known("Btrfs", 64 << 10, 64, b"_BHRfS_M", btrfs),
     known("bcachefs", 4096, 24, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", bcachefs),
     known("bcache", 4096, 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", nothing),
@@ -62,6 +62,8 @@ const SIGNATURES: [Signature; 31] = [
     known("OCFS2", 4096, 0, b"OCFSV2", nothing),
     known("OCFS2", 8192, 0, b"OCFSV2", nothing),
     known("ReiserFS", 64 << 10, 52, b"ReIsEr", nothing),
+    known("Reiser4", 64 << 10, 0, b"ReIsEr4", nothing),
+    known("ReiserFS", 8192, 52, b"ReIsEr", nothing),
     known("GFS2", 64 << 10, 0, b"\x01\x16\x19\x70", nothing),
     known("JFS", 32 << 10, 0, b"JFS1", nothing),
     known("APFS", 0, 32, b"NXSB", apfs),
@@ -77,6 +79,9 @@ const SIGNATURES: [Signature; 31] = [
     known("ext", 1024, 56, b"\x53\xef", nothing),
     known("VMFS", 1 << 20, 0, b"\x0d\xd0\x01\xc0", nothing),
     known("UFS", 64 << 10, 1372, b"\x19\x01\x54\x19", nothing),
+    known("UFS", 64 << 10, 1372, b"\x19\x54\x01\x19", nothing),
+    known("UFS", 8192, 1372, b"\x54\x19\x01\0", nothing),
+    known("UFS", 8192, 1372, b"\0\x01\x19\x54", nothing),
     known("HFS", 1024, 0, b"BD", nothing),
 ];
 

@@ -1,7 +1,9 @@
 //! Other roles of a disk with a partition table: a member of an array that owns the table, or something that was made
 //! before or after the table.
 
-use super::{NTFS_MAGIC, NotRead, bitlocker, firmware_raid, head, joined, luks, named, raid, windows_dynamic, zfs};
+use super::{
+    NTFS_MAGIC, NotRead, bitlocker, firmware_raid, head, joined, labels, luks, named, raid, windows_dynamic, zfs,
+};
 use super::{Probes, Recogniser, file_system};
 use crate::error::GuestError;
 use crate::partition::PartitionTable;
@@ -19,13 +21,14 @@ pub enum DiskRole {
 }
 
 /// Kinds that may occupy the whole disk and leave room for an MBR in its first sector.
-const BESIDE_A_TABLE: [Recogniser; 6] = [
+const BESIDE_A_TABLE: [Recogniser; 7] = [
     raid::recognise_at_start,
     luks::recognise,
     bitlocker::recognise,
     windows_dynamic::recognise,
     named::recognise,
     zfs::recognise,
+    labels::recognise,
 ];
 
 /// Returns the role of a disk in addition to its partitions; `None` if it has no other. `reader` reads the whole disk.

@@ -177,11 +177,60 @@ fn kinds_without_details_are_named_by_their_magic() {
         ("NILFS2", 1024 + 6, b"\x34\x34"),
         ("OCFS2", 8192, b"OCFSV2"),
         ("ReiserFS", 65536 + 52, b"ReIsEr2Fs"),
+        ("ReiserFS", 8192 + 52, b"ReIsErFs"),
+        ("Reiser4", 65536, b"ReIsEr4"),
+        ("UFS", 65536 + 1372, b"\x19\x54\x01\x19"),
+        ("UFS", 8192 + 1372, b"\x54\x19\x01\0"),
+        ("UFS", 8192 + 1372, b"\0\x01\x19\x54"),
+        ("Solaris disk label", 524, b"\xee\xde\x0d\x60"),
+        ("DASD disk label", 512, b"\xd3\xd5\xe7\xf1"),
+        ("DASD disk label", 8192, b"\xe5\xd6\xd3\xf1\xe5\xd6\xd3\xf1"),
         ("UDF", 32768 + 1, b"BEA01"),
         ("UFS", 65536 + 1372, b"\x19\x01\x54\x19"),
         ("VMFS", MIB, b"\x0d\xd0\x01\xc0"),
     ] {
         expect(&[(at, magic)], name, "");
+    }
+}
+
+/// Their magic alone is short, or common, so that each needs what is around it.
+#[test]
+fn disk_labels_are_named_if_they_are_whole() {
+    let magic = 0x8256_4557_u32;
+    let (le, be) = (magic.to_le_bytes(), magic.to_be_bytes());
+    let negative = |number: u32| number.wrapping_neg().to_be_bytes();
+    let rdsk = u32::from_be_bytes(*b"RDSK");
+    let sgi = 0x0be5_a941_u32;
+    let cases: [(&str, &[(usize, &[u8])]); 8] = [
+        ("Sun disk label", &[(100, b"ab"), (508, b"\xda\xbe"), (510, &[b'a' ^ 0xda, b'b' ^ 0xbe])]),
+        ("SGI disk label", &[(0, &sgi.to_be_bytes()), (504, &negative(sgi))]),
+        ("BSD disk label", &[(512, &le), (512 + 132, &le)]),
+        ("BSD disk label", &[(64, &be), (64 + 132, &be)]),
+        ("Apple partition map", &[(0, b"ER\x02\0"), (512, b"PM")]),
+        ("Apple partition map", &[(0, b"ER\x08\0"), (2048, b"PM")]),
+        ("Amiga disk label", &[(512 * 15, b"RDSK\0\0\0\x40"), (512 * 15 + 8, &negative(rdsk + 0x40))]),
+        ("Atari disk label", &[(454, b"\x01GEM\0\0\0\x02\0\0\x01\0")]),
+    ];
+    for (name, pieces) in cases {
+        expect(pieces, name, "");
+        let cut = Memory::with(&pieces[..pieces.len() - 1]);
+        assert!(matches!(open(&cut.reader(), None), VolumeContent::Unknown), "{name} without its end");
+    }
+    let outside = Memory::with(&[(454, b"\x01GEM\0\0\0\x02\x10\0\0\0")]);
+    assert!(matches!(open(&outside.reader(), None), VolumeContent::Unknown));
+}
+
+/// The slices of such a partition may have any of its bytes, and its first sector keeps a former header.
+#[test]
+fn a_partition_that_may_have_slices_is_counted_whole() {
+    let swap = Memory::with(&[(1024, &1_u32.to_le_bytes()), (1028, &511_u32.to_le_bytes()), (4086, b"SWAPSPACE2")]);
+    let is_whole = |kind| {
+        let runs = open(&swap.reader(), Some(kind)).allocation(swap.size_bytes()).unwrap();
+        runs.iter().all(|run| run.class != AllocationClass::Free)
+    };
+    assert!(!is_whole(PartitionKind::Mbr(0x82)));
+    for kind in [0x63, 0x81, 0xa5, 0xa6, 0xa9, 0xbf] {
+        assert!(is_whole(PartitionKind::Mbr(kind)), "{kind:#x}");
     }
 }
 

@@ -36,7 +36,8 @@ use crate::filesystem::{
 };
 use crate::volume::VolumeReader;
 
-const ROOT: FileNumber = FileNumber(2);
+const ROOT_INODE: u32 = 2;
+const ROOT: FileNumber = FileNumber(ROOT_INODE as u64);
 
 /// An ext2, ext3 or ext4 file system.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Ext<'_>>, GuestError> {
     }
     let (mut tables, mut doubts) = recovered(superblock, reader)?;
     let facts = tables.facts()?;
-    if is_copy || tables.first_group_left_out().is_some() {
+    if is_copy || tables.first_group_left_out().is_some() || !tables.has_root()? {
         doubts.push(Doubt::MetadataDamaged);
     }
     doubts.sort_unstable();

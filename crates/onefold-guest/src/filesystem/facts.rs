@@ -121,6 +121,8 @@ pub enum Doubt {
     HeadersUnreadable,
     /// Only one of its tables is current. Windows goes by that one, Linux by the first one.
     OneCurrentTable,
+    /// Its partition is of a type that may have partitions of its own.
+    MayHaveSlices,
 }
 
 impl fmt::Display for Doubt {
@@ -137,6 +139,7 @@ impl fmt::Display for Doubt {
             Doubt::LongerThanVolume => "it is longer than its volume",
             Doubt::MetadataDamaged => "its metadata is damaged",
             Doubt::UnknownFeature => "it has a feature that is unknown here",
+            Doubt::MayHaveSlices => "its partition may have partitions of its own",
             Doubt::OneCurrentTable => "only one of its tables is current, and not all systems know that",
             Doubt::HeadersUnreadable => "the disk cannot read the places where another kind of volume has its header",
         })

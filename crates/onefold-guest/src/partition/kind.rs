@@ -66,6 +66,9 @@ const MBR_NAMES: [(u8, &str); 24] = [
 
 /// The type byte of dynamic disks of Windows.
 const MBR_LDM: u8 = 0x42;
+/// The type bytes of partitions that Linux looks into for a table of their own: UnixWare, Minix, FreeBSD, OpenBSD,
+/// NetBSD, Solaris.
+const MBR_WITH_SLICES: [u8; 6] = [0x63, 0x81, 0xa5, 0xa6, 0xa9, 0xbf];
 const GPT_LDM_METADATA: Guid = Guid::of(0x5808c8aa_7e8f_42e0_85d2_e1e90434cfb3);
 const GPT_LDM_DATA: Guid = Guid::of(0xaf9b60a0_1431_4f62_bc68_3311714a69ad);
 const GPT_STORAGE_SPACES: Guid = Guid::of(0xe75caf8f_f680_4cee_afa3_b001e56efc2d);
@@ -128,6 +131,12 @@ impl PartitionKind {
     #[must_use]
     pub fn is_storage_spaces(self) -> bool {
         self == PartitionKind::Gpt(GPT_STORAGE_SPACES)
+    }
+
+    /// Returns whether the partition may have a table of partitions of its own.
+    #[must_use]
+    pub fn may_have_slices(self) -> bool {
+        matches!(self, PartitionKind::Mbr(kind) if MBR_WITH_SLICES.contains(&kind))
     }
 
     /// Returns whether the partition is encrypted without a header, so that only its type reveals it.

@@ -17,6 +17,7 @@ use std::ops::ControlFlow;
 use entries::NameForm;
 use index::Answer;
 
+use super::ROOT_INODE;
 use super::checksum::crc32c;
 use super::inode::{Inode, flags};
 use super::map::MapRun;
@@ -116,6 +117,44 @@ impl Tables<'_> {
             return Err(GuestError::Unsupported(TOO_LONG_TO_SEARCH));
         }
         Ok(exact.or(folded))
+    }
+
+    /// Returns whether there is a root directory: its inode and its first names. Other content may have been made over a
+    /// former file system, and have left its superblock in place.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn has_root(&self) -> Result<bool, GuestError> {
+        match self.inode(ROOT_INODE).and_then(|inode| self.begins_with_itself(&inode)) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(GuestError::Damaged(damage)) => self.damage.note(damage),
+            Err(GuestError::Disk(error)) => return Err(GuestError::Disk(error)),
+            Err(_) => {}
+        }
+        let place = self.superblock.group_start(0) * self.superblock.block_bytes;
+        self.damage.note(self.source.damage(place, STRUCTURE, "there is no root directory"));
+        Ok(false)
+    }
+
+    /// Returns whether the first entry of a directory names the directory itself; of an inline one, whether its parent
+    /// is the root directory.
+    fn begins_with_itself(&self, inode: &Inode) -> Result<bool, GuestError> {
+        if inode.kind() != FileKind::Directory {
+            return Ok(false);
+        }
+        if inode.has(flags::INLINE_DATA) {
+            return Ok(inode.map_bytes().le32(0) == Some(ROOT_INODE));
+        }
+        let mut first = None;
+        self.each_run(inode, 0, &mut |run| {
+            first = Some(run.block).filter(|_| run.first == 0);
+            ControlFlow::Break(())
+        })?;
+        let Some(block) = first else { return Ok(false) };
+        let block = self.directory_block(inode, block)?;
+        let block = Bytes(&block);
+        Ok(block.le32(0) == Some(inode.number) && (block.u8(6), block.u8(8)) == (Some(1), Some(b'.')))
     }
 
     fn each_inline_name(&self, inode: &Inode, visit: &mut EntryVisit<'_>) -> Result<(), GuestError> {

@@ -5,6 +5,7 @@ mod dirty;
 mod features;
 mod hostile;
 mod large;
+mod leftover;
 mod listing;
 mod lookup;
 mod matrix;
