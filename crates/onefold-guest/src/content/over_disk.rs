@@ -6,7 +6,7 @@ use super::{
 };
 use super::{Probes, Recogniser, file_system};
 use crate::error::GuestError;
-use crate::partition::PartitionTable;
+use crate::partition::{PartitionProblem, PartitionTable};
 use crate::volume::VolumeReader;
 
 /// Role of a disk in addition to its partition table.
@@ -47,6 +47,9 @@ fn found(reader: &VolumeReader<'_>, table: &PartitionTable) -> Result<Option<Dis
         // to that partition, or to a former array; or the array is striped, and the partition continues elsewhere.
         let is_in = table.entries.iter().any(|entry| (entry.place.start_bytes..entry.place.end_bytes()).contains(&at));
         return Ok(Some(if is_in && !table.is_contradictory() { doubt(&found) } else { DiskRole::Member(found) }));
+    }
+    if table.problems.contains(&PartitionProblem::OtherTable) {
+        return Ok(Some(DiskRole::Doubt(PartitionProblem::OtherTable.to_string())));
     }
     for recognise in BESIDE_A_TABLE {
         if let Some(found) = recognise(reader)? {

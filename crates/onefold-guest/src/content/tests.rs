@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use onefold_disk::{Disk, DiskError, FileAction};
 
 use super::*;
-use crate::partition::Guid;
+use crate::partition::{Guid, PartitionProblem, PartitionScheme, PartitionTable};
 use crate::volume::{DiskRange, Volume, VolumeOrigin};
 
 const MIB: usize = 1 << 20;
@@ -218,6 +218,16 @@ fn disk_labels_are_named_if_they_are_whole() {
     }
     let outside = Memory::with(&[(454, b"\x01GEM\0\0\0\x02\x10\0\0\0")]);
     assert!(matches!(open(&outside.reader(), None), VolumeContent::Unknown));
+}
+
+#[test]
+fn a_disk_with_tables_that_contradict_each_other_is_in_doubt() {
+    let disk = Memory::with(&[]);
+    let table =
+        |problems| PartitionTable { scheme: PartitionScheme::Mbr, sector_bytes: 512, entries: Vec::new(), problems };
+    assert_eq!(over_disk(&disk.reader(), &table(vec![PartitionProblem::BrokenChain])), None);
+    let doubt = over_disk(&disk.reader(), &table(vec![PartitionProblem::OtherTable]));
+    assert!(matches!(doubt, Some(DiskRole::Doubt(_))), "{doubt:?}");
 }
 
 /// The slices of such a partition may have any of its bytes, and its first sector keeps a former header.

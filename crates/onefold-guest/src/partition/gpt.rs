@@ -5,6 +5,7 @@
 //! | header | 0..8 | `EFI PART` |
 //! | header | 12..16, 16..20 | its length; CRC-32 of that many bytes with this field zero |
 //! | header | 24..32 | the sector that it lies in |
+//! | header | 40..48, 48..56 | first and last sector that partitions may have |
 //! | header | 72..80, 80..84, 84..88, 88..92 | first sector of the entries, their number, bytes of one, CRC-32 of all |
 //! | entry | 0..16, 16..32 | type, zero where the entry is not used; UUID |
 //! | entry | 32..40, 40..48 | first sector, last sector |
@@ -14,7 +15,9 @@
 
 use onefold_disk::{Disk, DiskError};
 
-use super::{Description, Guid, PartitionKind, PartitionProblem, PartitionScheme, PartitionTable, SECTOR_SIZES};
+use super::{
+    Description, Guid, Partition, PartitionKind, PartitionProblem, PartitionScheme, PartitionTable, SECTOR_SIZES,
+};
 use crate::bytes::Bytes;
 
 const SIGNATURE: &[u8] = b"EFI PART";
@@ -24,23 +27,53 @@ const HEADER_BYTES_MIN: usize = 92;
 const ENTRIES_MAX: u32 = 1024;
 const ENTRY_BYTES: std::ops::RangeInclusive<usize> = 128..=4096;
 
-/// Returns the table of a disk that has a GPT: the first intact copy.
+/// Returns the table of a disk that has a GPT: the first intact copy. If another program may take another copy, with
+/// other partitions, that is a problem.
 pub(super) fn read(disk: &dyn Disk) -> Result<PartitionTable, DiskError> {
-    for sector_bytes in SECTOR_SIZES {
-        if let Some(table) = read_at(disk, 1, sector_bytes)? {
-            return Ok(table);
+    let [small, large] = SECTOR_SIZES;
+    let found = match (read_at(disk, 1, small)?, read_at(disk, 1, large)?) {
+        (Some(found), Some(other)) => Some((found, Some(other))),
+        (Some(found), None) | (None, Some(found)) => Some((found, None)),
+        (None, None) => None,
+    };
+    if let Some((Copy { mut table, is_usual }, mut rival)) = found {
+        if rival.is_none() && !is_usual {
+            rival = backup(disk)?;
         }
+        if rival.is_some_and(|rival| places(&rival.table) != places(&table)) {
+            table.problems.push(PartitionProblem::OtherTable);
+        }
+        return Ok(table);
     }
+    let (mut table, problem) = match backup(disk)? {
+        Some(Copy { table, .. }) => (table, PartitionProblem::FromBackup),
+        None => (PartitionTable::new(PartitionScheme::Gpt, small), PartitionProblem::BothDamaged),
+    };
+    table.problems.push(problem);
+    Ok(table)
+}
+
+/// A copy of a table.
+struct Copy {
+    table: PartitionTable,
+    /// Whether Linux takes it: entries have the usual length, and its usable sectors are on the disk.
+    is_usual: bool,
+}
+
+/// Returns the intact copy at the end of a disk.
+fn backup(disk: &dyn Disk) -> Result<Option<Copy>, DiskError> {
     for sector_bytes in SECTOR_SIZES {
         let Some(last) = (disk.size_bytes() / sector_bytes).checked_sub(1) else { continue };
-        if let Some(mut table) = read_at(disk, last, sector_bytes)? {
-            table.problems.push(PartitionProblem::FromBackup);
-            return Ok(table);
+        if let Some(copy) = read_at(disk, last, sector_bytes)? {
+            return Ok(Some(copy));
         }
     }
-    let mut table = PartitionTable::new(PartitionScheme::Gpt, SECTOR_SIZES[0]);
-    table.problems.push(PartitionProblem::BothDamaged);
-    Ok(table)
+    Ok(None)
+}
+
+/// Returns the places of all partitions, with their numbers.
+fn places(table: &PartitionTable) -> Vec<(u32, Partition)> {
+    table.entries.iter().map(|entry| (entry.number, entry.place)).collect()
 }
 
 /// Place of the entries according to a header.
@@ -49,6 +82,8 @@ struct Header {
     entries_count: u32,
     entry_bytes: usize,
     entries_checksum: u32,
+    /// The first and the last sector that partitions may have.
+    usable: [u64; 2],
 }
 
 impl Header {
@@ -66,6 +101,7 @@ impl Header {
             entries_count: view.le32(80).filter(|count| *count <= ENTRIES_MAX)?,
             entry_bytes: usize::try_from(view.le32(84)?).ok().filter(|bytes| ENTRY_BYTES.contains(bytes))?,
             entries_checksum: view.le32(88)?,
+            usable: [view.le64(40)?, view.le64(48)?],
         })
     }
 
@@ -85,7 +121,7 @@ impl Header {
 }
 
 /// Returns the table whose header is in sector `at`; `None` if there is none, or its checksums do not match.
-fn read_at(disk: &dyn Disk, at: u64, sector_bytes: u64) -> Result<Option<PartitionTable>, DiskError> {
+fn read_at(disk: &dyn Disk, at: u64, sector_bytes: u64) -> Result<Option<Copy>, DiskError> {
     let place = at.checked_mul(sector_bytes);
     let end = place.and_then(|place| place.checked_add(HEADER_BYTES as u64));
     let Some(place) = place.filter(|_| end.is_some_and(|end| end <= disk.size_bytes())) else { return Ok(None) };
@@ -97,7 +133,10 @@ fn read_at(disk: &dyn Disk, at: u64, sector_bytes: u64) -> Result<Option<Partiti
     for (number, bytes) in (1..).zip(entries.chunks_exact(header.entry_bytes)) {
         add(&mut table, number, Bytes(bytes), disk.size_bytes());
     }
-    Ok(Some(table))
+    let [first, last] = header.usable;
+    let is_usual =
+        header.entry_bytes == *ENTRY_BYTES.start() && first <= last && last < disk.size_bytes() / sector_bytes;
+    Ok(Some(Copy { table, is_usual }))
 }
 
 /// Adds the partition of an entry, if it is used.

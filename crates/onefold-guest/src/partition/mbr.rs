@@ -84,9 +84,24 @@ impl BootSector {
         Some(BootSector { bytes, entries })
     }
 
-    /// Returns whether the sector indicates a GPT.
+    /// Returns whether the sector indicates a GPT, as Linux decides it: an entry of its type begins at sector 1.
     pub(super) fn is_protective(&self) -> bool {
+        self.entries.iter().any(|entry| entry.kind == TYPE_PROTECTIVE && entry.first == 1)
+    }
+
+    /// Returns whether the sector has an entry of a GPT's type. Some programs take any such entry for a sign of a GPT.
+    pub(super) fn has_protective_type(&self) -> bool {
         self.entries.iter().any(|entry| entry.kind == TYPE_PROTECTIVE)
+    }
+
+    /// Returns whether the sector has only partitions of a GPT, besides entries of a GPT's type. A hybrid MBR repeats
+    /// some of them for programs that know no GPT.
+    pub(super) fn agrees_with(&self, gpt: &PartitionTable) -> bool {
+        let mut own = self.used().filter(|(_, entry)| entry.kind != TYPE_PROTECTIVE && entry.count > 0);
+        own.all(|(_, own)| {
+            let (start, length) = (own.first * gpt.sector_bytes, own.count * gpt.sector_bytes);
+            gpt.entries.iter().any(|entry| (entry.place.start_bytes, entry.place.length_bytes) == (start, length))
+        })
     }
 
     /// Returns whether the sector may be the first one of a FAT, exFAT, NTFS or BitLocker volume.

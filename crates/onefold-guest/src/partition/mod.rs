@@ -121,6 +121,9 @@ pub enum PartitionProblem {
     FromBackup,
     /// Both copies of the GPT are damaged, so no partition is known.
     BothDamaged,
+    /// Another table of the disk has other partitions, and some programs go by that one: the MBR beside a GPT, a GPT
+    /// beside an MBR, or another copy of the GPT.
+    OtherTable,
 }
 
 impl fmt::Display for PartitionProblem {
@@ -131,6 +134,9 @@ impl fmt::Display for PartitionProblem {
             PartitionProblem::Outside { number } => write!(f, "partition {number} does not lie on the disk"),
             PartitionProblem::BrokenChain => f.write_str("the chain of logical partitions is broken"),
             PartitionProblem::FromBackup => f.write_str("the first GPT is damaged; its backup is used"),
+            PartitionProblem::OtherTable => {
+                f.write_str("the disk has another partition table, which some programs go by")
+            }
             PartitionProblem::BothDamaged => f.write_str("the GPT and its backup are damaged"),
         }
     }
@@ -149,7 +155,7 @@ impl PartitionTable {
             | PartitionProblem::CutOff { .. }
             | PartitionProblem::Outside { .. }
             | PartitionProblem::BothDamaged => true,
-            PartitionProblem::BrokenChain | PartitionProblem::FromBackup => false,
+            PartitionProblem::BrokenChain | PartitionProblem::FromBackup | PartitionProblem::OtherTable => false,
         })
     }
 
@@ -196,10 +202,27 @@ impl PartitionTable {
 /// Only those of reads of the disk.
 pub fn partition_table(disk: &dyn Disk) -> Result<Option<PartitionTable>, DiskError> {
     let Some(sector) = mbr::BootSector::read(disk, 0)? else { return Ok(None) };
-    let table = if sector.is_protective() { Some(gpt::read(disk)?) } else { mbr::read(&sector, disk)? };
-    let Some(table) = table.map(PartitionTable::finish) else { return Ok(None) };
+    let Some(table) = read(&sector, disk)?.map(PartitionTable::finish) else { return Ok(None) };
     // The boot code of a file system that fills the disk may look like a table by chance.
     Ok((!(sector.is_of_file_system() && table.is_contradictory())).then_some(table))
+}
+
+/// Returns the table of a disk with this first sector, as it is stored, and whether another table contradicts it.
+fn read(sector: &mbr::BootSector, disk: &dyn Disk) -> Result<Option<PartitionTable>, DiskError> {
+    if sector.is_protective() {
+        let mut table = gpt::read(disk)?;
+        if !table.entries.is_empty() && !sector.agrees_with(&table) {
+            table.problems.push(PartitionProblem::OtherTable);
+        }
+        return Ok(Some(table));
+    }
+    let mut table = mbr::read(sector, disk)?;
+    if let Some(table) = table.as_mut().filter(|_| sector.has_protective_type())
+        && !gpt::read(disk)?.entries.is_empty()
+    {
+        table.problems.push(PartitionProblem::OtherTable);
+    }
+    Ok(table)
 }
 
 /// Returns the partitions of a disk, in order; none if there is no table, or one that contradicts itself. Reads stay

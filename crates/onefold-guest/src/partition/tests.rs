@@ -238,6 +238,50 @@ fn a_backup_stands_in_for_a_damaged_gpt() {
     }
 }
 
+/// Linux takes an MBR for that of a GPT only if the entry begins at sector 1.
+#[test]
+fn tables_that_contradict_each_other_are_a_problem() {
+    let other = PartitionProblem::OtherTable;
+    let mut stray = Memory::new();
+    stray.entry(0, 0, 0x83, 1000, 100);
+    stray.entry(0, 1, 0xee, 3000, 100);
+    assert_eq!((stray.partitions(), stray.table().problems), (vec![(1000, 100), (3000, 100)], vec![]));
+    stray.gpt_copy(512, 1, 2, &[(34, 99)]);
+    assert_eq!((stray.partitions(), stray.table().problems), (vec![(1000, 100), (3000, 100)], vec![other]));
+
+    let mut hybrid = Memory::new();
+    hybrid.gpt(&[(34, 99), (200, 299)]);
+    hybrid.entry(0, 1, 0x83, 200, 100);
+    hybrid.entry(0, 2, 0xee, 300, 100);
+    assert_eq!((hybrid.partitions(), hybrid.table().problems), (vec![(34, 66), (200, 100)], vec![]));
+    hybrid.entry(0, 1, 0x83, 200, 101);
+    assert_eq!((hybrid.partitions(), hybrid.table().problems), (vec![(34, 66), (200, 100)], vec![other]));
+}
+
+#[test]
+fn copies_of_a_gpt_that_differ_are_a_problem_if_programs_may_take_either() {
+    let (last, other) = (DISK_SECTORS - 1, PartitionProblem::OtherTable);
+    let mut disk = Memory::new();
+    disk.gpt(&[(34, 99)]);
+    disk.gpt_copy(512, last, last - 32, &[(200, 300)]);
+    assert_eq!(disk.table().problems, [], "all programs take the first one");
+    // Linux takes no GPT whose usable sectors are not on the disk, and no entries of another length.
+    for (at, value) in [(48, u64::MAX), (48, DISK_SECTORS), (40, 1)] {
+        let mut disk = Memory(disk.0.clone());
+        disk.put(512 + at, &value.to_le_bytes());
+        disk.seal(512);
+        assert_eq!((disk.partitions(), disk.table().problems), (vec![(34, 66)], vec![other]), "{at}: {value}");
+        disk.gpt_copy(512, last, last - 32, &[(34, 99)]);
+        assert_eq!((disk.partitions(), disk.table().problems), (vec![(34, 66)], vec![]), "{at}: {value}");
+    }
+    // The length of a sector is unknown.
+    let mut disk = Memory::new();
+    disk.gpt(&[]);
+    disk.gpt_copy(4096, 1, 2, &[(10, 19)]);
+    disk.gpt_copy(512, 1, 100, &[(34, 99)]);
+    assert_eq!((disk.partitions(), disk.table().problems), (vec![(34, 66)], vec![other]));
+}
+
 #[test]
 fn sectors_of_4096_bytes_are_found_out() {
     let mut disk = Memory::new();
