@@ -211,25 +211,26 @@ mod tests {
 
     #[test]
     fn more_runs_than_are_kept_put_their_groups_in_doubt() {
-        let mut runs = AllocationBuilder::new(100, 2);
+        let mut runs = AllocationBuilder::new(100, 4);
         let free = |start, end| ClassRun { start, end, class: AllocationClass::Free };
         runs.base = vec![free(10, 20), free(110, 120), free(210, 220)];
-        for start in [12, 30, 40, 50] {
-            runs.claim(start, 1, DIRECTORY);
+        for (start, class) in [(12, DIRECTORY), (13, TREE), (14, DIRECTORY), (15, TREE), (30, DIRECTORY), (40, TREE)] {
+            runs.claim(start, 1, class);
         }
         assert!(runs.claim(115, 1, AllocationClass::Data));
         assert!(!runs.claim(230, 1, DIRECTORY));
-        assert_eq!(runs.used.len(), 2);
+        assert_eq!(runs.used.len(), 4);
         let found: Vec<_> = runs.finish(300).iter().map(|run| (run.start, run.end, run.class)).collect();
         let (free, data, doubtful) = (AllocationClass::Free, AllocationClass::Data, AllocationClass::Doubtful);
         let expected = [
             (0, 10, data),
             (10, 12, free),
             (12, 13, DIRECTORY),
-            (13, 20, free),
-            (20, 30, data),
-            (30, 31, DIRECTORY),
-            (31, 100, data),
+            (13, 14, TREE),
+            (14, 15, DIRECTORY),
+            (15, 16, TREE),
+            (16, 20, free),
+            (20, 100, data),
             (100, 200, doubtful),
             (200, 210, data),
             (210, 220, free),
