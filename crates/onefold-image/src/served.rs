@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn a_unit_alone_is_intact_where_a_chunk_has_a_damaged_one() {
         let TestImage { archive, store, manifest, .. } = image(3, SIZE);
-        let served = ServedArchive::new(Arc::clone(&archive), SIZE as usize);
+        let served = ServedArchive::new(Arc::clone(&archive), usize::try_from(SIZE).unwrap());
         let header = archive.header(&manifest.chunks[0]).unwrap();
         let name = header.units[0].name;
         let before = served.chunk(&manifest.chunks[0]).unwrap().form;
@@ -276,7 +276,7 @@ mod tests {
         let mut bytes = store.get(&pack, ByteRange::Whole).unwrap();
         bytes[(stored.offset + UNIT_HEADER_BYTES) as usize] ^= 1;
         store.put(&pack, &[&bytes]).unwrap();
-        let served = ServedArchive::new(archive, SIZE as usize);
+        let served = ServedArchive::new(archive, usize::try_from(SIZE).unwrap());
         let chunk = served.chunk(&manifest.chunks[0]).unwrap();
         assert_ne!(chunk.form, before, "other bytes are another form");
         assert!(matches!(served.units(&[name]), Err(ArchiveError::DamagedUnit { unit, .. }) if unit == name));

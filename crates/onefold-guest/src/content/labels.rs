@@ -33,11 +33,14 @@ const ATARI_NAMES: [&[u8]; 8] = [b"GEM", b"BGM", b"LNX", b"SWP", b"RAW", b"XGM",
 const DASD_PLACES: [u64; 5] = [512, 1024, 2048, 4096, 8192];
 const DASD_MAGICS: [&[u8]; 3] = [b"\xe5\xd6\xd3\xf1", b"\xd3\xd5\xe7\xf1", b"\xc3\xd4\xe2\xf1"];
 
+/// Tells whether the first blocks of a disk have a label; `None` if they are too short for it.
+type LabelProbe = fn(Bytes<'_>) -> Option<bool>;
+
 /// Recognises a disk label.
 pub(super) fn recognise(reader: &VolumeReader<'_>) -> Result<Option<NotRead>, GuestError> {
     let start = head(reader, 0, AMIGA_SECTORS * SECTOR_BYTES)?;
     let bytes = Bytes(&start);
-    let labels: [(&str, fn(Bytes<'_>) -> Option<bool>); 6] = [
+    let labels: [(&str, LabelProbe); 6] = [
         ("Sun disk label", is_sun),
         ("SGI disk label", is_sgi),
         ("BSD disk label", is_bsd),

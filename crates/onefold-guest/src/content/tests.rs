@@ -194,6 +194,9 @@ fn kinds_without_details_are_named_by_their_magic() {
 }
 
 /// Their magic alone is short, or common, so that each needs what is around it.
+/// Bytes with their places on a disk.
+type PlacedBytes<'a> = &'a [(usize, &'a [u8])];
+
 #[test]
 fn disk_labels_are_named_if_they_are_whole() {
     let magic = 0x8256_4557_u32;
@@ -201,7 +204,7 @@ fn disk_labels_are_named_if_they_are_whole() {
     let negative = |number: u32| number.wrapping_neg().to_be_bytes();
     let rdsk = u32::from_be_bytes(*b"RDSK");
     let sgi = 0x0be5_a941_u32;
-    let cases: [(&str, &[(usize, &[u8])]); 8] = [
+    let cases: [(&str, PlacedBytes<'_>); 8] = [
         ("Sun disk label", &[(100, b"ab"), (508, b"\xda\xbe"), (510, &[b'a' ^ 0xda, b'b' ^ 0xbe])]),
         ("SGI disk label", &[(0, &sgi.to_be_bytes()), (504, &negative(sgi))]),
         ("BSD disk label", &[(512, &le), (512 + 132, &le)]),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
-use onefold_block::{AlignedBuffer, BLOCK_BYTES_U64, BlockDevice};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BLOCK_BYTES_U64, BlockDevice};
 use onefold_testing::device::MemoryDevice;
 
 use super::Pool;
@@ -106,7 +106,7 @@ fn a_trim_discards_the_blocks_of_files_deleted_before() {
     let device = new_device();
     let pool = open(&device);
     let file = pool.create_file(Ino::ROOT, b"deleted", &NEW).unwrap().ino;
-    let content: Vec<u8> = (0..64 * BLOCK_BYTES_U64).map(|at| (at / 7 * 31 + at / BLOCK_BYTES_U64) as u8).collect();
+    let content: Vec<u8> = (0..64_u8).flat_map(|block| [block + 1; BLOCK_BYTES]).collect();
     pool.write(file, 0, &content, Durability::Later).unwrap();
     pool.commit().unwrap();
     let without = pool.trim(&NoProgress).unwrap();
