@@ -114,8 +114,8 @@ impl Drop for Draw {
     }
 }
 
-/// Appends a row to a list of at most `rows_max`. The list grows by doubling, as every list does, but never takes memory
-/// for more rows than that.
+/// Appends a row to a list of at most `rows_max`. The list grows by doubling, as every list does, but never takes
+/// memory for more rows than that.
 pub(crate) fn push_row<T>(rows: &mut Vec<T>, row: T, rows_max: usize) {
     if rows.len() == rows.capacity() {
         rows.reserve_exact(rows.len().max(ROWS_MIN).min(rows_max.saturating_sub(rows.len())).max(1));

@@ -165,11 +165,11 @@ pub trait FileSystem: Send + Sync {
         self.allocation()
     }
 
-    /// Returns the ranges of the volume, in order, that the file system's bitmaps call free: those of the groups of ext,
-    /// the trees of free space of XFS, `$Bitmap` of NTFS. Reads no inode and no map of a file, so no file contradicts the
-    /// bitmaps, and a file may have a block in such a range. There are none of a file system in doubt, and none by a
-    /// damaged bitmap. Callers for which a free block must certainly be free use [`FileSystem::allocation_within`], whose
-    /// free runs are also what readers without bitmaps return here.
+    /// Returns the ranges of the volume, in order, that the file system's bitmaps call free: those of the groups of
+    /// ext, the trees of free space of XFS, `$Bitmap` of NTFS. Reads no inode and no map of a file, so no file
+    /// contradicts the bitmaps, and a file may have a block in such a range. There are none of a file system in doubt,
+    /// and none by a damaged bitmap. Callers for which a free block must certainly be free use
+    /// [`FileSystem::allocation_within`], whose free runs are also what readers without bitmaps return here.
     ///
     /// # Errors
     /// Those of the disk.

@@ -2,9 +2,9 @@
 //!
 //! One pass over the MFT in its own order finds the clusters, and looks up each in the bitmap. A cluster that is free
 //! in the bitmap but belongs to a file is a difference: it is recorded, and counts as allocated. Clusters that no file
-//! has stay allocated, and are also recorded. Nothing is free if the volume or the bitmap itself is in doubt. The bitmap
-//! has no checksum: if a part of a file is lost, the bitmap may mark its clusters as free, so nothing is free then,
-//! either.
+//! has stay allocated, and are also recorded. Nothing is free if the volume or the bitmap itself is in doubt. The
+//! bitmap has no checksum: if a part of a file is lost, the bitmap may mark its clusters as free, so nothing is free
+//! then, either.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;

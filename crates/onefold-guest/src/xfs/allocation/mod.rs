@@ -36,8 +36,8 @@ const JOURNAL: AllocationClass = AllocationClass::Table(TableKind::Journal);
 
 /// Maximum number of free runs, and of runs in use: about 100 MiB of each.
 const RUNS_MAX: usize = 4 << 20;
-/// Number of structures of a map that draw equal parts of its memory: free runs, runs in use, and the map itself. Blocks
-/// of maps are no longer needed when the map begins, and have one of its parts.
+/// Number of structures of a map that draw equal parts of its memory: free runs, runs in use, and the map itself.
+/// Blocks of maps are no longer needed when the map begins, and have one of its parts.
 const PARTS: usize = 2 + WHOLE_PARTS;
 /// Bytes of memory for one block of a map in its set, while the set grows.
 const MAP_BLOCK_BYTES: usize = 27;

@@ -94,8 +94,8 @@ impl AllocationBuilder {
         push_row(&mut self.base, ClassRun { start, end, class: AllocationClass::Free }, self.runs_max);
     }
 
-    /// Returns runs that cover the blocks from 0 to `blocks`. If they do not fit into the memory of the map, the last one
-    /// extends over the rest, and is doubtful.
+    /// Returns runs that cover the blocks from 0 to `blocks`. If they do not fit into the memory of the map, the last
+    /// one extends over the rest, and is doubtful.
     pub(super) fn finish(&mut self, blocks: u64) -> Vec<ClassRun> {
         self.doubt_groups();
         self.used.sort_unstable_by_key(|run| run.start);

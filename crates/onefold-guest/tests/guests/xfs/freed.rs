@@ -29,10 +29,12 @@ for root in "bnoroot", "cntroot":
     at, (first, length) = next((at, run) for at, run in records(*place).items() if run[0] == start + count)
     write(*place, f"write recs[{at}].startblock {start}", f"write recs[{at}].blockcount {length + count}")
 header = dict(line.split(" = ") for line in ask("agf 0", "print freeblks longest").splitlines())
-write("agf 0", f"write freeblks {int(header['freeblks']) + count}", f"write longest {max(int(header['longest']), length + count)}")
+longest = max(int(header["longest"]), length + count)
+write("agf 0", f"write freeblks {int(header['freeblks']) + count}", f"write longest {longest}")
 place = "agi 0", "addr root"
 at, chunk = next((at, chunk) for at, chunk in records(*place).items() if chunk[0] <= inode < chunk[0] + 64)
-write(*place, f"write recs[{at}].free #{chunk[-1] | 1 << inode - chunk[0]:016x}", f"write recs[{at}].freecount {chunk[-2] + 1}")
+free = chunk[-1] | 1 << inode - chunk[0]
+write(*place, f"write recs[{at}].free #{free:016x}", f"write recs[{at}].freecount {chunk[-2] + 1}")
 END
 "#;
 
