@@ -39,7 +39,7 @@ pub struct PlannedReads {
 #[derive(Debug)]
 struct PlannedRead {
     pack: ObjectId,
-    /// What it keeps, in the order of offsets. It reads what lies between, too.
+    /// The pieces that it keeps, in the order of offsets. It reads the gaps between them, too.
     pieces: Vec<KeptPiece>,
     /// Number of units that were not asked for yet.
     left: usize,

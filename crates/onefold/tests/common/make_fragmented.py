@@ -15,3 +15,6 @@ with open(path, "r+b") as image:
         (bitmap,) = struct.unpack("<I", image.read(4))
         image.seek(bitmap * 4096)
         image.write(b"\x55" * 4096)
+        # The descriptor counts the free blocks, too.
+        image.seek(4096 + 32 * group + 12)
+        image.write(struct.pack("<H", 4 * 4096))

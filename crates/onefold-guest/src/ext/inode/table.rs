@@ -22,8 +22,8 @@ pub(in crate::ext) enum Selection {
     Used,
     /// Also inodes with links, whatever the bitmap says. The file system's own checker finds them, too.
     UsedOrLinked,
-    /// Also inodes with links that their group counts as never used: a directory may name them, and whoever looks the
-    /// name up reads them. They need checksums, which alone tell an inode from a former user's bytes.
+    /// Also inodes with links that their group counts as never used: a directory may name them, and a look-up of the
+    /// name reads them. They need checksums, which alone tell an inode from a former user's bytes.
     AnyLinked,
 }
 
