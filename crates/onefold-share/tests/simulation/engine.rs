@@ -180,17 +180,25 @@ fn a_host_may_crash_at_every_call_of_a_pass_in_batches() {
         refuses_files: false,
         ..SimulationOptions::default()
     };
-    for (seed, calls) in seeds(5500, 1).flat_map(|seed| (0..500).map(move |calls| (seed, calls))) {
-        let what = format!("seed {seed}, crash after {calls} calls");
-        let mut simulation = Simulation::new(&options(seed), |host| {
-            let batch = Some(BatchOptions { slots: 3 });
-            drop(PassSettings { batch, ..USUAL }.scan_and_pass(host));
-        });
-        cut(&mut simulation, calls, 5000, &what);
-        let (filled, named) = slots(&simulation);
-        assert_eq!(filled, named, "{what}");
-        let outcome = simulation.finish().unwrap_or_else(|failure| panic!("{what}: {failure}"));
-        assert_eq!(outcome.census.physical, outcome.census.distinct, "{what}: {outcome}");
+    const BATCH_SLOTS: u64 = 2;
+    for seed in seeds(5500, 1) {
+        for calls in 0.. {
+            let what = format!("seed {seed}, crash after {calls} calls");
+            let mut simulation = Simulation::new(&options(seed), |host| {
+                let batch = Some(BatchOptions { slots: BATCH_SLOTS });
+                drop(PassSettings { batch, ..USUAL }.scan_and_pass(host));
+            });
+            let has_ended = cut(&mut simulation, calls, 5000, &what);
+            let (filled, named) = slots(&simulation);
+            assert_eq!(filled, named, "{what}");
+            let outcome = simulation.finish().unwrap_or_else(|failure| panic!("{what}: {failure}"));
+            assert_eq!(outcome.census.physical, outcome.census.distinct, "{what}: {outcome}");
+            if has_ended {
+                println!("seed {seed}: the pass ended after {calls} calls, with {filled} slots");
+                assert!(filled > 2 * BATCH_SLOTS, "{what}: fewer than three batches");
+                break;
+            }
+        }
     }
 }
 
