@@ -1,8 +1,8 @@
 //! Build script of the programs: links the unwinder into them.
 //!
-//! The standard library asks the linker for `libgcc_s`, whose shared form takes a tenth of a millisecond of every start:
-//! it is found, mapped and relocated, and asks the processor for its features. A program needs it for a panic only. Here
-//! the linker finds a script of that name first, which names the static form of the same library.
+//! The standard library asks the linker for `libgcc_s`, whose shared form takes a tenth of a millisecond of every
+//! start: it is found, mapped and relocated, and asks the processor for its features. A program needs it for a panic
+//! only. Here the linker finds a script of that name first, which names the static form of the same library.
 
 use std::env;
 use std::fs;

@@ -28,8 +28,8 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// When the server does not answer, refuses, or sends more.
     fn units(&self, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError>;
 
-    /// Returns chunks in this order, of at most [`CHUNK_BYTES_MAX`](crate::format::wire::CHUNK_BYTES_MAX) bytes each. The
-    /// next one may be on its way while the caller works on one.
+    /// Returns chunks in this order, of at most [`CHUNK_BYTES_MAX`](crate::format::wire::CHUNK_BYTES_MAX) bytes each.
+    /// The next one may be on its way while the caller works on one.
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_>;
 }
 

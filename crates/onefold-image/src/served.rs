@@ -114,8 +114,8 @@ impl ServedArchive {
         })
     }
 
-    /// Returns the first of these units in their stored form: as many as the answer to one request has room for, and at
-    /// least one. They are intact.
+    /// Returns the first of these units in their stored form, all intact. One answer has a bounded length, so the last
+    /// units may be left out, but never the first one.
     ///
     /// # Errors
     /// When the names are none or too many, a unit is lost or damaged in all packs that have it, or the store fails.

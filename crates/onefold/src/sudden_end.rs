@@ -1,5 +1,5 @@
-//! Ctrl-C during work that may end at any moment: the command ends at once, with the exit code for interrupts and a line
-//! that says what was kept.
+//! Ctrl-C during work that may end at any moment: the command ends at once, with the exit code for interrupts and a
+//! line that says what was kept.
 //!
 //! Work that must stop at a sound point watches for signals itself, with [`Interrupt`]. While it does, a signal is left
 //! to it.
@@ -132,7 +132,8 @@ impl EndWords {
     }
 }
 
-/// From now on, the first SIGINT or SIGTERM ends a command whose work does not watch for signals, and the second one any.
+/// From now on, the first SIGINT or SIGTERM ends a command whose work does not watch for signals, and the second one
+/// any.
 pub(crate) fn prepare(command: &Command, as_json: bool) {
     let Some(words) = EndWords::of(command) else { return };
     // Without these handlers, signals keep their default, which ends the process without a line.

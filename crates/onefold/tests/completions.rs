@@ -1,5 +1,5 @@
-//! The completion scripts, asked by the shells themselves: each shell that is installed completes pools and files inside
-//! a pool that nobody has mounted.
+//! The completion scripts, asked by the shells themselves: each shell that is installed completes pools and files
+//! inside a pool that nobody has mounted.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

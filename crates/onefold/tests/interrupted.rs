@@ -1,4 +1,5 @@
-//! Verbs on archives that the user interrupts: they end soon, say what was and was not done, and leave the archive sound.
+//! Verbs on archives that the user interrupts: they end soon, say what was and was not done, and leave the archive
+//! sound.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 

@@ -154,8 +154,8 @@ fn pools_and_mount_points_may_have_any_name() {
     assert!(unmounted.done().json()["mountpoint"].is_string());
 }
 
-/// The kernel hands the ioctl of `fstrim` to the daemon. It tells the daemon about a deleted file a moment after `rm` has
-/// ended, so the first `fstrim` may come too early.
+/// The kernel hands the ioctl of `fstrim` to the daemon. It tells the daemon about a deleted file a moment after `rm`
+/// has ended, so the first `fstrim` may come too early.
 #[test]
 fn fstrim_has_free_space_discarded() {
     let Some(mount) = Mount::new("--discard off") else { return };

@@ -1,8 +1,8 @@
 //! The allocation map of a FAT volume.
 //!
 //! A cluster is free if every current table marks it as free and no chain of a file or directory contains it. Tables
-//! have no checksum: if a directory or a chain is damaged, or too short for its file, nothing is free. Nothing is free of
-//! a volume in doubt.
+//! have no checksum: if a directory or a chain is damaged, or too short for its file, nothing is free. Nothing is free
+//! of a volume in doubt.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

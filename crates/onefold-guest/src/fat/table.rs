@@ -92,8 +92,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Calls `visit` with each cluster that a table does not mark as free and the bits of its entry, in order. Reads the
-    /// table once.
+    /// Calls `visit` with each cluster that a table does not mark as free and the bits of its entry, in order. Reads
+    /// the table once.
     pub(super) fn each_used(&self, table: u32, visit: &mut dyn FnMut(u32, u32)) -> Result<(), GuestError> {
         let (start, mut first) = (self.start_of(table), 2);
         while first < self.layout.end() {

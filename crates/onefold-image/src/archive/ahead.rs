@@ -69,7 +69,7 @@ struct PlanBounds {
     bytes_max: u64,
     /// Bytes of one gap.
     gap_bytes_max: u64,
-    /// Bytes of all gaps; `None` for as many as the units have.
+    /// Bytes of all gaps. `None` stands for the number of bytes of all units.
     gaps_bytes_max: Option<u64>,
 }
 

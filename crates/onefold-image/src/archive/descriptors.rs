@@ -23,8 +23,8 @@ pub(super) struct OpenedDescriptor {
 /// Returns the descriptor of an archive, or its copy.
 ///
 /// # Errors
-/// When there is no archive, both are damaged, no whole one is known to belong to the ledger, one is of a newer version,
-/// or the store fails.
+/// When there is no archive, both are damaged, no whole one is known to belong to the ledger, one is of a newer
+/// version, or the store fails.
 pub(super) fn open(store: &dyn Store) -> Result<OpenedDescriptor, ArchiveError> {
     let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(store, name));
     let lacks_copy = descriptor.is_ok() && copy.as_ref().is_err_and(is_missing);

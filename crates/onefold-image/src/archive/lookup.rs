@@ -13,8 +13,8 @@ const FOLLOWED_SHARE: usize = 4;
 const LOOKS_MAX: u32 = 16;
 
 impl Archive {
-    /// Limits the memory for tables of packs to about so many bytes: those that are cached, at most 64 MiB, and those in
-    /// which the next units are looked for first.
+    /// Limits the memory for tables of packs to about so many bytes: those that are cached, at most 64 MiB, and those
+    /// in which the next units are looked for first.
     pub fn limit_tables(&self, bytes_max: usize) {
         let followed = bytes_max / FOLLOWED_SHARE;
         self.followed.limit(followed);
@@ -74,8 +74,8 @@ impl Archive {
         Reading { store: &*self.store, archive: self.descriptor.archive, state, tables: &self.tables }
     }
 
-    /// Reads the packs again that the index lacks, unless that was in vain just now. If that says nothing new, drops what
-    /// came from the cache. Returns whether the index may know more units now.
+    /// Reads the packs again that the index lacks, unless that was in vain just now. If that says nothing new, drops
+    /// what came from the cache. Returns whether the index may know more units now.
     pub(super) fn read_unread(&self) -> Result<bool, ArchiveError> {
         let state = self.state.read();
         let mut index = self.index.write();

@@ -36,7 +36,8 @@ pub(super) struct Tables {
 #[derive(Debug)]
 struct TableCache {
     tables: HashMap<ObjectId, (Table, u64)>,
-    /// The packs whose tables a thread reads at this moment. If the store fails for good, the others get its error, too.
+    /// The packs whose tables a thread reads at this moment. If the store fails for good, the others get its error,
+    /// too.
     reading: HashMap<ObjectId, Arc<OnceLock<StoreError>>>,
     bytes: usize,
     bytes_max: usize,

@@ -14,8 +14,8 @@ use crate::archive::{ArchiveError, Headers};
 use crate::format::manifest::Manifest;
 use crate::image_source::ImageSource;
 
-/// Chunks whose headers are read at once: as many as lie together in a pack. The user can interrupt the work between two
-/// reads, and headers in packs of many captures take a request each.
+/// Number of chunks whose headers are read at once. A writer puts that many headers side by side into a pack. The user
+/// can interrupt the work between two batches, and headers in packs of many captures take a request each.
 const BATCH_CHUNKS: usize = 64;
 /// Memory that a kept header takes beside its bytes: an entry of a hash table, which is there twice while it grows, and
 /// the overhead of an allocation.
@@ -29,8 +29,8 @@ pub(super) struct ImageHeaders<'a> {
 }
 
 impl<'a> ImageHeaders<'a> {
-    /// Reads the first headers of an image in several threads, as many as `bytes_max` bytes of memory hold. As much again
-    /// holds stored bytes meanwhile.
+    /// Reads the first headers of an image in several threads, until they take `bytes_max` bytes of memory. The threads
+    /// need the same amount again for stored bytes.
     ///
     /// # Errors
     /// When one is lost or damaged, the store fails, or the user has interrupted the work.

@@ -115,8 +115,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// When the store fails.
     fn delete(&self, name: &ObjectName) -> Result<(), StoreError>;
 
-    /// Returns what tells this store from others on this host, also from one with a copy of the same archive: a path, or
-    /// an address. Empty if nothing does.
+    /// Returns what tells this store from others on this host, also from one with a copy of the same archive: a path,
+    /// or an address. Empty if nothing does.
     fn place(&self) -> Vec<u8> {
         Vec::new()
     }

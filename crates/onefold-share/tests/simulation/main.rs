@@ -83,8 +83,8 @@ fn go_on(simulation: &mut Simulation, steps: u64, what: &str) {
     simulation.run(steps).unwrap_or_else(|failure| panic!("{what}: {failure}"));
 }
 
-/// Goes on until hosts have made so many calls more, crashes the first, and takes so many steps. Returns whether the work
-/// of a host had ended before the crash.
+/// Goes on until hosts have made so many calls more, crashes the first, and takes so many steps. Returns whether the
+/// work of a host had ended before the crash.
 fn cut(simulation: &mut Simulation, calls: u64, steps: u64, what: &str) -> bool {
     let calls = simulation.file_system().counters().calls + calls;
     while simulation.file_system().counters().calls < calls {

@@ -116,8 +116,8 @@ pub(crate) struct RepairArgs {
     /// Only tell what is to be done
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Repair also a copy of an archive that was cut before it was complete. Removes the signs of that, so that the copy
-    /// can be used as it is; it cannot be continued any more
+    /// Repair also a copy of an archive that was cut before it was complete. Removes the signs of that, so that the
+    /// copy can be used as it is; it cannot be continued any more
     #[arg(long)]
     pub(crate) accept_cut: bool,
     /// Upper limit of buffers for reading the disk

@@ -103,7 +103,8 @@ fn diff_skips_what_is_a_hole_on_both_sides() {
     assert_eq!(diff(), "changed: /srv/sizes/4096 (content)\n");
 }
 
-/// Regression: `mke2fs -d` writes whole seconds, so a file that changed within one has the same place and times in both.
+/// Regression: `mke2fs -d` writes whole seconds, so a file that changed within one has the same place and times in
+/// both.
 #[test]
 fn diff_reads_files_whose_times_are_whole_seconds() {
     let Some(fixture) = Fixture::new() else { return };

@@ -119,8 +119,8 @@ impl Tables<'_> {
         Ok(exact.or(folded))
     }
 
-    /// Returns whether there is a root directory: its inode and its first names. Other content may have been made over a
-    /// former file system, and have left its superblock in place.
+    /// Returns whether there is a root directory: its inode and its first names. Other content may have been made over
+    /// a former file system, and have left its superblock in place.
     ///
     /// # Errors
     /// Those of the disk.

@@ -9,9 +9,9 @@ use super::with_ext;
 use crate::fixtures::{Images, has};
 use crate::noise;
 
-/// Makes `image` by the options `$1`, with files in several groups, and prints the number of a group in which files with
-/// inodes of the group have hundreds of blocks. The kernel chooses groups at random. Groups of even number have no copy of
-/// the superblock.
+/// Makes `image` by the options `$1`, with files in several groups, and prints the number of a group in which files
+/// with inodes of the group have hundreds of blocks. The kernel chooses groups at random. Groups of even number have no
+/// copy of the superblock.
 const MAKE: &str = r#"rm -rf tree image; mkdir tree
 for folder in $(seq 12); do mkdir tree/$folder; for file in $(seq 12); do
     head -c 20000 /dev/urandom >tree/$folder/$file; done; done

@@ -31,8 +31,8 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Returns the cache of an archive in the folder for all archives. `place` tells its store from others with the same
-    /// archive: their segments may have the same names and say less.
+    /// Returns the cache of an archive in the folder for all archives. `place` tells its store from others with the
+    /// same archive: their segments may have the same names and say less.
     pub(super) fn new(all: &Path, archive: ArchiveId, place: &[u8]) -> Cache {
         let place = blake3::hash(place).to_hex();
         let folder = all.join(format!("{:032x}-{}", u128::from_be_bytes(archive.0), &place[..16]));

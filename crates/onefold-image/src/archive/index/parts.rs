@@ -203,7 +203,8 @@ pub(in crate::archive) fn read_segment(
 }
 
 /// Returns what the segment of a part would say, from the tables of its live packs. Packs without a readable table are
-/// left out, and `away` gets them: a missing pack may be put back, an empty one too, and an unreadable one be read later.
+/// left out, and `away` gets them: a missing pack may be put back, an empty one too, and an unreadable one be read
+/// later.
 pub(in crate::archive) fn rebuild(
     store: &dyn Store,
     archive: ArchiveId,

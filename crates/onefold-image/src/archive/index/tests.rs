@@ -235,7 +235,8 @@ fn a_run_of_no_use_leaves_the_cache_unless_it_knows_more_than_the_ledger_that_wa
     assert_eq!(site.index(&room).units, 0);
     assert_eq!(cached(folder.path()).len(), 1, "this ledger may be behind");
     site.state = older;
-    // Regression: another process merged segments, and a run of the new one was removed by those that had not read that.
+    // Regression: another process merged segments, and a run of the new one was removed by those that had not read
+    // that.
     let position = site.state.live[&id(1)].part;
     site.state.parts.get_mut(&position).unwrap().segment = id(50);
     assert_eq!(site.index(&room).units, 0);
@@ -249,8 +250,8 @@ fn a_run_of_no_use_leaves_the_cache_unless_it_knows_more_than_the_ledger_that_wa
     assert_eq!(cached(folder.path()).len(), 0);
 }
 
-/// Regression: such runs stayed for ever, and hid others if they were many. An archive that was put back from a copy has
-/// them.
+/// Regression: such runs stayed for ever, and hid others if they were many. An archive that was put back from a copy
+/// has them.
 #[test]
 fn a_run_that_only_a_later_ledger_can_use_leaves_the_cache_after_some_days() {
     let folder = tempfile::tempdir().unwrap();

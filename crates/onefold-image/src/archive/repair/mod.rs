@@ -59,8 +59,8 @@ pub struct RepairReport {
     pub found: CheckReport,
     /// Descriptors that were written again from the other.
     pub descriptors: u64,
-    /// Snapshots of the state that were removed: those that were wrong, and those of entries that a copy lacks which was
-    /// cut.
+    /// Snapshots of the state that were removed: those that were wrong, and those of entries that a copy lacks which
+    /// was cut.
     pub snapshots: u64,
     /// Segments of the index that were rebuilt from tables.
     pub segments: u64,
@@ -80,9 +80,9 @@ impl Archive {
     /// Repairs what can be repaired. Reads all stored bytes first. `heal` may have units that no pack has.
     ///
     /// # Errors
-    /// [`ArchiveError::Cut`], before anything is changed, if the archive is a copy that was cut, unless the options accept
-    /// that. Other errors when the store fails, another host gives the repair up, or `heal` fails. What was done until
-    /// then holds, and a repeated repair continues.
+    /// [`ArchiveError::Cut`], before anything is changed, if the archive is a copy that was cut, unless the options
+    /// accept that. Other errors when the store fails, another host gives the repair up, or `heal` fails. What was done
+    /// until then holds, and a repeated repair continues.
     pub fn repair<E: From<ArchiveError>>(
         &self,
         options: RepairOptions<'_>,
@@ -175,8 +175,8 @@ impl<'a> Repair<'a> {
         Ok(())
     }
 
-    /// Removes snapshots that do not say what the ledger does, and those of a copy that was cut if that is accepted. Nobody
-    /// needs a snapshot.
+    /// Removes snapshots that do not say what the ledger does, and those of a copy that was cut if that is accepted.
+    /// Nobody needs a snapshot.
     fn snapshots(&mut self, survey: &Survey) -> Result<(), ArchiveError> {
         for name in &survey.snapshots {
             self.archive.store().delete(name)?;

@@ -189,8 +189,8 @@ impl<'a> Writer<'a> {
         Ok(stored)
     }
 
-    /// Lets the image rely on a unit where [`Archive::stored`] has found it. Whether its pack still counts shows when the
-    /// image is made.
+    /// Lets the image rely on a unit where [`Archive::stored`] has found it. Whether its pack still counts shows when
+    /// the image is made.
     pub fn rely_on(&mut self, name: &UnitName, stored: StoredUnit) {
         if !self.own.contains_key(name) {
             self.relied.insert(stored.pack);
@@ -256,8 +256,8 @@ impl<'a> Writer<'a> {
         Ok(self.puts.settle()?)
     }
 
-    /// Makes the packs durable, and a segment for them. Returns `None` if no unit was added. The writer then has none of
-    /// these units any more.
+    /// Makes the packs durable, and a segment for them. Returns `None` if no unit was added. The writer then has none
+    /// of these units any more.
     pub(super) fn end_packs(&mut self) -> Result<Option<EndedPacks>, ArchiveError> {
         self.put_packs()?;
         let segment = self.put_segment()?;

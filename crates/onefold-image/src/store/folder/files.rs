@@ -48,7 +48,8 @@ pub(super) trait Files: Send + Sync + fmt::Debug {
     /// Those of `fsync(2)`.
     fn sync_file(&self, file: &mut Self::File) -> io::Result<()>;
 
-    /// Makes the bytes of an existing file durable, also those of another writer. A name that is no regular file has none.
+    /// Makes the bytes of an existing file durable, also those of another writer. A name that is no regular file has
+    /// none.
     ///
     /// # Errors
     /// Those of `open(2)` and `fsync(2)`.

@@ -2,8 +2,8 @@
 //!
 //! An object is first written to a temporary file beside it and synced. Then the file gets the object's name, by `link`
 //! if the object must not exist, and the folder is synced. So the object is whole or absent, and durable once the call
-//! returns. The same holds for an object that `link` finds. NFS and cluster file systems make the same promise for `link`. Names of temporary files begin with a dot,
-//! so leftovers are not objects.
+//! returns. The same holds for an object that `link` finds. NFS and cluster file systems make the same promise for
+//! `link`. Names of temporary files begin with a dot, so leftovers are not objects.
 
 mod beneath;
 mod files;

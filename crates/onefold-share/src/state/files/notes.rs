@@ -86,7 +86,8 @@ impl Marks {
     }
 
     /// Notes that a file was given to another owner within its domain, or got an attribute of Onefold's, by its stamps
-    /// before and after. The caller has its lock. The knowledge of its content stays, whether the file is read to its end or its round is unfinished.
+    /// before and after. The caller has its lock. The knowledge of its content stays, whether the file is read to its
+    /// end or its round is unfinished.
     ///
     /// # Errors
     /// As [`Marks::note`].

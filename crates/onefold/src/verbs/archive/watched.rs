@@ -39,8 +39,8 @@ impl WatchedArchive {
         }
     }
 
-    /// Returns the failure of a command on the archive. If the user has interrupted it, the failure says what was `done`
-    /// and what to do `next`.
+    /// Returns the failure of a command on the archive. If the user has interrupted it, the failure says what was
+    /// `done` and what to do `next`.
     pub(crate) fn failure(&self, failure: Failure, done: &str, next: &str) -> Failure {
         let is_interrupted = self.counts.has_refused() || failure.exit == Exit::Interrupted;
         ended(failure, is_interrupted, done, next)

@@ -49,8 +49,8 @@ impl Accidents {
 }
 
 impl Sea {
-    /// Lets something happen to a pack that the ledger names, and sometimes to a segment. The archive may lose no more by
-    /// it than the bytes that rot.
+    /// Lets something happen to a pack that the ledger names, and sometimes to a segment. The archive may lose no more
+    /// by it than the bytes that rot.
     pub(super) fn accident(&mut self) {
         self.accident_of_a_pack();
         // Few, because a damaged segment excuses failures for as long as it is there.

@@ -4,8 +4,9 @@
 //! the call fails, takes effect late or twice, and whether the actor dies. After each change, a naive reading of the
 //! archive must find every unit of every image, and everything that actors were told must be true. In the end all
 //! actors are dead, a collection runs, and only needed objects are left. In some simulations packs rot, are away or
-//! cannot be read for a while, and segments are damaged: nothing but what has rotted may go then, and in the end a repair makes all images whole.
-//! A deed may fail only where one of its own calls failed or read such a pack, or an image lacks a unit by the ledger.
+//! cannot be read for a while, and segments are damaged: nothing but what has rotted may go then, and in the end a
+//! repair makes all images whole. A deed may fail only where one of its own calls failed or read such a pack, or an
+//! image lacks a unit by the ledger.
 //!
 //! `ONEFOLD_SIMULATIONS=n` sets how many seeds each test runs, `ONEFOLD_SEED=n` runs one alone, as failures say.
 

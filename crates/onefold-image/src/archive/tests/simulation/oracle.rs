@@ -169,8 +169,8 @@ impl Oracle {
         self.losses
     }
 
-    /// Returns after how many changes some image lacked a unit. It may lack none any more: a repair has healed it, or the
-    /// image was removed.
+    /// Returns after how many changes some image lacked a unit. It may lack none any more: a repair has healed it, or
+    /// the image was removed.
     pub(super) fn lacking(&self) -> u64 {
         self.lacking
     }
