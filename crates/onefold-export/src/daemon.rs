@@ -10,7 +10,7 @@ use onefold_block::Show;
 use onefold_pool::{Pool, PoolError};
 
 use crate::control::{ControlServer, ControlSocket, ServedMount, ServedPool, ServiceEnd, SocketError};
-use crate::discarding::{Discarder, Discarding};
+use crate::discarding::{DiscardPolicy, Discarder};
 use crate::door::Door;
 use crate::log::{FailureLog, StderrLog};
 use crate::options::MountAccess;
@@ -80,7 +80,7 @@ pub struct Daemon {
     socket: ControlSocket,
     doors: Vec<Box<dyn Door>>,
     mount: Option<ServedMount>,
-    discarding: Option<Discarding>,
+    discarding: Option<DiscardPolicy>,
     log: Arc<dyn FailureLog>,
 }
 
@@ -114,7 +114,7 @@ impl Daemon {
     }
 
     /// Has the daemon discard freed blocks while it serves.
-    pub fn discard(&mut self, discarding: Discarding) {
+    pub fn discard(&mut self, discarding: DiscardPolicy) {
         self.discarding = Some(discarding);
     }
 

@@ -21,7 +21,7 @@ const RETRY_WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// When freed blocks are discarded.
 #[derive(Clone, Debug)]
-pub struct Discarding {
+pub struct DiscardPolicy {
     /// The file that holds the pool; `None` for a partition.
     pub below: Option<Arc<FileBelow>>,
     /// How often the freed blocks are counted.
@@ -30,11 +30,11 @@ pub struct Discarding {
     pub blocks_min: u64,
 }
 
-impl Discarding {
+impl DiscardPolicy {
     /// Returns the usual settings: at least 64 MiB, counted every ten seconds.
     #[must_use]
-    pub fn new(below: Option<Arc<FileBelow>>) -> Discarding {
-        Discarding { below, poll: Duration::from_secs(10), blocks_min: (64 << 20) / BLOCK_BYTES_U64 }
+    pub fn new(below: Option<Arc<FileBelow>>) -> DiscardPolicy {
+        DiscardPolicy { below, poll: Duration::from_secs(10), blocks_min: (64 << 20) / BLOCK_BYTES_U64 }
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Discarder {
 
 impl Discarder {
     /// Starts the thread. Without a thread nothing is discarded, which harms nobody.
-    pub(crate) fn start(pool: Arc<Pool>, discarding: Discarding, log: Arc<dyn FailureLog>) -> Discarder {
+    pub(crate) fn start(pool: Arc<Pool>, discarding: DiscardPolicy, log: Arc<dyn FailureLog>) -> Discarder {
         let (stop, stopped) = mpsc::channel();
         let spawned = thread::Builder::new().name("discard".to_owned()).spawn(move || {
             if let Err(error) = run(&pool, &discarding, stopped, &*log) {
@@ -75,7 +75,7 @@ impl Drop for Discarder {
 /// The error of a pool that accepts no changes any more.
 fn run(
     pool: &Pool,
-    discarding: &Discarding,
+    discarding: &DiscardPolicy,
     stopped: mpsc::Receiver<()>,
     log: &dyn FailureLog,
 ) -> onefold_pool::Result<()> {
@@ -123,7 +123,7 @@ impl TrimFailures {
     }
 }
 
-impl Discarding {
+impl DiscardPolicy {
     fn allocated(&self) -> Option<u64> {
         self.below.as_ref().and_then(|below| below.allocated_blocks().ok())
     }
@@ -263,7 +263,7 @@ mod tests {
         let pool = Arc::new(Pool::open(seam, options, Environment::system()).unwrap());
         device.fail(Call::Discard, FailingCalls::Nth(1), Fault::StorageFull);
         let log = Arc::new(KeptLog::default());
-        let discarding = Discarding { below: None, poll: Duration::from_millis(5), blocks_min: 1 };
+        let discarding = DiscardPolicy { below: None, poll: Duration::from_millis(5), blocks_min: 1 };
         let discarder = Discarder::start(pool.clone(), discarding, log.clone());
         let end = Instant::now() + Duration::from_secs(60);
         let new = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };

@@ -25,7 +25,7 @@ pub mod volume;
 
 pub use below::FileBelow;
 pub use daemon::{Daemon, DaemonError, DaemonOptions, ServeError};
-pub use discarding::Discarding;
+pub use discarding::DiscardPolicy;
 pub use door::{Door, DoorHandle, EndError};
 pub use fuse::{HelperReason, MountRefusal};
 pub use log::{FailureLog, StderrLog};

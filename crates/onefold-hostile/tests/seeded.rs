@@ -25,11 +25,11 @@ fn number_from(variable: &str) -> Option<u64> {
 }
 
 /// A running input: its start, its target, its seed.
-type Running = (Instant, &'static str, u64);
+type RunningInput = (Instant, &'static str, u64);
 
 /// Ends the process and names the input that hangs.
 struct Watchdog {
-    now: Arc<Mutex<Option<Running>>>,
+    now: Arc<Mutex<Option<RunningInput>>>,
     is_over: Arc<AtomicBool>,
 }
 

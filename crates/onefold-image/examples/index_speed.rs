@@ -16,7 +16,7 @@ use onefold_image::format::descriptor::UnitKind;
 use onefold_image::format::ledger::{Change, LedgerEntry};
 use onefold_image::format::pack::{Codec, PackBuilder, TableEntry, UnitHeader};
 use onefold_image::format::segment::{IndexEntry, Segment};
-use onefold_image::store::{ByteRange, Created, FolderStore, Listed, ObjectName, Store, StoreError};
+use onefold_image::store::{ByteRange, Creation, FolderStore, ListedObject, ObjectName, Store, StoreError};
 use onefold_image::{ArchiveId, ObjectId, UnitName, WriterId};
 
 /// Units of a pack: 32 MiB of units of about 32 KiB.
@@ -211,11 +211,11 @@ impl Store for SyntheticFolder {
         self.inner.put(name, parts)
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         self.inner.create(name, bytes)
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         self.inner.list(prefix, after)
     }
 

@@ -88,7 +88,8 @@ impl ArchivedDisk {
     }
 
     /// Returns the ranges of the disk that were read as zeros because they are damaged, in order and without overlap.
-    /// Where the header of a chunk is lost, nobody knows its places: all of its region that no other chunk has is a gap.
+    /// Where the header of a chunk is lost, nobody knows its places: all of its region that no other chunk has is a
+    /// gap.
     #[must_use]
     pub fn gaps(&self) -> Vec<Range<u64>> {
         self.gaps.as_ref().map(Gaps::ranges).unwrap_or_default()
@@ -477,7 +478,8 @@ mod tests {
         assert!(!gaps(StoreError::GaveUp { action, name, source: std::io::Error::other("no answer") }));
     }
 
-    /// Each pack loses its first unit, or all. What is left reads as before, the gaps read as zeros, and nothing else does.
+    /// Each pack loses its first unit, or all. What is left reads as before, the gaps read as zeros, and nothing else
+    /// does.
     #[test]
     fn a_damaged_image_reads_with_its_gaps_listed() {
         for seed in 10..16 {

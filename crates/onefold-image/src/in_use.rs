@@ -245,8 +245,8 @@ fn number_of_swap(line: &str) -> Option<(u32, u32)> {
     metadata.file_type().is_block_device().then(|| (major(metadata.rdev()), minor(metadata.rdev())))
 }
 
-/// Returns whether a file is swap space. What cannot be found by the path that the kernel shows is no danger: the kernel
-/// lets nobody write to a swap file.
+/// Returns whether a file is swap space. What cannot be found by the path that the kernel shows is no danger: the
+/// kernel lets nobody write to a swap file.
 fn is_swap_file(swaps: &str, file: &Metadata) -> bool {
     let found = swaps.lines().skip(1).filter_map(metadata_of_swap);
     found.into_iter().any(|swap| (swap.dev(), swap.ino()) == (file.dev(), file.ino()))

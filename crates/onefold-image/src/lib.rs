@@ -5,7 +5,8 @@
 //! guest: `onefold-guest` provides allocation maps and the owners of blocks. Bytes of an archive are hostile input:
 //! every decoder returns an error with the object's name, and every unit is verified by its name before it is used.
 //!
-//! Modules from the bottom up: `name`, `run`, `signature` and `trust`, `format` (every object), `store`, then `archive` with ledger and index,
+//! Modules from the bottom up: `name`, `run`, `signature` and `trust`, `format` (every object), `store`, then `archive`
+//! with ledger and index,
 //! `capture` and `install`.
 
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
 //! Signatures of manifests, in the format of minisign: Ed25519 over the BLAKE2b digest of the object.
 //!
-//! A manifest names its archive, its image and the digests of all it consists of, so a signature of its bytes covers every
-//! byte of the image. Other programs can make and verify the same signatures.
+//! A manifest names its archive, its image and the digests of all it consists of, so a signature of its bytes covers
+//! every byte of the image. Other programs can make and verify the same signatures.
 
 use std::fmt;
 use std::ops::{Range, RangeFrom};
@@ -192,8 +192,8 @@ impl SecretKey {
     /// Opens a key by the text of its file.
     ///
     /// # Errors
-    /// [`SignatureError::NoPassword`] if the key needs a password and none is given. Otherwise when the password is wrong
-    /// or the text is no key.
+    /// [`SignatureError::NoPassword`] if the key needs a password and none is given. Otherwise when the password is
+    /// wrong or the text is no key.
     pub fn open(text: &str, password: Option<String>) -> Result<SecretKey, SignatureError> {
         let wrong = |_| SignatureError::SecretKey;
         let bytes = secret_bytes(text).ok_or(SignatureError::SecretKey)?;

@@ -1,7 +1,7 @@
 //! Trusted keys: which key signs the images of which names.
 //!
-//! The file has a line for each key: a pattern of names, the key in base 64, and a note, with blanks between them. Lines
-//! that begin with `#` are comments. In a pattern, `*` stands for any characters, `/` included.
+//! The file has a line for each key: a pattern of names, the key in base 64, and a note, with blanks between them.
+//! Lines that begin with `#` are comments. In a pattern, `*` stands for any characters, `/` included.
 
 use std::fmt;
 

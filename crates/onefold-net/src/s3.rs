@@ -17,7 +17,7 @@ use object_store::{
     ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload, RetryConfig,
 };
 use onefold_block::Timestamp;
-use onefold_image::store::{ByteRange, Created, Listed, ObjectName, Refusal, Store, StoreError};
+use onefold_image::store::{ByteRange, Creation, ListedObject, ObjectName, Refusal, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, timeout_at};
 
@@ -186,32 +186,32 @@ impl Store for S3Store {
         }
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         let failed = |answer: Answer| answer.error("create", name.as_str());
         if self.one_writer && self.exists(name).map_err(failed)? {
-            return Ok(Created::Exists);
+            return Ok(Creation::Exists);
         }
         match self.send(name, bytes.to_vec(), PutMode::Create) {
-            Ok(()) => Ok(Created::New),
+            Ok(()) => Ok(Creation::New),
             Err(Answer::Exists) => match self.exists(name).map_err(failed)? {
-                true => Ok(Created::Exists),
+                true => Ok(Creation::Exists),
                 false => Err(failed(under_way())),
             },
             Err(Answer::Refused(Refusal::Condition, _)) if self.one_writer => {
-                self.send(name, bytes.to_vec(), PutMode::Overwrite).map(|()| Created::New).map_err(failed)
+                self.send(name, bytes.to_vec(), PutMode::Overwrite).map(|()| Creation::New).map_err(failed)
             }
             Err(answer) => Err(failed(answer)),
         }
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         let whole = self.place.to_string();
         let shown = if prefix.is_empty() { whole.as_str() } else { prefix };
         let failed = |answer: Answer| answer.error("list", shown);
         let key = self.place.key(prefix);
         let offset = after.map(|after| self.place.key(after.as_str()));
         let mut token = None;
-        let mut found: Vec<Listed> = Vec::new();
+        let mut found: Vec<ListedObject> = Vec::new();
         // A page may hold less than was asked for although others follow. Objects of others are left out, too.
         for _ in 0..PAGES_MAX {
             let options = PaginatedListOptions {
@@ -229,7 +229,7 @@ impl Store for S3Store {
                         // A leap second has more than a thousand million nanoseconds.
                         nanoseconds: object.last_modified.timestamp_subsec_nanos().min(999_999_999),
                     };
-                    found.push(Listed { name, length_bytes: object.size, modified });
+                    found.push(ListedObject { name, length_bytes: object.size, modified });
                 }
             }
             token = page.page_token;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onefold_image::store::{ByteRange, Created, ObjectName, Refusal, Store, StoreError};
+use onefold_image::store::{ByteRange, Creation, ObjectName, Refusal, Store, StoreError};
 use onefold_net::{Options, S3Store, Settings};
 
 /// The server, which ends with its standard input.
@@ -126,9 +126,9 @@ fn a_creation_has_one_winner() {
             thread::spawn(move || (store.create(&entry, &[number]).unwrap(), number))
         });
         let racing: Vec<_> = racing.collect();
-        let answers: Vec<(Created, u8)> = racing.into_iter().map(|racer| racer.join().unwrap()).collect();
+        let answers: Vec<(Creation, u8)> = racing.into_iter().map(|racer| racer.join().unwrap()).collect();
         let won: Vec<u8> =
-            answers.iter().filter(|(made, _)| *made == Created::New).map(|(_, number)| *number).collect();
+            answers.iter().filter(|(made, _)| *made == Creation::New).map(|(_, number)| *number).collect();
         assert_eq!(won.len(), 1, "{answers:?}");
         assert_eq!(store.get(&entry, ByteRange::Whole).unwrap(), won);
     }
@@ -142,9 +142,9 @@ fn a_conflict_is_no_object() {
     let conflict = r#"[{"method": "PUT", "status": 409, "code": "ConditionalRequestConflict"}]"#;
     server.fail(conflict);
     assert!(matches!(store.create(&entry, b"one"), Err(StoreError::Unavailable { .. })));
-    assert_eq!(store.create(&entry, b"one").unwrap(), Created::New);
+    assert_eq!(store.create(&entry, b"one").unwrap(), Creation::New);
     server.fail(conflict);
-    assert_eq!(store.create(&entry, b"two").unwrap(), Created::Exists);
+    assert_eq!(store.create(&entry, b"two").unwrap(), Creation::Exists);
     assert_eq!(store.get(&entry, ByteRange::Whole).unwrap(), b"one");
 }
 
@@ -214,8 +214,8 @@ fn one_writer_needs_no_conditions() {
         let server = Server::start(&[fault]);
         let entry = name("ledger/0000000000000000");
         let store = server.store_of("s3://images/a", "testkey", &Options { one_writer: true, ..Options::default() });
-        assert_eq!(store.create(&entry, b"one").unwrap(), Created::New, "{fault}");
-        assert_eq!(store.create(&entry, b"two").unwrap(), Created::Exists, "{fault}");
+        assert_eq!(store.create(&entry, b"one").unwrap(), Creation::New, "{fault}");
+        assert_eq!(store.create(&entry, b"two").unwrap(), Creation::Exists, "{fault}");
         assert_eq!(store.get(&entry, ByteRange::Whole).unwrap(), b"one");
     }
 }

@@ -89,24 +89,24 @@ impl Fixture {
         archive.find(&options.name, None).unwrap()
     }
 
-    fn serve(&self, address: &str) -> Running {
+    fn serve(&self, address: &str) -> RunningServer {
         let options = ServerOptions { address: address.parse().unwrap(), interface: None, memory_bytes: 64 << 20 };
         let server = ImageServer::listen(self.archive(), &options, Box::new(|_| ())).unwrap();
         let (address, stop) = (server.address(), Arc::new(AtomicBool::new(false)));
         let is_stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || server.run(&|| is_stopped.load(Ordering::Relaxed)));
-        Running { address, stop, thread: Some(thread) }
+        RunningServer { address, stop, thread: Some(thread) }
     }
 }
 
 /// A server on a thread, which ends when this is dropped.
-struct Running {
+struct RunningServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.take().map(JoinHandle::join);

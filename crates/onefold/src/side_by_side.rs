@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(50);
 
 /// How [`ask_all`] asks.
-pub(crate) struct Asking<'a> {
+pub(crate) struct AskPolicy<'a> {
     /// Maximum number of items that are asked at a time.
     pub(crate) threads: NonZeroUsize,
     /// Maximum time for all answers together.
@@ -23,7 +23,7 @@ pub(crate) struct Asking<'a> {
 /// Calls `ask` with each item, and returns the answers in the order of the items. `None` for an item that has not
 /// answered in time: its thread is left behind, and ends with its call or with the process. Earlier items are asked
 /// first.
-pub(crate) fn ask_all<T, A>(items: Vec<T>, asking: &Asking<'_>, ask: fn(&T) -> A) -> Vec<Option<A>>
+pub(crate) fn ask_all<T, A>(items: Vec<T>, asking: &AskPolicy<'_>, ask: fn(&T) -> A) -> Vec<Option<A>>
 where
     T: Send + Sync + 'static,
     A: Send + 'static,
@@ -70,7 +70,7 @@ mod tests {
 
     fn ask(items: &[u64], threads: usize, wait_max: Duration) -> (Vec<Option<u64>>, Duration) {
         let (began, go_on) = (Instant::now(), || ControlFlow::Continue(()));
-        let asking = Asking { threads: NonZeroUsize::new(threads).unwrap(), wait_max, go_on: &go_on };
+        let asking = AskPolicy { threads: NonZeroUsize::new(threads).unwrap(), wait_max, go_on: &go_on };
         (ask_all(items.to_vec(), &asking, answer), began.elapsed())
     }
 
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_caller_may_end_the_wait() {
         let go_on = || ControlFlow::Break(());
-        let asking = Asking { threads: NonZeroUsize::MIN, wait_max: Duration::from_secs(60), go_on: &go_on };
+        let asking = AskPolicy { threads: NonZeroUsize::MIN, wait_max: Duration::from_secs(60), go_on: &go_on };
         assert_eq!(ask_all(vec![60_000], &asking, answer), [None]);
     }
 }

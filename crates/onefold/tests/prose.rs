@@ -12,6 +12,9 @@ const WORDS_MAX: usize = 30;
 /// Number of comments in the sources of the product that begin with "What". It may only fall.
 const WHAT_MAX: usize = 69;
 
+/// Number of characters of the longest line of a comment.
+const COMMENT_WIDTH_MAX: usize = 120;
+
 /// Words before `who` that show that no noun stands there: "for who reads it".
 const NO_NOUNS: [&str; 18] = [
     "for", "of", "so", "and", "than", "that", "but", "because", "by", "from", "with", "to", "as", "if", "or", "then",
@@ -155,4 +158,65 @@ fn few_comments_begin_with_what() {
     let found: usize = sources.map(|path| fs::read_to_string(path).unwrap().lines().filter(begins).count()).sum();
     eprintln!("{found} comments begin with \"What\"");
     assert!(found <= WHAT_MAX, "{found} comments begin with \"What\": say what the item is or returns");
+}
+
+#[test]
+fn lines_of_comments_are_no_wider_than_those_of_code() {
+    let mut count = 0;
+    for path in files("crates", &["rs"]) {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"));
+        // A row of a table cannot be broken.
+        for (at, line) in lines.filter(|(_, line)| !line.trim_start_matches([' ', '/', '!']).starts_with('|')) {
+            let width = line.chars().count();
+            assert!(width <= COMMENT_WIDTH_MAX, "{}:{}: {width} characters: {line}", path.shown(), at + 1);
+            count += 1;
+        }
+    }
+    assert!(count > 10_000, "{count} lines of comments were read");
+}
+
+/// Words that end like a participle and are nouns of the field.
+const NOUNS: [&str; 4] = ["Feed", "Need", "Seed", "Speed"];
+
+/// Returns the name of the type that a line defines, if it defines one.
+fn defined_type(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub") || word.ends_with(')'));
+    let is_type = ["struct", "enum", "union", "type"].contains(&words.next()?);
+    let name = words.next().filter(|_| is_type)?;
+    name.split(|letter: char| !letter.is_alphanumeric()).next()
+}
+
+/// Returns whether a name is a participle alone, such as `Told` or `Listed`: it says when a value came about, not what
+/// it is. Irregular participles are those that have been used as names.
+fn is_participle(name: &str) -> bool {
+    const IRREGULAR: [&str; 12] =
+        ["Found", "Held", "Known", "Left", "Lost", "Made", "Said", "Seen", "Shown", "Taken", "Told", "Written"];
+    let is_one_word = name.chars().skip(1).all(char::is_lowercase);
+    is_one_word && ((name.ends_with("ed") && !NOUNS.contains(&name)) || IRREGULAR.contains(&name))
+}
+
+#[test]
+fn types_are_named_by_nouns() {
+    for (line, expected) in [
+        ("pub(crate) struct Listed {", true),
+        ("enum Found<'a> {", true),
+        ("type Told = u64;", true),
+        ("pub(in crate::files) struct Packaged<'p> {", true),
+        ("struct ListedObject {", false),
+        ("pub struct Seed(u64);", false),
+        ("    Found,", false),
+    ] {
+        assert_eq!(defined_type(line).is_some_and(is_participle), expected, "{line}");
+    }
+    let own = Path::new(file!()).file_name();
+    let mut count = 0;
+    for path in files("crates", &["rs"]).into_iter().filter(|path| path.file_name() != own) {
+        for (at, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            let Some(name) = defined_type(line) else { continue };
+            assert!(!is_participle(name), "{}:{}: `{name}` is no noun", path.shown(), at + 1);
+            count += 1;
+        }
+    }
+    assert!(count > 2_000, "{count} types were read");
 }

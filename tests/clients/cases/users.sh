@@ -31,7 +31,7 @@ mkdir "$dir/home" /run/user
 chown 65534:65534 "$dir/home" /run/user
 chmod 700 /run/user
 
-# The pool's file holds everybody's data: it is its owner's alone, unless he made it himself.
+# The pool's file holds everybody's data, so only its owner may read it, unless a user made it.
 umask 022
 as_user pool create --quiet --size 256M "$dir/home/pool"
 [[ $(mode_of "$dir/home/pool") == 600 ]] || fail "a new pool's file has mode $(mode_of "$dir/home/pool")"
@@ -132,8 +132,8 @@ exec 9>&-
 wait "$claimer"
 setpriv --reuid 65534 --regid 65534 --clear-groups fusermount3 -u "$dir/home/claimed"
 
-# Seen: a killed daemon of a user waited in the kernel for its own file system. The user's next mount detached its mount and
-# no more: the daemon waited on and kept the pool's lock, where nobody could see it.
+# Seen: a killed daemon of a user waited in the kernel for its own file system. The user's next mount detached its mount
+# and no more: the daemon waited on and kept the pool's lock, where nobody could see it.
 [[ -d /sys/fs/fuse/connections ]] && mount -t fusectl none /sys/fs/fuse/connections
 python3 "$tools/stuck_daemon.py" 65534 "$dir/home/pool" "$dir/home/mnt" >"$dir/stuck" &
 stuck=$!

@@ -82,7 +82,8 @@ fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// Returns how many bytes must be changed, added, removed or swapped with their neighbour to turn one name into the
-/// other; `None` for more than `allowed`. Upper and lower case of a letter count as equal, so names with a different case come first.
+/// other; `None` for more than `allowed`. Upper and lower case of a letter count as equal, so names with a different
+/// case come first.
 fn distance(one: &[u8], two: &[u8], allowed: usize) -> Option<usize> {
     if one.len().abs_diff(two.len()) > allowed || two.len() > NAME_BYTES_MAX {
         return None;

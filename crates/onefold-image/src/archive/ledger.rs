@@ -10,7 +10,7 @@ use super::rules::{Rule, follows};
 use super::state::State;
 use crate::ArchiveId;
 use crate::format::ledger::{ENTRY_BYTES_MAX, LedgerEntry};
-use crate::store::{Created, ObjectName, Store, StoreError};
+use crate::store::{Creation, ObjectName, Store, StoreError};
 
 /// The beginning of the names of entries.
 const ENTRIES: &str = "ledger/";
@@ -134,10 +134,10 @@ pub(super) fn create_exactly(
     for attempt in 1.. {
         let created = match follows(Rule::EntriesStay) {
             true => store.create(name, bytes),
-            false => store.put(name, &[bytes]).map(|()| Created::New),
+            false => store.put(name, &[bytes]).map(|()| Creation::New),
         };
         let answer = created.and_then(|created| match created {
-            Created::Exists if follows(Rule::TokensCompared) => is_stored(store, name, bytes),
+            Creation::Exists if follows(Rule::TokensCompared) => is_stored(store, name, bytes),
             _ => Ok(true),
         });
         match answer {

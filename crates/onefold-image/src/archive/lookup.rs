@@ -1,6 +1,6 @@
 //! Where the units of an archive may be, according to its index.
 
-use super::index::{ClaimedPlace, ClaimedPlaces, Index, IndexRoom, Reading};
+use super::index::{ClaimedPlace, ClaimedPlaces, Index, IndexRoom, IndexSource};
 use super::state::State;
 use super::tables::Table;
 use super::{Archive, ArchiveError};
@@ -70,8 +70,8 @@ impl Archive {
         Ok(())
     }
 
-    fn reading<'r>(&'r self, state: &'r State) -> Reading<'r> {
-        Reading { store: &*self.store, archive: self.descriptor.archive, state, tables: &self.tables }
+    fn reading<'r>(&'r self, state: &'r State) -> IndexSource<'r> {
+        IndexSource { store: &*self.store, archive: self.descriptor.archive, state, tables: &self.tables }
     }
 
     /// Reads the packs again that the index lacks, unless that was in vain just now. If that says nothing new, drops

@@ -123,8 +123,8 @@ impl Archive {
         Ok(Archive::unread(store, descriptor))
     }
 
-    /// Opens an archive: reads the descriptor, or its copy, and the ledger up to the first entry that is missing, damaged
-    /// or cannot be read. If that is not the end of the ledger, nothing can be added; [`Archive::hole`] and
+    /// Opens an archive: reads the descriptor, or its copy, and the ledger up to the first entry that is missing,
+    /// damaged or cannot be read. If that is not the end of the ledger, nothing can be added; [`Archive::hole`] and
     /// [`Archive::check`] say so.
     ///
     /// # Errors
@@ -200,7 +200,8 @@ impl Archive {
         }
     }
 
-    /// As [`Archive::refresh`], for readers: they need no entry that is damaged or cannot be read. Returns such an entry.
+    /// As [`Archive::refresh`], for readers: they need no entry that is damaged or cannot be read. Returns such an
+    /// entry.
     ///
     /// # Errors
     /// When an entry is of a newer version, or the store as a whole fails.

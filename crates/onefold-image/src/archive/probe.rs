@@ -9,7 +9,7 @@ use onefold_block::{Clock, Random};
 
 use super::objects::random_bytes;
 use super::{ArchiveError, ledger};
-use crate::store::{ByteRange, Created, ObjectName, Store, StoreError};
+use crate::store::{ByteRange, Creation, ObjectName, Store, StoreError};
 
 /// Prefix of the names of the objects that a test creates.
 pub(super) const PROBES: &str = "probe/";
@@ -81,7 +81,7 @@ pub(super) fn check(store: &dyn Store, random: &dyn Random) -> Result<(), Archiv
 pub fn race(store: &dyn Store, random: &dyn Random) -> Result<(), ArchiveError> {
     for _ in 0..RACES {
         let (name, bytes) = new_probe(random)?;
-        let answers: Vec<Result<Created, StoreError>> = thread::scope(|scope| {
+        let answers: Vec<Result<Creation, StoreError>> = thread::scope(|scope| {
             let create = |racer| {
                 let (name, mut bytes) = (&name, bytes.to_vec());
                 bytes.push(racer);
@@ -95,7 +95,7 @@ pub fn race(store: &dyn Store, random: &dyn Random) -> Result<(), ArchiveError> 
         });
         let mut won = Vec::new();
         for (racer, answer) in (0..RACERS).zip(answers) {
-            if answer? == Created::New {
+            if answer? == Creation::New {
                 won.push(racer);
             }
         }
@@ -176,7 +176,7 @@ fn check_creation(store: &dyn Store, name: &ObjectName, bytes: &[u8; 8]) -> Resu
     if !created? {
         return Err(unfit("it says that an object exists, and returns another"));
     }
-    if store.create(name, b"another")? != Created::Exists || store.get(name, ByteRange::Whole)? != bytes {
+    if store.create(name, b"another")? != Creation::Exists || store.get(name, ByteRange::Whole)? != bytes {
         return Err(unfit("it makes an object of a name that exists"));
     }
     Ok(())
@@ -271,7 +271,7 @@ mod tests {
     use onefold_block::random::SeededRandom;
 
     use super::*;
-    use crate::store::{Listed, MemoryStore, Refusal};
+    use crate::store::{ListedObject, MemoryStore, Refusal};
 
     /// A store that breaks its contract in one way.
     #[derive(Debug)]
@@ -308,18 +308,18 @@ mod tests {
             self.inner.put(name, parts)
         }
 
-        fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
             let exists = self.inner.get(name, ByteRange::Whole).is_ok();
             match self.fault {
                 Fault::Replaces => {}
-                Fault::LooksFirst if exists => return Ok(Created::Exists),
+                Fault::LooksFirst if exists => return Ok(Creation::Exists),
                 Fault::LooksFirst => thread::sleep(Duration::from_millis(50)),
                 _ => return self.inner.create(name, bytes),
             }
-            self.inner.put(name, &[bytes]).map(|()| Created::New)
+            self.inner.put(name, &[bytes]).map(|()| Creation::New)
         }
 
-        fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
             match self.fault {
                 Fault::EmptyListings => Ok(Vec::new()),
                 _ => self.inner.list(prefix, after),

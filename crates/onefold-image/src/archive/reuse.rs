@@ -13,7 +13,7 @@ use crate::format::FormatError;
 use crate::format::ledger::Change;
 use crate::format::pack::{TableEntry, length_of};
 use crate::format::segment::{IndexEntry, Segment};
-use crate::store::{Created, Listed};
+use crate::store::{Creation, ListedObject};
 use crate::{ObjectId, WriterId};
 
 /// Maximum number of interrupted writers whose packs one capture looks for, the latest first.
@@ -131,7 +131,7 @@ impl Archive {
 
 /// Returns a pack if its table is valid and its length is right, and makes it durable: its owner may have died before
 /// it did that.
-fn whole(archive: &Archive, pack: ObjectId, listed: &Listed) -> Result<Option<LeftPack>, ArchiveError> {
+fn whole(archive: &Archive, pack: ObjectId, listed: &ListedObject) -> Result<Option<LeftPack>, ArchiveError> {
     let table = archive.tables.read(archive.store(), archive.descriptor().archive, pack)?;
     if length_of(&table) != listed.length_bytes {
         return Err(damaged(&listed.name)(FormatError::Length { structure: "pack" }));
@@ -139,8 +139,8 @@ fn whole(archive: &Archive, pack: ObjectId, listed: &Listed) -> Result<Option<Le
     // By the contract of stores, an object is durable once a creation has found it. If there is none any more, the
     // empty object belongs to a writer that was given up, and goes with its others.
     match archive.store().create(&listed.name, &[]) {
-        Ok(Created::Exists) => Ok(Some(LeftPack { pack, table })),
-        Ok(Created::New) => Ok(None),
+        Ok(Creation::Exists) => Ok(Some(LeftPack { pack, table })),
+        Ok(Creation::New) => Ok(None),
         // As one that cannot be read: its folder may belong to another user.
         Err(error) if !error.is_final() => Ok(None),
         Err(error) => Err(error.into()),

@@ -1,8 +1,8 @@
 //! Signatures of images, which lie beside the manifests: `signatures/WRITER/RANDOM/KEY`.
 //!
-//! The object is the text of minisign as it is, so other programs can verify the files of a folder. Its name follows from
-//! the manifest and the key. The ledger does not mention signatures: a lost one makes an image unsigned, and no one can
-//! forge one.
+//! The object is the text of minisign as it is, so other programs can verify the files of a folder. Its name follows
+//! from the manifest and the key. The ledger does not mention signatures: a lost one makes an image unsigned, and no
+//! one can forge one.
 
 use std::collections::BTreeMap;
 
@@ -59,8 +59,8 @@ impl Archive {
         }
     }
 
-    /// Returns the keys, among those given, that have signed an image. A signature that is missing or not valid does not
-    /// count.
+    /// Returns the keys, among those given, that have signed an image. A signature that is missing or not valid does
+    /// not count.
     ///
     /// # Errors
     /// When the manifest is damaged, or the store fails.

@@ -1,9 +1,9 @@
 //! Snapshots of the state: written now and then by the host that adds an entry, read when an archive is opened.
 //!
 //! A snapshot is a hint. It counts only if the entry that it follows has the digest that it states, and what it says
-//! makes sense in itself. Otherwise an earlier one is read, or the whole ledger. [`Archive::check`] compares it with the
-//! ledger. Like an entry, it is only as good as the host that wrote it: a host that may add entries is trusted with the
-//! state.
+//! makes sense in itself. Otherwise an earlier one is read, or the whole ledger. [`Archive::check`] compares it with
+//! the ledger. Like an entry, it is only as good as the host that wrote it: a host that may add entries is trusted with
+//! the state.
 
 use std::collections::HashMap;
 

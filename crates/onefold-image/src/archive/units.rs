@@ -169,8 +169,8 @@ impl Archive {
     }
 
     /// Reads units from one place after the other until `accept` takes them. Packs that are gone may have been retired
-    /// since the ledger was read. So, where a unit is in none of its places, the ledger is read on, and packs that could
-    /// not be read are tried again. If that says anything new, all units that are left are looked up anew.
+    /// since the ledger was read. So, where a unit is in none of its places, the ledger is read on, and packs that
+    /// could not be read are tried again. If that says anything new, all units that are left are looked up anew.
     pub(super) fn read<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],

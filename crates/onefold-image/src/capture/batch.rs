@@ -267,9 +267,9 @@ mod tests {
 
     /// Units whose names are known. Others are stored uncompressed.
     #[derive(Default)]
-    struct Known(BTreeSet<UnitName>);
+    struct KnownUnits(BTreeSet<UnitName>);
 
-    impl Units for Known {
+    impl Units for KnownUnits {
         type Error = DiskError;
 
         fn find(&mut self, name: &UnitName) -> Result<Option<KnownUnit>, DiskError> {
@@ -309,7 +309,7 @@ mod tests {
         PlacedUnit { name: KEY.name(&plain), plain_bytes: u32::try_from(plain.len()).unwrap(), runs: runs(of) }
     }
 
-    fn run(disk: &MemoryDisk, units: &mut Known, batch: &[PlanItem]) -> Outcome {
+    fn run(disk: &MemoryDisk, units: &mut KnownUnits, batch: &[PlanItem]) -> Outcome {
         Reader::default().run(disk, &KEY, units, batch.to_vec()).unwrap()
     }
 
@@ -326,7 +326,7 @@ mod tests {
             &[(21, 3), (2999 + 1, 1)],
         ];
         let batch: Vec<PlanItem> = units.iter().map(|runs| planned(runs, 0)).collect();
-        let outcome = run(&disk, &mut Known::default(), &batch);
+        let outcome = run(&disk, &mut KnownUnits::default(), &batch);
         assert_eq!(outcome.items.len(), 6);
         for (item, of) in outcome.items.iter().zip(units) {
             let Item::New { unit, header, stored } = item else { panic!("{item:?}") };
@@ -364,7 +364,7 @@ mod tests {
         let batch = [planned(&[(0, 4), (9, 3)], 0), planned(&[(20, 8)], 0)];
         for bad in 0..100 {
             let outcome =
-                Reader::default().run(&BadSector(disk.clone(), bad), &KEY, &mut Known::default(), batch.to_vec());
+                Reader::default().run(&BadSector(disk.clone(), bad), &KEY, &mut KnownUnits::default(), batch.to_vec());
             let is_taken = [0..4, 9..12, 20..28].iter().any(|run| run.contains(&bad));
             assert_eq!(outcome.is_err(), is_taken, "{bad}");
             if let Ok(Outcome { items, .. }) = outcome {
@@ -380,7 +380,7 @@ mod tests {
         let mut disk = noise(100 * 512);
         disk.bytes.copy_within(0..8 * 512, 8 * 512);
         disk.bytes[16 * 512..24 * 512].fill(0);
-        let mut known = Known::default();
+        let mut known = KnownUnits::default();
         known.0.insert(placed(&disk, &[(24, 8)]).name);
         let hole = SectorRun { start: 90, count: 5 };
         let batch = [&[(0, 8)], &[(8, 8)], &[(16, 8)], &[(24, 8)]].map(|runs| planned(runs, 0));
@@ -407,15 +407,15 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let unit = [(10, 6), (30, 2)];
-        let outcome = run(&disk, &mut Known::default(), &[planned(&unit, 3)]);
+        let outcome = run(&disk, &mut KnownUnits::default(), &[planned(&unit, 3)]);
         let parts = [placed(&disk, &[(10, 5)]), placed(&disk, &[(15, 1), (30, 2)])];
         assert_eq!(outcome.items.iter().map(of).collect::<Vec<_>>(), parts);
         disk.bytes[15 * 512..16 * 512].fill(0);
         disk.bytes[30 * 512..32 * 512].fill(0);
-        let outcome = run(&disk, &mut Known::default(), &[planned(&unit, 3)]);
+        let outcome = run(&disk, &mut KnownUnits::default(), &[planned(&unit, 3)]);
         assert_eq!(outcome.items.iter().map(of).collect::<Vec<_>>(), [placed(&disk, &unit)]);
         // All sectors are slack.
-        let outcome = run(&disk, &mut Known::default(), &[planned(&[(50, 3)], 3)]);
+        let outcome = run(&disk, &mut KnownUnits::default(), &[planned(&[(50, 3)], 3)]);
         assert_eq!(outcome.items.iter().map(of).collect::<Vec<_>>(), [placed(&disk, &[(50, 3)])]);
     }
 }

@@ -111,7 +111,8 @@ impl Ends {
     }
 
     /// Puts a number of hidden sectors into the boot sector and its copy, which may lie between the ends. The ends must
-    /// be complete. Returns the number if the disk has a boot sector. With `verify` a copy between the ends is read back.
+    /// be complete. Returns the number if the disk has a boot sector. With `verify` a copy between the ends is read
+    /// back.
     pub(super) fn hide(
         &self,
         target: &dyn Target,

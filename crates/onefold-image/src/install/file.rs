@@ -186,8 +186,8 @@ impl FileTarget {
         Ok(end - start)
     }
 
-    /// Reads by `direct`. Where the file system opens files for direct reads and refuses these, or the device has larger
-    /// blocks, reads through the cache.
+    /// Reads by `direct`. Where the file system opens files for direct reads and refuses these, or the device has
+    /// larger blocks, reads through the cache.
     fn read_or_cached(
         &self,
         offset: u64,

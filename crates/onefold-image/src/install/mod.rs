@@ -5,7 +5,8 @@
 //! window of plain bytes bounds the memory of a thread, however many units a header has. The header itself has at most
 //! 1 MiB, and at most 16 times as much in memory.
 //!
-//! All headers are read before the target is touched ([`examine()`]), so an image that is damaged there costs no target.
+//! All headers are read before the target is touched ([`examine()`]), so an image that is damaged there costs no
+//! target.
 //!
 //! Both ends of the disk are wiped first and written last ([`ends`]), so a disk that is half installed never boots.
 //! What lies between them is read back before that, and the ends afterwards: a disk that returns other bytes does not

@@ -30,7 +30,7 @@ const REQUESTS_PER_GIB: u64 = 240;
 const OTHER_REQUESTS: u64 = 12;
 
 /// A store in memory that counts reads, and fails those of packs that return more than some bytes.
-struct Counting {
+struct CountingStore {
     store: Arc<dyn Store>,
     counts: Arc<Counts>,
 }
@@ -42,8 +42,8 @@ struct Counts {
     pack_read_bytes_max: AtomicU64,
 }
 
-impl Counting {
-    fn new() -> Counting {
+impl CountingStore {
+    fn new() -> CountingStore {
         let counts = Counts { reads: 0.into(), bytes: 0.into(), pack_read_bytes_max: u64::MAX.into() };
         let counts = Arc::new(counts);
         let noted = Arc::clone(&counts);
@@ -58,7 +58,7 @@ impl Counting {
                 false => Ok(()),
             }
         });
-        Counting { store: Arc::new(store), counts }
+        CountingStore { store: Arc::new(store), counts }
     }
 
     fn start_over(&self) {
@@ -76,8 +76,8 @@ impl Counting {
 }
 
 /// Returns a store with an image of this disk.
-fn captured(disk: &MemoryDisk, random: &SeededRandom) -> Counting {
-    let counting = Counting::new();
+fn captured(disk: &MemoryDisk, random: &SeededRandom) -> CountingStore {
+    let counting = CountingStore::new();
     let units = UnitKind::Fixed { unit_bytes: UNIT_BYTES };
     let archive = Archive::create(Arc::clone(&counting.store), units, random).unwrap();
     capture_disk(&archive, disk, random);
@@ -103,7 +103,7 @@ fn capture_disk(archive: &Archive, disk: &MemoryDisk, random: &SeededRandom) {
     capture(archive, &mut writer, source, &options, &|_| ControlFlow::Continue(())).unwrap();
 }
 
-fn open(counting: &Counting) -> (Archive, Manifest) {
+fn open(counting: &CountingStore) -> (Archive, Manifest) {
     let archive = Archive::open(Arc::clone(&counting.store)).unwrap();
     let manifest = archive.manifest(&archive.images()[0]).unwrap();
     counting.start_over();

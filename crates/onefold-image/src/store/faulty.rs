@@ -8,7 +8,7 @@ use std::sync::Arc;
 use onefold_block::random::SeededRandom;
 use parking_lot::Mutex;
 
-use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
+use super::{ByteRange, Creation, ListedObject, ObjectName, Store, StoreError};
 
 /// Changes whose answer was lost before they took effect. They may take effect before any later call of any user.
 #[derive(Debug, Default)]
@@ -191,12 +191,12 @@ impl Store for FaultyStore {
         self.change(name, &parts.concat(), Change::Put, || self.inner.put(name, parts))
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         self.before(name);
         self.change(name, bytes, Change::Create, || self.inner.create(name, bytes))
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         self.read(prefix, || self.inner.list(prefix, after))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use onefold_block::Timestamp;
 
-use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
+use super::{ByteRange, Creation, ListedObject, ObjectName, Store, StoreError};
 
 /// A call of a store. Its name is that of an object; of a listing, the prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,11 +83,11 @@ impl Store for HookedStore {
         self.call(Call::Put, name.as_str(), |inner| inner.put(name, parts), |()| bytes)
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         self.call(Call::Create, name.as_str(), |inner| inner.create(name, bytes), |_| bytes.len())
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         self.call(Call::List, prefix, |inner| inner.list(prefix, after), |_| 0)
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use onefold_block::{Clock, Timestamp};
 use parking_lot::Mutex;
 
-use super::{ByteRange, Created, LIST_MAX, Listed, ObjectName, Store, StoreError, within};
+use super::{ByteRange, Creation, LIST_MAX, ListedObject, ObjectName, Store, StoreError, within};
 
 /// Objects in memory.
 #[derive(Default)]
@@ -70,23 +70,23 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         let object = self.object(bytes.to_vec());
         match self.objects.lock().entry(name.clone()) {
             btree_map::Entry::Vacant(place) => {
                 place.insert(object);
-                Ok(Created::New)
+                Ok(Creation::New)
             }
-            btree_map::Entry::Occupied(_) => Ok(Created::Exists),
+            btree_map::Entry::Occupied(_) => Ok(Creation::Exists),
         }
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         let objects = self.objects.lock();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let listed = objects.range::<ObjectName, _>((from, Bound::Unbounded));
         let listed = listed.filter(|(name, _)| name.as_str().starts_with(prefix)).take(LIST_MAX);
-        let listed = listed.map(|(name, object)| Listed {
+        let listed = listed.map(|(name, object)| ListedObject {
             name: name.clone(),
             length_bytes: object.bytes.len() as u64,
             modified: object.modified,

@@ -6,8 +6,8 @@
 //! - **An object is durable when [`Store::put`] or [`Store::create`] returns**, even if `create` finds that the object
 //!   exists. Objects whose calls returned one after the other survive a power cut in any case.
 //! - **[`Store::create`] has one winner.** Of any number of calls for one name, by any number of hosts, at most one
-//!   returns [`Created::New`]; from then on all others return [`Created::Exists`]. A call that fails may have made the
-//!   object, or may make it later: the caller reads the object and compares. Only an error for which
+//!   returns [`Creation::New`]; from then on all others return [`Creation::Exists`]. A call that fails may have made
+//!   the object, or may make it later: the caller reads the object and compares. Only an error for which
 //!   [`StoreError::had_no_effect`] is true proves that this call made nothing, and never will.
 //! - **Existing objects are listed** from the moment their call has returned. A listing is sorted by name.
 //! - Only [`Store::delete`] removes an object. Deleting an absent object succeeds.
@@ -62,7 +62,7 @@ pub enum ByteRange {
 
 /// Answer to a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Created {
+pub enum Creation {
     /// This call made the object.
     New,
     /// An object with this name existed.
@@ -71,7 +71,7 @@ pub enum Created {
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedObject {
     /// Its name.
     pub name: ObjectName,
     /// Its length in bytes.
@@ -100,14 +100,14 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// As [`Store::put`]. [`StoreError::NotMade`] if the store knows that the call made no object and never will, as
     /// where the user may not write, or there is no room. A store must not return it if it has only lost the answer.
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError>;
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError>;
 
     /// Returns objects whose names begin with `prefix` and come after `after`, sorted by name: at most 1000, and fewer
     /// only if no more follow.
     ///
     /// # Errors
     /// When the store fails.
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError>;
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError>;
 
     /// Removes an object.
     ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 use onefold_block::{Clock, Timestamp};
 use parking_lot::Mutex;
 
-use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
+use super::{ByteRange, Creation, ListedObject, ObjectName, Store, StoreError};
 
 /// Limits the rate at which a store is read and written, over all threads. What has been moved is paid for by a pause
 /// afterwards.
@@ -59,13 +59,13 @@ impl Store for PacedStore {
         Ok(())
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         let created = self.inner.create(name, bytes)?;
         self.pay(bytes.len());
         Ok(created)
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         self.inner.list(prefix, after)
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onefold_block::{Clock, Random, Timestamp};
 
-use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
+use super::{ByteRange, Creation, ListedObject, ObjectName, Store, StoreError};
 
 /// How long calls are repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +34,11 @@ impl Default for RetryPolicy {
 /// Receives the error of a call before the pause that precedes its repetition.
 pub type WaitHook = Box<dyn Fn(&StoreError, Duration) + Send + Sync>;
 
-/// A store that repeats calls which fail with [`StoreError::Unavailable`], after pauses that grow up to a bound. Half of
-/// each pause is random, so that hosts that lost a store at the same time do not return to it at the same time.
+/// A store that repeats calls which fail with [`StoreError::Unavailable`], after pauses that grow up to a bound. Half
+/// of each pause is random, so that hosts that lost a store at the same time do not return to it at the same time.
 ///
-/// A repeated creation may find the object of its own earlier attempt, and then returns [`Created::Exists`]. The contract
-/// of [`Store::create`] allows that: its caller compares the bytes.
+/// A repeated creation may find the object of its own earlier attempt, and then returns [`Creation::Exists`]. The
+/// contract of [`Store::create`] allows that: its caller compares the bytes.
 pub struct RetryingStore {
     inner: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -129,11 +129,11 @@ impl Store for RetryingStore {
         self.change(|| self.inner.put(name, parts))
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         self.change(|| self.inner.create(name, bytes))
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         self.look(|| self.inner.list(prefix, after))
     }
 
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_creation_whose_answer_was_lost_finds_its_own_object() {
         let (store, _, _) = cut(1, true, false);
-        assert_eq!(store.create(&name(), b"entry").unwrap(), Created::Exists);
+        assert_eq!(store.create(&name(), b"entry").unwrap(), Creation::Exists);
         assert_eq!(store.get(&name(), ByteRange::Whole).unwrap(), b"entry");
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::Timestamp;
 
-use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
+use super::{ByteRange, Creation, ListedObject, ObjectName, Store, StoreError};
 
 /// Tells whether the user wants to stop.
 pub type StopCheck = Box<dyn Fn() -> bool + Send + Sync>;
@@ -79,15 +79,15 @@ impl Store for StoppableStore {
         Ok(())
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         let created = self.unless_stopped("create", name)?.create(name, bytes)?;
-        if created == Created::New {
+        if created == Creation::New {
             self.counts.written.fetch_add(1, Ordering::Relaxed);
         }
         Ok(created)
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         self.unless_stopped("list", &prefix)?.list(prefix, after)
     }
 
@@ -118,8 +118,8 @@ mod tests {
         let store = StoppableStore::new(Arc::clone(&memory) as Arc<dyn Store>, is_stopped, Arc::clone(&counts));
         let [one, two, three] = ["packs/1", "packs/2", "packs/3"].map(|name| ObjectName::new(name).unwrap());
         store.put(&one, &[b"1"]).unwrap();
-        assert_eq!(store.create(&two, b"2").unwrap(), Created::New);
-        assert_eq!(store.create(&two, b"2").unwrap(), Created::Exists);
+        assert_eq!(store.create(&two, b"2").unwrap(), Creation::New);
+        assert_eq!(store.create(&two, b"2").unwrap(), Creation::Exists);
         store.delete(&two).unwrap();
         assert_eq!((counts.written(), counts.deleted(), counts.has_refused()), (2, 1, false));
         stop.store(true, Ordering::Relaxed);

@@ -53,12 +53,12 @@ impl Drop for AtWork {
 }
 
 /// A stream whose bytes are counted.
-struct Counted {
+struct CountedStream {
     stream: TcpStream,
     activity: Arc<Activity>,
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountedStream {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
@@ -67,7 +67,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for CountedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, from);
         self.count(written)
@@ -95,7 +95,7 @@ impl AsyncWrite for Counted {
     }
 }
 
-impl Counted {
+impl CountedStream {
     fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &written {
             self.activity.moved_bytes.fetch_add(*bytes as u64, Ordering::Relaxed);
@@ -129,7 +129,7 @@ pub(super) async fn serve(stream: TcpStream, router: Router, mut stop: watch::Re
     let _ = stream.set_nodelay(true);
     let activity = Arc::new(Activity::default());
     let service = TowerToHyperService::new(router.layer(Extension(Arc::clone(&activity))));
-    let io = TokioIo::new(Counted { stream, activity: Arc::clone(&activity) });
+    let io = TokioIo::new(CountedStream { stream, activity: Arc::clone(&activity) });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)

@@ -4,7 +4,7 @@ use hyper::header::{HeaderMap, HeaderName, IF_NONE_MATCH, IF_RANGE, RANGE};
 
 /// The part of a body that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum RequestedRange {
     /// All of it.
     Whole,
     /// The bytes from `start` to `end`, which is behind the last one.
@@ -22,14 +22,14 @@ pub(super) enum Asked {
 
 /// Returns what a request asks of a body with this length and validator. What makes no sense counts as absent, as the
 /// standard wants (RFC 9110, sections 13 and 14).
-pub(super) fn asked(headers: &HeaderMap, validator: &str, length_bytes: u64) -> Asked {
+pub(super) fn asked(headers: &HeaderMap, validator: &str, length_bytes: u64) -> RequestedRange {
     if text(headers, IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|tag| is_match(tag, validator))) {
-        return Asked::NotModified;
+        return RequestedRange::NotModified;
     }
     let is_for_another = text(headers, IF_RANGE).is_some_and(|tag| tag != validator);
     match text(headers, RANGE) {
         Some(range) if !is_for_another => part(range, length_bytes),
-        _ => Asked::Whole,
+        _ => RequestedRange::Whole,
     }
 }
 
@@ -47,17 +47,17 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 }
 
 /// Returns what a range asks. Several ranges get the whole body.
-fn part(range: &str, length_bytes: u64) -> Asked {
+fn part(range: &str, length_bytes: u64) -> RequestedRange {
     let Some((first, last)) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
-        return Asked::Whole;
+        return RequestedRange::Whole;
     };
     let (start, end) = match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last => (first, last.saturating_add(1).min(length_bytes)),
         (Some(first), None) if last.is_empty() => (first, length_bytes),
         (None, Some(count)) if first.is_empty() => (length_bytes.saturating_sub(count), length_bytes),
-        _ => return Asked::Whole,
+        _ => return RequestedRange::Whole,
     };
-    if start < end { Asked::Part { start, end } } else { Asked::Nothing }
+    if start < end { RequestedRange::Part { start, end } } else { RequestedRange::Nothing }
 }
 
 /// Returns a number without sign. One that is too large for any body is as good as the largest.
@@ -74,7 +74,7 @@ mod tests {
 
     const TAG: &str = "\"abc\"";
 
-    fn asked_with(pairs: &[(HeaderName, &str)]) -> Asked {
+    fn asked_with(pairs: &[(HeaderName, &str)]) -> RequestedRange {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append(name, HeaderValue::from_str(value).unwrap());
@@ -93,36 +93,40 @@ mod tests {
             ("bytes=-5000", 0, 1000),
             ("bytes=0-99999999999999999999999999", 0, 1000),
         ] {
-            assert_eq!(asked_with(&[(RANGE, range)]), Asked::Part { start, end }, "{range}");
+            assert_eq!(asked_with(&[(RANGE, range)]), RequestedRange::Part { start, end }, "{range}");
         }
     }
 
     #[test]
     fn ranges_without_a_byte_are_told_from_texts_that_are_none() {
         for range in ["bytes=1000-", "bytes=1000-2000", "bytes=-0", "bytes=99999999999999999999-"] {
-            assert_eq!(asked_with(&[(RANGE, range)]), Asked::Nothing, "{range}");
+            assert_eq!(asked_with(&[(RANGE, range)]), RequestedRange::Nothing, "{range}");
         }
         for range in ["bytes=0-1,5-6", "bytes=5-4", "bytes=-", "bytes=a-b", "bytes=+1-2", "bytes= 1-2", "lines=0-5", ""]
         {
-            assert_eq!(asked_with(&[(RANGE, range)]), Asked::Whole, "{range}");
+            assert_eq!(asked_with(&[(RANGE, range)]), RequestedRange::Whole, "{range}");
         }
-        assert_eq!(asked_with(&[(RANGE, "bytes=0-1"), (RANGE, "bytes=2-3")]), Asked::Whole, "two headers");
+        assert_eq!(asked_with(&[(RANGE, "bytes=0-1"), (RANGE, "bytes=2-3")]), RequestedRange::Whole, "two headers");
     }
 
     #[test]
     fn a_range_for_another_body_gets_the_whole_one() {
         let range = (RANGE, "bytes=0-1");
-        assert_eq!(asked_with(&[range.clone(), (IF_RANGE, TAG)]), Asked::Part { start: 0, end: 2 });
+        assert_eq!(asked_with(&[range.clone(), (IF_RANGE, TAG)]), RequestedRange::Part { start: 0, end: 2 });
         for other in ["\"abd\"", "W/\"abc\"", "Fri, 27 Nov 2026 09:00:00 GMT"] {
-            assert_eq!(asked_with(&[range.clone(), (IF_RANGE, other)]), Asked::Whole, "{other}");
+            assert_eq!(asked_with(&[range.clone(), (IF_RANGE, other)]), RequestedRange::Whole, "{other}");
         }
     }
 
     #[test]
     fn a_client_that_has_the_body_is_told_so() {
         for tags in [TAG, "W/\"abc\"", "\"x\", \"abc\"", "*"] {
-            assert_eq!(asked_with(&[(IF_NONE_MATCH, tags), (RANGE, "bytes=0-1")]), Asked::NotModified, "{tags}");
+            assert_eq!(
+                asked_with(&[(IF_NONE_MATCH, tags), (RANGE, "bytes=0-1")]),
+                RequestedRange::NotModified,
+                "{tags}"
+            );
         }
-        assert_eq!(asked_with(&[(IF_NONE_MATCH, "\"x\"")]), Asked::Whole);
+        assert_eq!(asked_with(&[(IF_NONE_MATCH, "\"x\"")]), RequestedRange::Whole);
     }
 }

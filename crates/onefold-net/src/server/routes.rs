@@ -24,7 +24,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{Pieces, Stream};
 use super::connection::Activity;
-use super::range::{Asked, asked};
+use super::range::{RequestedRange, asked};
 use super::state::{ServerState, shrunk};
 
 /// How long caches may keep what an address with a digest leads to: for ever.
@@ -34,7 +34,7 @@ const LOOK_AGAIN: &str = "no-cache";
 /// Room for an answer whose length is not known before it is read, and is small as a rule.
 const SMALL_BYTES: usize = 4 << 20;
 
-type Shared = State<Arc<ServerState>>;
+type SharedState = State<Arc<ServerState>>;
 type Connection = Extension<Arc<Activity>>;
 
 /// Why a request gets no body.
@@ -73,13 +73,13 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
         .with_state(state)
 }
 
-async fn archive(State(state): Shared, Extension(activity): Connection, headers: HeaderMap) -> Response {
+async fn archive(State(state): SharedState, Extension(activity): Connection, headers: HeaderMap) -> Response {
     let room = state.room(&activity, SMALL_BYTES).await;
     let read = state.work(&activity, |state| state.archive().descriptor().encode().map_err(ArchiveError::from)).await;
     answer(&state, read, |object| whole(&headers, &digest(&object), LOOK_AGAIN, vec![object.into()], room))
 }
 
-async fn images(State(state): Shared, Extension(activity): Connection, headers: HeaderMap) -> Response {
+async fn images(State(state): SharedState, Extension(activity): Connection, headers: HeaderMap) -> Response {
     let room = state.room(&activity, SMALL_BYTES).await;
     let read = state.work(&activity, |state| {
         state.refresh();
@@ -107,7 +107,7 @@ fn list(records: &[ImageRecord]) -> String {
 }
 
 async fn manifest(
-    State(state): Shared,
+    State(state): SharedState,
     Extension(activity): Connection,
     Path(name): Path<String>,
     headers: HeaderMap,
@@ -132,7 +132,7 @@ async fn manifest(
 }
 
 async fn signature(
-    State(state): Shared,
+    State(state): SharedState,
     Extension(activity): Connection,
     Path((name, key)): Path<(String, String)>,
     headers: HeaderMap,
@@ -149,7 +149,7 @@ async fn signature(
 }
 
 async fn chunk(
-    State(state): Shared,
+    State(state): SharedState,
     Extension(activity): Connection,
     Path(name): Path<String>,
     headers: HeaderMap,
@@ -165,7 +165,7 @@ async fn chunk(
 }
 
 async fn unit(
-    State(state): Shared,
+    State(state): SharedState,
     Extension(activity): Connection,
     Path(name): Path<String>,
     headers: HeaderMap,
@@ -179,7 +179,7 @@ async fn unit(
     })
 }
 
-async fn units(State(state): Shared, Extension(activity): Connection, request: Bytes) -> Response {
+async fn units(State(state): SharedState, Extension(activity): Connection, request: Bytes) -> Response {
     let Ok(names) = decode_names(&request) else {
         return no_answer(&state, &Problem::Request("a request has 1 to 1024 names of 32 bytes"));
     };
@@ -193,7 +193,7 @@ async fn units(State(state): Shared, Extension(activity): Connection, request: B
 }
 
 async fn raw(
-    State(state): Shared,
+    State(state): SharedState,
     Extension(activity): Connection,
     Path(image): Path<String>,
     headers: HeaderMap,
@@ -211,10 +211,10 @@ async fn raw(
     let size_bytes = disk.size_bytes();
     let validator = format!("\"raw-{}\"", hexadecimal(&record.digest));
     let (status, range) = match asked(&headers, &validator, size_bytes) {
-        Asked::NotModified => (StatusCode::NOT_MODIFIED, None),
-        Asked::Nothing => (StatusCode::RANGE_NOT_SATISFIABLE, None),
-        Asked::Whole => (StatusCode::OK, Some(0..size_bytes)),
-        Asked::Part { start, end } => (StatusCode::PARTIAL_CONTENT, Some(start..end)),
+        RequestedRange::NotModified => (StatusCode::NOT_MODIFIED, None),
+        RequestedRange::Nothing => (StatusCode::RANGE_NOT_SATISFIABLE, None),
+        RequestedRange::Whole => (StatusCode::OK, Some(0..size_bytes)),
+        RequestedRange::Part { start, end } => (StatusCode::PARTIAL_CONTENT, Some(start..end)),
     };
     let content_range = match (status, &range) {
         (StatusCode::PARTIAL_CONTENT, Some(range)) => {
@@ -265,7 +265,7 @@ fn whole(
 ) -> Response {
     let validator = format!("\"{validator}\"");
     let mut response = Response::new(Body::new(Pieces::new(pieces.into_iter(), room)));
-    if asked(headers, &validator, 0) == Asked::NotModified {
+    if asked(headers, &validator, 0) == RequestedRange::NotModified {
         response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }

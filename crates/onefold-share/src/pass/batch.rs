@@ -12,7 +12,7 @@ use onefold_substrate::Substrate;
 use super::again::RereadCause;
 use super::elsewhere::LockedPlaces;
 use super::engine::{Engine, Finder};
-use super::indexing::{Indexing, are_batches_worth_merging};
+use super::indexing::{FinderState, are_batches_worth_merging};
 use super::lists::part_bytes;
 use super::outcome::PassError;
 use super::promote::{self, Notes, Promotion};
@@ -43,7 +43,7 @@ pub(super) struct PlanResult {
 
 /// Yields the decisions of a plan as runs.
 pub(super) struct ScanFinder<'p, 'c, 'b, S: Substrate> {
-    indexing: &'p mut Indexing,
+    indexing: &'p mut FinderState,
     planning: &'p mut PlanResult,
     arena: &'p mut ArenaWriter<'c, 'b, S>,
     /// Changes of entries whose contents got no slot.
@@ -75,7 +75,7 @@ enum ScanBatch {
 impl<'p, 'c, 'b, S: Substrate> ScanFinder<'p, 'c, 'b, S> {
     pub(super) fn new(
         engine: &Engine<'_, 'b, S>,
-        indexing: &'p mut Indexing,
+        indexing: &'p mut FinderState,
         planning: &'p mut PlanResult,
         arena: &'p mut ArenaWriter<'c, 'b, S>,
         entered: &'p mut SortWriter,

@@ -19,7 +19,7 @@ use crate::state::batches::{BATCHES_MAX, MERGE_BYTES_MIN, MERGE_PART};
 
 /// State of the scan's finder besides its lists.
 #[derive(Default)]
-pub(super) struct Indexing {
+pub(super) struct FinderState {
     /// The part of the index that was read.
     pub(super) index: SeenIndex,
     /// Arena files that were filled.
@@ -28,7 +28,7 @@ pub(super) struct Indexing {
     pub(super) left: BTreeSet<FileNo>,
 }
 
-impl Indexing {
+impl FinderState {
     /// Publishes new generations of the shards with the changes, and with the entries of batches. Returns false if
     /// other hosts published first each time.
     pub(super) fn publish<S: Substrate>(

@@ -10,7 +10,7 @@ use super::arenas::Arenas;
 use super::batch::{PlanResult, ScanFinder};
 use super::collect::{CollectionResult, Occasion, collect};
 use super::engine::Engine;
-use super::indexing::Indexing;
+use super::indexing::FinderState;
 use super::intake::TakenLog;
 use super::lists::{Lists, LogContents, part_bytes, spool_both};
 use super::outcome::{PassError, PassReport};
@@ -38,7 +38,7 @@ pub(super) struct Pass<'a, 'b, S: Substrate> {
     pub(super) told_blocks: u64,
     /// Whether other passes see the claims of this one.
     pub(super) has_claimed: bool,
-    pub(super) indexing: Indexing,
+    pub(super) indexing: FinderState,
 }
 
 /// Reasons for a pass to do its work.
@@ -79,7 +79,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         options: &'a PassOptions<'a>,
     ) -> Result<Self, StateError> {
         let engine = Engine::new(state, files, options)?;
-        Ok(Pass { engine, told_blocks: 0, has_claimed: false, indexing: Indexing::default() })
+        Ok(Pass { engine, told_blocks: 0, has_claimed: false, indexing: FinderState::default() })
     }
 
     /// Releases the claims of this pass, and returns its results.

@@ -32,8 +32,8 @@ pub(crate) enum ArchiveCommand {
     Stat(StatArgs),
     /// Free the space of what no image of an archive needs any more
     ///
-    /// Retires units that no image needs, and deletes what was retired at least --delay ago. Captures, installations and
-    /// other collections may run at the same time.
+    /// Retires units that no image needs, and deletes what was retired at least --delay ago. Captures, installations
+    /// and other collections may run at the same time.
     Gc(GcArgs),
     /// Test what a store can do for an archive, and measure how fast it is
     ///
@@ -100,8 +100,8 @@ fn parse_percent(text: &str) -> Result<u32, String> {
 pub(crate) struct RepairArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// A disk that still has lost content: an image file (raw, qcow2, VMDK, or another format that qemu-img reads), or a
-    /// block device. It may be in use, and need not be the captured one
+    /// A disk that still has lost content: an image file (raw, qcow2, VMDK, or another format that qemu-img reads), or
+    /// a block device. It may be in use, and need not be the captured one
     #[arg(long, value_name = "DISK")]
     pub(crate) from: Option<PathBuf>,
     /// Format of the disk; without it told from its first bytes

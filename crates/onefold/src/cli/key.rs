@@ -13,8 +13,8 @@ pub(crate) enum KeyCommand {
     Create(CreateArgs),
     /// Trust a key for the images of some names
     ///
-    /// Once any key is trusted, `image install` and `image export` refuse images that no key has signed which is trusted
-    /// for their names.
+    /// Once any key is trusted, `image install` and `image export` refuse images that no key has signed which is
+    /// trusted for their names.
     Trust(TrustArgs),
     /// List the keys that are trusted
     List,

@@ -20,7 +20,7 @@ use super::list;
 use crate::cli::Cli;
 use crate::failure::Outcome;
 use crate::output::Report;
-use crate::side_by_side::{Asking, ask_all};
+use crate::side_by_side::{AskPolicy, ask_all};
 use crate::store::{self, Intent, OpenStore, PoolFileKind};
 
 /// Maximum time that a user waits for the words.
@@ -52,7 +52,7 @@ pub(crate) fn run(index: usize, line: &[OsString]) -> Outcome<Report> {
     if let Some(kind) = kind_of(&Cli::command(), index, line) {
         let begun = line.get(index).cloned().unwrap_or_default();
         // The thread is left behind if a pool does not answer, and ends with the process.
-        let asking = Asking { threads: NonZeroUsize::MIN, wait_max: WAIT_MAX, go_on: &|| ControlFlow::Continue(()) };
+        let asking = AskPolicy { threads: NonZeroUsize::MIN, wait_max: WAIT_MAX, go_on: &|| ControlFlow::Continue(()) };
         let answers = ask_all(vec![WordQuestion { kind, begun }], &asking, words);
         let lines: Vec<u8> =
             answers.into_iter().flatten().flatten().flat_map(|word| [word.as_bytes(), b"\n"].concat()).collect();

@@ -1,5 +1,5 @@
-//! Detects whether a machine has an image open: QEMU holds a lock on byte 101 of an image while it may write to it. Also
-//! detects whether this host has it mounted for writing.
+//! Detects whether a machine has an image open: QEMU holds a lock on byte 101 of an image while it may write to it.
+//! Also detects whether this host has it mounted for writing.
 
 use std::os::fd::AsFd;
 

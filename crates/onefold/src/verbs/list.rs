@@ -17,7 +17,7 @@ use crate::cli::pool::ListArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::mounts::{self, PoolMount};
 use crate::output::{Report, TextTable, machine_name, print_failure};
-use crate::side_by_side::{self, Asking};
+use crate::side_by_side::{self, AskPolicy};
 use crate::size::human;
 use crate::store::{self, Intent, OpenStore};
 use crate::{calendar, users};
@@ -92,7 +92,7 @@ fn ask_mounted(
     // With more mounts than threads, hanging daemons of other users must not keep these waiting.
     mounted.sort_by_key(|(_, mount)| !mount.is_of_root_or_this_user());
     let asked: Vec<_> = mounted.iter().map(|(pool, _)| MountedPool { pool: (*pool).clone(), memory_bytes }).collect();
-    let asking = Asking { threads: ASKED_MAX, wait_max: ANSWERS_WAIT_MAX, go_on: &|| ControlFlow::Continue(()) };
+    let asking = AskPolicy { threads: ASKED_MAX, wait_max: ANSWERS_WAIT_MAX, go_on: &|| ControlFlow::Continue(()) };
     let answers = side_by_side::ask_all(asked, &asking, |asked| stat(&asked.pool, asked.memory_bytes));
     let silent = |mount: &PoolMount| {
         let mountpoint = mount.mountpoint.shown();

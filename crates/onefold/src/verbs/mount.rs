@@ -12,7 +12,8 @@ use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_block::processors::SystemProcessors;
 use onefold_block::{Processors, Show};
 use onefold_export::{
-    AccessTimes, Daemon, Discarding, FailureLog, FileBelow, MountAccess, MountOptions, PoolPlace, ServeError, StderrLog,
+    AccessTimes, Daemon, DiscardPolicy, FailureLog, FileBelow, MountAccess, MountOptions, PoolPlace, ServeError,
+    StderrLog,
 };
 use onefold_pool::{Environment, OpenOptions, Pool, Provisioning};
 use sd_notify::NotifyState;
@@ -191,7 +192,7 @@ fn mount(arguments: &MountArgs, places: &MountPaths, log: &Arc<dyn FailureLog>) 
         }
     })?;
     if !arguments.read_only && discards(arguments.discard, below.as_deref()) {
-        daemon.discard(Discarding::new(below));
+        daemon.discard(DiscardPolicy::new(below));
     }
     Ok(daemon)
 }

@@ -12,7 +12,7 @@ use onefold_disk::Disk;
 use onefold_image::archive::{Archive, ArchiveError, CheckOptions, CheckReport};
 use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{FreeSectorPolicy, InstallError, InstallOptions, Target, install};
-use onefold_image::store::{ByteRange, Created, Listed, MemoryStore, ObjectName, Store, StoreError};
+use onefold_image::store::{ByteRange, Creation, ListedObject, MemoryStore, ObjectName, Store, StoreError};
 use onefold_image::{ArchivedDisk, SECTOR_BYTES};
 use parking_lot::Mutex;
 
@@ -197,11 +197,11 @@ impl Store for CountedStore {
         self.count().put(name, parts)
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         self.count().create(name, bytes)
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         self.count().list(prefix, after)
     }
 

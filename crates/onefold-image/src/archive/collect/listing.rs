@@ -12,14 +12,14 @@ use crate::archive::rules::{Rule, follows};
 use crate::archive::signatures::{self, SIGNATURES};
 use crate::archive::state::State;
 use crate::signature::KeyId;
-use crate::store::{Listed, ObjectName, Store};
+use crate::store::{ListedObject, ObjectName, Store};
 use crate::{ObjectId, WriterId};
 
 /// Packs, manifests, segments, signatures and probes in the store.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
+pub(super) struct StoredObjects {
     objects: Vec<Object>,
-    probes: Vec<Listed>,
+    probes: Vec<ListedObject>,
 }
 
 #[derive(Debug)]
@@ -56,11 +56,11 @@ pub(super) struct Judge<'j> {
     delay: Duration,
 }
 
-impl Listing {
+impl StoredObjects {
     /// Lists the store. The ledger has to be read after this: an object that no entry names then, and whose writer has
     /// not begun, is of no writer that is at work.
-    pub(super) fn read(store: &dyn Store) -> Result<Listing, ArchiveError> {
-        let mut listing = Listing::default();
+    pub(super) fn read(store: &dyn Store) -> Result<StoredObjects, ArchiveError> {
+        let mut listing = StoredObjects::default();
         for folder in [Folder::Packs, Folder::Manifests, Folder::Segments] {
             each_listed(store, folder.prefix(), &mut |listed| {
                 // Other names are no objects of an archive.
@@ -91,7 +91,7 @@ impl Listing {
     }
 
     /// Returns probes that were made before a moment: a later one may be in use.
-    pub(super) fn probes_before(&self, before: Timestamp) -> impl Iterator<Item = &Listed> {
+    pub(super) fn probes_before(&self, before: Timestamp) -> impl Iterator<Item = &ListedObject> {
         self.probes.iter().filter(move |probe| probe.modified < before)
     }
 
@@ -164,7 +164,7 @@ pub(super) fn before(now: Timestamp, silence: Duration) -> Timestamp {
     Timestamp { seconds: now.seconds.saturating_sub(seconds), nanoseconds: now.nanoseconds }
 }
 
-fn each_listed(store: &dyn Store, prefix: &str, each: &mut dyn FnMut(Listed)) -> Result<(), ArchiveError> {
+fn each_listed(store: &dyn Store, prefix: &str, each: &mut dyn FnMut(ListedObject)) -> Result<(), ArchiveError> {
     let mut after = None;
     loop {
         let listed = store.list(prefix, after.as_ref())?;

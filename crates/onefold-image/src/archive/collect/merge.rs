@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Collection;
-use super::listing::Listing;
+use super::listing::StoredObjects;
 use crate::ObjectId;
 use crate::archive::index::read_segment;
 use crate::archive::objects::{Folder, new_id};
@@ -21,7 +21,7 @@ const MEMORY_SHARE: u64 = 4;
 
 impl Collection<'_> {
     /// Merges the shortest segments, if there are many.
-    pub(super) fn merge_segments(&mut self, listing: &Listing) -> Result<(), ArchiveError> {
+    pub(super) fn merge_segments(&mut self, listing: &StoredObjects) -> Result<(), ArchiveError> {
         if self.options.dry_run {
             return Ok(());
         }

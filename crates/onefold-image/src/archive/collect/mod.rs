@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use onefold_block::{Clock, Random, Timestamp};
 
-use self::listing::{Fate, Judge, Listing, before};
+use self::listing::{Fate, Judge, StoredObjects, before};
 use super::objects::random_bytes;
 use super::{Archive, ArchiveError, Writer, snapshot};
 use crate::WriterId;
@@ -104,8 +104,8 @@ pub struct CollectReport {
     pub kept_bytes: u64,
     /// Number of writers that it gave up.
     pub given_up: u64,
-    /// Number of packs that stay because their tables cannot be read, or because they may have units that an entry calls
-    /// lost.
+    /// Number of packs that stay because their tables cannot be read, or because they may have units that an entry
+    /// calls lost.
     pub unread: u64,
     /// Whether other hosts kept changing the packs, so that packs may be left that are not needed.
     pub is_partial: bool,
@@ -143,7 +143,7 @@ impl Archive {
         random: &dyn Random,
         on_progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CollectReport, ArchiveError> {
-        let listing = Listing::read(self.store())?;
+        let listing = StoredObjects::read(self.store())?;
         // A wrong snapshot of the state must not decide what is deleted.
         let hole = self.read_whole_ledger()?;
         // Entries behind a hole may name any object.
@@ -186,7 +186,7 @@ struct Collection<'r> {
 
 impl<'r> Collection<'r> {
     /// Makes all entries of the collection.
-    fn change(&mut self, listing: &Listing, on_progress: &mut dyn FnMut(u64, u64)) -> Result<(), ArchiveError> {
+    fn change(&mut self, listing: &StoredObjects, on_progress: &mut dyn FnMut(u64, u64)) -> Result<(), ArchiveError> {
         self.give_up(listing)?;
         self.retire_all(on_progress)?;
         self.merge_segments(listing)
@@ -216,7 +216,7 @@ impl<'r> Collection<'r> {
     }
 
     /// Gives up writers that left objects behind and were silent for long.
-    fn give_up(&mut self, listing: &Listing) -> Result<(), ArchiveError> {
+    fn give_up(&mut self, listing: &StoredObjects) -> Result<(), ArchiveError> {
         let now = self.clock.now();
         let before = before(now, self.options.silence);
         let silent = {
@@ -250,7 +250,7 @@ impl<'r> Collection<'r> {
     }
 
     /// Deletes all objects that are due, and counts the others.
-    fn delete(&mut self, listing: &Listing) -> Result<(), ArchiveError> {
+    fn delete(&mut self, listing: &StoredObjects) -> Result<(), ArchiveError> {
         self.archive.refresh()?;
         let now = self.clock.now();
         let state = self.archive.state.read().clone();

@@ -58,7 +58,7 @@ const RECENT_SHARE: usize = 8;
 pub(super) struct BrokenRun(u64);
 
 /// From where the index is read.
-pub(super) struct Reading<'r> {
+pub(super) struct IndexSource<'r> {
     pub(super) store: &'r dyn Store,
     pub(super) archive: ArchiveId,
     pub(super) state: &'r State,
@@ -113,7 +113,7 @@ impl Index {
     }
 
     /// Reads all parts that the index does not contain yet.
-    pub(super) fn read_on(&mut self, reading: &Reading<'_>) -> Result<(), ArchiveError> {
+    pub(super) fn read_on(&mut self, reading: &IndexSource<'_>) -> Result<(), ArchiveError> {
         for _ in 0..READS_MAX {
             self.position = None;
             self.load(reading);
@@ -142,7 +142,7 @@ impl Index {
     }
 
     /// Takes from the cache what is of use, the first time.
-    fn load(&mut self, reading: &Reading<'_>) {
+    fn load(&mut self, reading: &IndexSource<'_>) {
         if self.cache.is_some() {
             return;
         }
@@ -199,7 +199,7 @@ impl Index {
     }
 
     /// Merges units into a run if memory has its number of them, and runs if there are many.
-    fn spill_if_full(&mut self, reading: &Reading<'_>) -> Result<(), ArchiveError> {
+    fn spill_if_full(&mut self, reading: &IndexSource<'_>) -> Result<(), ArchiveError> {
         let may_stay = self.is_full && self.has_memory_for(0);
         if self.memory.units() > self.recent_max() && !may_stay {
             let from = self.short_runs(self.memory.units());
@@ -232,7 +232,7 @@ impl Index {
     }
 
     /// Merges runs until none is too short, and keeps them in the cache. Returns false if runs were lost.
-    fn settle(&mut self, reading: &Reading<'_>) -> bool {
+    fn settle(&mut self, reading: &IndexSource<'_>) -> bool {
         // Other processes need not read them from the store.
         let is_worth_keeping = self.memory.units() > self.recent_max() / 4 && self.cache_folder().is_some();
         if is_worth_keeping {
@@ -252,7 +252,7 @@ impl Index {
     }
 
     /// As [`Index::merge`], where that only saves time: without room for it, everything stays as it is.
-    fn tidy(&mut self, reading: &Reading<'_>, from: usize, with_memory: bool) {
+    fn tidy(&mut self, reading: &IndexSource<'_>, from: usize, with_memory: bool) {
         if !self.is_full {
             let _ = self.merge(reading, from, with_memory);
         }
@@ -260,7 +260,7 @@ impl Index {
 
     /// Merges all runs from number `from` on into one, with the units in memory or without. Runs that cannot be read
     /// are lost, and the index lacks their packs. Without room for the new run, all others stay.
-    fn merge(&mut self, reading: &Reading<'_>, from: usize, with_memory: bool) -> Result<(), ArchiveError> {
+    fn merge(&mut self, reading: &IndexSource<'_>, from: usize, with_memory: bool) -> Result<(), ArchiveError> {
         let (_, mut old): (Vec<u64>, Vec<IndexRun>) = self.runs.drain(from..).unzip();
         old.iter_mut().for_each(IndexRun::drop_filter);
         let none = MemoryRuns::default();

@@ -8,7 +8,7 @@ use super::memory::SourcedPack;
 use super::merge::target;
 use super::run::IndexRun;
 use super::run_writer::RunWriter;
-use super::{Index, Reading, no_room};
+use super::{Index, IndexSource, no_room};
 use crate::archive::ArchiveError;
 use crate::archive::objects::{Folder, damaged, read_whole};
 use crate::archive::state::{Part, State};
@@ -44,7 +44,7 @@ impl From<ArchiveError> for PieceError {
 
 impl Index {
     /// Reads a part that the index does not contain, from its segment or from the tables of its packs.
-    pub(super) fn read_part(&mut self, reading: &Reading<'_>, part: &Part) -> Result<(), ArchiveError> {
+    pub(super) fn read_part(&mut self, reading: &IndexSource<'_>, part: &Part) -> Result<(), ArchiveError> {
         let read = match self.read_whole_segment(reading, part) {
             Err(error) if is_broken(&error) || matches!(error, ArchiveError::Newer { .. }) => {
                 return self.rebuild_part(reading, part, &error);
@@ -72,7 +72,7 @@ impl Index {
     /// memory, if that has room.
     fn read_whole_segment(
         &self,
-        reading: &Reading<'_>,
+        reading: &IndexSource<'_>,
         part: &Part,
     ) -> Result<(Vec<ObjectId>, SegmentRead), ArchiveError> {
         let folders = self.cache_folder().into_iter().chain([&*self.room.temporary]).map(Some);
@@ -92,7 +92,7 @@ impl Index {
     /// memory.
     fn read_pieces(
         &self,
-        reading: &Reading<'_>,
+        reading: &IndexSource<'_>,
         part: &Part,
         folder: Option<&Path>,
     ) -> Result<(Vec<ObjectId>, SegmentRead), PieceError> {
@@ -136,7 +136,12 @@ impl Index {
     }
 
     /// Reads the packs of a part one after the other, because its segment fails with this error.
-    fn rebuild_part(&mut self, reading: &Reading<'_>, part: &Part, segment: &ArchiveError) -> Result<(), ArchiveError> {
+    fn rebuild_part(
+        &mut self,
+        reading: &IndexSource<'_>,
+        part: &Part,
+        segment: &ArchiveError,
+    ) -> Result<(), ArchiveError> {
         for pack in &part.packs {
             if !self.lacks(reading, *pack) {
                 continue;
@@ -163,7 +168,7 @@ impl Index {
     }
 
     /// Returns whether a pack has units that the index lacks.
-    pub(super) fn lacks(&self, reading: &Reading<'_>, pack: ObjectId) -> bool {
+    pub(super) fn lacks(&self, reading: &IndexSource<'_>, pack: ObjectId) -> bool {
         reading.state.is_live(pack) && !self.seen.contains(&pack)
     }
 }

@@ -69,8 +69,8 @@ impl Site {
         self.state.position += 1;
     }
 
-    fn reading(&self) -> Reading<'_> {
-        Reading { store: &self.store, archive: ARCHIVE, state: &self.state, tables: &self.tables }
+    fn reading(&self) -> IndexSource<'_> {
+        IndexSource { store: &self.store, archive: ARCHIVE, state: &self.state, tables: &self.tables }
     }
 
     /// Returns the index of the site in this room.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Index, Reading};
+use super::{Index, IndexSource};
 use crate::ObjectId;
 use crate::archive::ArchiveError;
 use crate::store::StoreError;
@@ -26,7 +26,7 @@ impl Index {
     /// Packs that the store failed to read are read each time. All others stay as they are until the ledger moves or
     /// a user puts them back. They may be thousands, so they are read for one of as many calls as there are packs:
     /// the look-ups of many lost units make but a few requests each.
-    pub(in crate::archive) fn read_again(&mut self, reading: &Reading<'_>) -> Result<bool, ArchiveError> {
+    pub(in crate::archive) fn read_again(&mut self, reading: &IndexSource<'_>) -> Result<bool, ArchiveError> {
         let is_due = match &mut self.vain {
             Some(vain) if vain.position == reading.state.position && vain.asked < self.unread.len() => {
                 vain.asked += 1;

@@ -47,8 +47,8 @@ fn try_capture(
     }
 }
 
-/// Collects, and deletes at once. One time in three, writers are given up at once, too, though they are at work. Returns
-/// the number of deleted objects.
+/// Collects, and deletes at once. One time in three, writers are given up at once, too, though they are at work.
+/// Returns the number of deleted objects.
 fn collect(store: &Arc<dyn Store>, random: &SeededRandom) -> Result<u64, ArchiveError> {
     let archive = Archive::open(Arc::clone(store))?;
     let silence = if random.below(3) == 0 { Duration::ZERO } else { Duration::from_secs(1000) };
@@ -58,7 +58,7 @@ fn collect(store: &Arc<dyn Store>, random: &SeededRandom) -> Result<u64, Archive
 }
 
 /// Removes an image that was acknowledged. Where the removal fails, the image stays, unless nobody can know.
-fn remove_one(store: &Arc<dyn Store>, random: &SeededRandom, acknowledged: &Mutex<Acknowledged>) {
+fn remove_one(store: &Arc<dyn Store>, random: &SeededRandom, acknowledged: &Mutex<CapturedImages>) {
     let mut acknowledged = acknowledged.lock();
     if acknowledged.is_empty() {
         return;
@@ -182,7 +182,7 @@ fn simulate(seed: u64, happened: &Arc<RoundCounts>) {
     Archive::create(Arc::clone(&memory), UNITS, &*random).unwrap();
     let common = Arc::new(units(&random, 12));
     let late = Arc::new(Late::default());
-    let acknowledged: Arc<Mutex<Acknowledged>> = Arc::default();
+    let acknowledged: Arc<Mutex<CapturedImages>> = Arc::default();
     for step in 0..12 {
         let faulty =
             FaultyStore::new(Arc::clone(&memory), Arc::clone(&late), random.next_u64(), 10 + random.below(300));
@@ -245,7 +245,7 @@ fn a_writer_that_is_killed_at_any_call_leaves_a_sound_archive() {
         let faulty = Arc::new(FaultyStore::new(Arc::clone(&memory), Arc::default(), call, 0));
         faulty.kill_after(call);
         let killed = try_capture(Arc::clone(&faulty) as Arc<dyn Store>, &memory, &random, &common);
-        let mut acknowledged: Acknowledged = acknowledged;
+        let mut acknowledged: CapturedImages = acknowledged;
         let is_over = faulty.calls() < call;
         acknowledged.extend(killed);
         verify(&memory, &acknowledged, &format!("killed in call {call}"));
@@ -280,11 +280,11 @@ fn writers_of_one_name_at_once_get_a_version_each() {
                     barrier.wait();
                     (writer.commit(draft).unwrap().0, chosen)
                 });
-                captured.collect::<Acknowledged>()
+                captured.collect::<CapturedImages>()
             })
         });
         let threads: Vec<_> = threads.collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Acknowledged>()
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<CapturedImages>()
     });
     verify(&memory, &images, "after a race");
     images.sort_by_key(|(image, _)| image.version);

@@ -134,10 +134,10 @@ fn units(random: &SeededRandom, count: usize) -> Vec<Vec<u8>> {
 }
 
 /// Images whose capture was acknowledged, with their expected contents.
-type Acknowledged = Vec<Image>;
+type CapturedImages = Vec<Image>;
 
 /// Checks that all acknowledged images read exactly, and that the archive has no damage.
-fn verify(store: &Arc<dyn Store>, acknowledged: &Acknowledged, context: &str) {
+fn verify(store: &Arc<dyn Store>, acknowledged: &CapturedImages, context: &str) {
     let archive = Archive::open(Arc::clone(store)).unwrap_or_else(|error| panic!("{context}: {error}"));
     for (image, expected) in acknowledged {
         assert!(archive.find(&image.name, Some(image.version)).is_some(), "{context}: {image} is lost");

@@ -9,15 +9,15 @@ use super::*;
 use crate::store::faulty::FaultyStore;
 use crate::store::hooked::{Call, HookedStore, io_error};
 
-pub(super) type Healing<'h> = Option<&'h mut Heal<'h, ArchiveError>>;
+pub(super) type HealOption<'h> = Option<&'h mut Heal<'h, ArchiveError>>;
 
-pub(super) fn try_repair(archive: &Archive, seed: u64, heal: Healing<'_>) -> Result<RepairReport, ArchiveError> {
+pub(super) fn try_repair(archive: &Archive, seed: u64, heal: HealOption<'_>) -> Result<RepairReport, ArchiveError> {
     let (clock, random) = (ManualClock::starting_at(8), SeededRandom::new(seed));
     let options = RepairOptions { clock: &clock, random: &random, host: "host", dry_run: false, accept_cut: false };
     archive.repair(options, heal, &mut |_, _| ())
 }
 
-fn repair(store: &Arc<MemoryStore>, heal: Healing<'_>) -> RepairReport {
+fn repair(store: &Arc<MemoryStore>, heal: HealOption<'_>) -> RepairReport {
     let archive = Archive::open(Arc::clone(store) as Arc<dyn Store>).unwrap();
     // Each run has randomness of its own.
     let seed = 1000 + archive.state.read().position;

@@ -1,5 +1,5 @@
-//! Snapshots of the state: opening reads the newest that counts and later entries only. Whatever is wrong with a snapshot,
-//! the state is that of the ledger.
+//! Snapshots of the state: opening reads the newest that counts and later entries only. Whatever is wrong with a
+//! snapshot, the state is that of the ledger.
 
 use super::*;
 use crate::archive::snapshot::{ENTRIES_BETWEEN, names, prune};

@@ -236,8 +236,8 @@ fn places_that_nothing_reads_become_zeros_unless_the_capture_is_exact() {
     }
 }
 
-/// Descriptors and maps, with right checksums, that call places unread that something else has. On a new file system all
-/// places that nothing reads are zeros, so any other byte there would be lost.
+/// Descriptors and maps, with right checksums, that call places unread that something else has. On a new file system
+/// all places that nothing reads are zeros, so any other byte there would be lost.
 #[test]
 fn what_something_reads_is_not_unread_whatever_descriptors_and_maps_say() {
     let Some(images) = Images::new() else { return };

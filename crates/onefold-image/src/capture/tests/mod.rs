@@ -30,8 +30,8 @@ use crate::testing::{MemoryDisk, assert_regions, install};
 const FILES: UnitKind = UnitKind::Files { unit_bytes: 128 << 10 };
 const FIXED: UnitKind = UnitKind::Fixed { unit_bytes: 32 << 10 };
 
-/// Returns the seeds of a test that tries `count` of them by default. `ONEFOLD_IMAGE_TIMES` tries so many times as many,
-/// beginning with `ONEFOLD_SEED`.
+/// Returns the seeds of a test that tries `count` of them by default. `ONEFOLD_IMAGE_TIMES` tries so many times as
+/// many, beginning with `ONEFOLD_SEED`.
 fn seeds(count: u64) -> Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let first = number("ONEFOLD_SEED").unwrap_or(0);

@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use self::beneath::RealFiles;
 use self::files::{EntryKind, Files};
-use super::{ByteRange, Created, LIST_MAX, Listed, ObjectName, Store, StoreError};
+use super::{ByteRange, Creation, LIST_MAX, ListedObject, ObjectName, Store, StoreError};
 
 /// The beginning of the names of temporary files.
 const TEMPORARY: &str = ".new-";
@@ -90,11 +90,11 @@ impl Store for FolderStore {
         self.folder.put(name, parts)
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         self.folder.create(name, bytes)
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         self.folder.list(prefix, after)
     }
 
@@ -232,7 +232,7 @@ impl<F: Files> Store for Folder<F> {
         put().map_err(failed("write", name))
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         let (folder, last) = split(name);
         let not_made = |source| StoreError::NotMade { name: name.to_string(), source };
         // Nothing has the name of the object yet.
@@ -241,8 +241,8 @@ impl<F: Files> Store for Folder<F> {
         // If this fails, the leftover is not an object.
         let _ = self.files.unlink(folder, &temporary);
         let created = match linked {
-            Ok(()) => Created::New,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Created::Exists,
+            Ok(()) => Creation::New,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Creation::Exists,
             Err(error) => {
                 return Err(match refusal(&error) {
                     Some(refusal) => not_made(refusal),
@@ -252,7 +252,7 @@ impl<F: Files> Store for Folder<F> {
         };
         // An existing object may come from a call that failed or is still running, or from a program that copied the
         // archive and synced nothing. Its bytes and its name must be durable before the caller relies on it.
-        if created == Created::Exists {
+        if created == Creation::Exists {
             match self.files.sync_named(name.as_str()) {
                 // A collection has removed it since.
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("write", name)(error)),
@@ -263,9 +263,9 @@ impl<F: Files> Store for Folder<F> {
         Ok(created)
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         let after = after.map_or("", ObjectName::as_str);
-        let mut listing = Listing { files: &self.files, prefix, after, found: Vec::new() };
+        let mut listing = FolderListing { files: &self.files, prefix, after, found: Vec::new() };
         listing.folder("").map_err(failed("list", &prefix))?;
         Ok(listing.found)
     }
@@ -316,15 +316,15 @@ impl<F: Files> Folder<F> {
     }
 }
 
-/// A running listing.
-struct Listing<'a, F> {
+/// A listing of a folder and the folders in it, as it is made.
+struct FolderListing<'a, F> {
     files: &'a F,
     prefix: &'a str,
     after: &'a str,
-    found: Vec<Listed>,
+    found: Vec<ListedObject>,
 }
 
-impl<F: Files> Listing<'_, F> {
+impl<F: Files> FolderListing<'_, F> {
     /// Adds the objects of a folder, whose path ends with `/`. Folders are sorted as if a `/` followed their names,
     /// which is how the names of their objects sort.
     fn folder(&mut self, path: &str) -> io::Result<()> {
@@ -350,7 +350,11 @@ impl<F: Files> Listing<'_, F> {
                 Ok(EntryKind::File { length_bytes, modified })
                     if entry.starts_with(self.prefix) && entry.as_str() > self.after =>
                 {
-                    self.found.extend(ObjectName::new(&entry).map(|name| Listed { name, length_bytes, modified }));
+                    self.found.extend(ObjectName::new(&entry).map(|name| ListedObject {
+                        name,
+                        length_bytes,
+                        modified,
+                    }));
                 }
                 Ok(EntryKind::Folder) => {
                     entries.insert(entry + "/");

@@ -298,7 +298,7 @@ fn an_object_of_any_maker_is_durable_once_a_creation_has_found_it() {
     let mut copied = files.make_file("ledger/77").unwrap();
     files.write(&mut copied, b"copied").unwrap();
     let name = ObjectName::new("ledger/77").unwrap();
-    assert_eq!(store_of(files.clone(), 1).create(&name, b"other").unwrap(), Created::Exists);
+    assert_eq!(store_of(files.clone(), 1).create(&name, b"other").unwrap(), Creation::Exists);
     let left = store_of(RecordedFiles::of(files.after(files.changes()).cut(|| false)), 2);
     assert_eq!(left.get(&name, ByteRange::Whole).unwrap(), b"copied");
 }
@@ -319,16 +319,16 @@ fn objects_are_whole_or_absent_and_acknowledged_ones_stay() {
     let name = |text: &str| ObjectName::new(text).unwrap();
     // Each object with the number of changes after which it must survive.
     let mut stored: Vec<(ObjectName, Vec<u8>, usize)> = Vec::new();
-    assert_eq!(stores[0].create(&name("ledger/77"), b"other").unwrap(), Created::Exists);
+    assert_eq!(stores[0].create(&name("ledger/77"), b"other").unwrap(), Creation::Exists);
     stored.push((name("ledger/77"), b"made".to_vec(), files.changes()));
     for number in 0..6u8 {
         let store = &stores[usize::from(number % 2)];
         let (pack, entry) = (name(&format!("packs/a{}/{number}", number / 4)), name(&format!("ledger/{number}")));
         store.put(&pack, &[&[number; 20], &[number; 30]]).unwrap();
         stored.push((pack, vec![number; 50], files.changes()));
-        assert_eq!(store.create(&entry, &[number; 9]).unwrap(), Created::New);
+        assert_eq!(store.create(&entry, &[number; 9]).unwrap(), Creation::New);
         stored.push((entry.clone(), vec![number; 9], files.changes()));
-        assert_eq!(store.create(&entry, &[99; 9]).unwrap(), Created::Exists);
+        assert_eq!(store.create(&entry, &[99; 9]).unwrap(), Creation::Exists);
     }
     let (mut kept, mut lost) = (0, 0);
     every_cut(&files, 8, |changes, disk| {

@@ -30,8 +30,8 @@ fn objects_are_put_created_read_and_deleted() {
         assert!(matches!(store.get(&pack, ByteRange::Whole), Err(StoreError::Missing(_))));
         store.put(&pack, &[b"0123", b"", b"456789"]).unwrap();
         store.put(&pack, &[b"0123", b"", b"4567890"]).unwrap();
-        assert_eq!(store.create(&entry, b"first").unwrap(), Created::New);
-        assert_eq!(store.create(&entry, b"second").unwrap(), Created::Exists);
+        assert_eq!(store.create(&entry, b"first").unwrap(), Creation::New);
+        assert_eq!(store.create(&entry, b"second").unwrap(), Creation::Exists);
         assert_eq!(store.get(&entry, ByteRange::Whole).unwrap(), b"first");
         let part = |offset, length_bytes| store.get(&pack, ByteRange::From { offset, length_bytes }).unwrap();
         assert_eq!(part(2, 3), b"234");
@@ -141,7 +141,7 @@ fn leftovers_and_foreign_things_are_no_objects() {
     }
     assert!(store.get(&name("linked/secret"), ByteRange::Whole).is_err());
     assert!(store.put(&name("linked/other"), &[b"x"]).is_err());
-    assert_eq!(store.create(&name("secret"), b"x").unwrap(), Created::Exists, "a link has the name");
+    assert_eq!(store.create(&name("secret"), b"x").unwrap(), Creation::Exists, "a link has the name");
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
     assert_eq!(std::fs::read(outside.path().join("secret")).unwrap(), b"secret");
 }
@@ -237,7 +237,7 @@ fn a_creation_that_cannot_make_an_existing_object_durable_does_not_report_it() {
     assert!(matches!(store.create(&name("ledger/0"), b"second"), Err(StoreError::Io { .. })));
     // It was removed meanwhile. Its reader finds that out.
     *store.files.errno.lock() = Some(Errno::NOENT);
-    assert_eq!(store.create(&name("ledger/0"), b"second").unwrap(), Created::Exists);
+    assert_eq!(store.create(&name("ledger/0"), b"second").unwrap(), Creation::Exists);
 }
 
 /// Files on which one kind of call fails after a part of its bytes is written.
@@ -328,7 +328,7 @@ fn of_many_creations_one_wins() {
         let object = name(&format!("ledger/{round}"));
         let stores: Vec<Arc<FolderStore>> =
             (0..8).map(|_| Arc::new(FolderStore::open(folder.path()).unwrap())).collect();
-        let answers: Vec<(usize, Created)> = std::thread::scope(|scope| {
+        let answers: Vec<(usize, Creation)> = std::thread::scope(|scope| {
             let calls = stores.iter().enumerate().map(|(number, store)| {
                 let object = &object;
                 scope.spawn(move || (number, store.create(object, number.to_string().as_bytes()).unwrap()))
@@ -337,7 +337,7 @@ fn of_many_creations_one_wins() {
             calls.into_iter().map(|call| call.join().unwrap()).collect()
         });
         let winners: Vec<usize> =
-            answers.iter().filter(|(_, created)| *created == Created::New).map(|(number, _)| *number).collect();
+            answers.iter().filter(|(_, created)| *created == Creation::New).map(|(number, _)| *number).collect();
         assert_eq!(winners.len(), 1, "{answers:?}");
         assert_eq!(stores[0].get(&object, ByteRange::Whole).unwrap(), winners[0].to_string().as_bytes());
     }

@@ -12,7 +12,7 @@ use super::generation::{change, lock};
 use super::grow::{ADDITION_PIECES, pieces_max};
 use super::names::{file_path, package_folder};
 use super::plan::{Addition, ChangeCounts, Origin};
-use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
+use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_packaged};
 use crate::pace::Pace;
 use crate::scan::{ListedFile, list};
 use crate::selection::Selection;
@@ -70,7 +70,7 @@ pub fn add_packages<S: Substrate + VolumeTools>(
     }
     let mut report = AddReport::default();
     let (mut additions, mut pieces_left, mut is_surplus) = (Vec::new(), pieces_max(ADDING_BYTES), false);
-    let mut take = |packaged: &Packaged<'_>| {
+    let mut take = |packaged: &PackageFile<'_>| {
         report.files += 1;
         if packaged.pieces.is_empty() {
             report.misaligned += 1;
@@ -101,7 +101,7 @@ pub fn add_packages<S: Substrate + VolumeTools>(
 }
 
 /// Returns the addition that a packaged file makes.
-pub(super) fn addition_of(packaged: &Packaged<'_>, image: usize, is_added: bool) -> Addition {
+pub(super) fn addition_of(packaged: &PackageFile<'_>, image: usize, is_added: bool) -> Addition {
     let Package { name, version, architecture, .. } = packaged.package;
     Addition {
         path: file_path(&package_folder(name, version, architecture), packaged.path),

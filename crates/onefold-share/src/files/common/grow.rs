@@ -22,7 +22,7 @@ use super::held::{NumberKey, RepeatedContents, held_twice, number_of};
 use super::plan::{Addition, ChangeCounts};
 use super::reading::places;
 use super::volume::{Volume, is_marked};
-use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
+use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_packaged};
 use crate::format::guest::Piece;
 use crate::pace::Pace;
 use crate::scan::{ListedFile, list};
@@ -217,7 +217,7 @@ fn found<S: Substrate>(
         let mut of_image = Vec::new();
         let looked_for = &*wanted;
         let mut wants = |digest, length| looked_for.contains(&number_of(key, &(digest, length)));
-        let mut take = |packaged: &Packaged<'_>| {
+        let mut take = |packaged: &PackageFile<'_>| {
             let left = pieces_left.checked_sub(packaged.pieces.len() + ADDITION_PIECES);
             if let Some(left) = left.filter(|_| !packaged.pieces.is_empty()) {
                 pieces_left = left;
@@ -254,7 +254,7 @@ pub(super) fn visit<S: Substrate>(
     growing: &GrowOptions<'_>,
     listed: &ListedFile,
     wants: &mut dyn FnMut([u8; 16], u64) -> bool,
-    take: &mut dyn FnMut(&Packaged<'_>),
+    take: &mut dyn FnMut(&PackageFile<'_>),
 ) -> Result<S::File, IdentifyError> {
     let mut visit = PackagedVisit {
         cache_bytes: growing.memory_bytes / 8,

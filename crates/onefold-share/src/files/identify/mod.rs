@@ -45,7 +45,7 @@ use self::image_rows::ImageRows;
 pub(super) use self::kept::Examination;
 use self::kept::{Recorder, kept_bytes_max};
 pub(super) use self::open::disk_of;
-pub(super) use self::packaged::{Packaged, PackagedVisit, each_packaged};
+pub(super) use self::packaged::{PackageFile, PackagedVisit, each_packaged};
 pub(super) use self::search::Search;
 use self::shared::SharedBlocks;
 pub use self::since::{Baseline, Template, TemplateError};

@@ -24,7 +24,7 @@ use crate::scan::ListedFile;
 const PATH_BYTES_MAX: usize = 128 << 20;
 
 /// A file of a package.
-pub(in crate::files) struct Packaged<'p> {
+pub(in crate::files) struct PackageFile<'p> {
     pub(in crate::files) package: &'p Package,
     pub(in crate::files) path: &'p [u8],
     /// MD5 digest by the package database.
@@ -46,7 +46,7 @@ pub(in crate::files) struct PackagedVisit<'a> {
     /// Asked for the digest and length of each file. The places of unwanted files are not looked up.
     pub(in crate::files) wants: &'a mut dyn FnMut([u8; 16], u64) -> bool,
     /// Called with each wanted file.
-    pub(in crate::files) take: &'a mut dyn FnMut(&Packaged<'_>),
+    pub(in crate::files) take: &'a mut dyn FnMut(&PackageFile<'_>),
 }
 
 /// Visits the packaged files of an image, and returns the image, open for reading.
@@ -135,7 +135,7 @@ fn visit_system(
         let is_whole = whole_pieces(disk, system, *file, length, &mut pieces, bytes_left)?;
         let aligned = pieces.phases().find(|(phase, _)| *phase == 0).map(|(_, pieces)| pieces);
         let pieces = aligned.filter(|_| is_whole).unwrap_or_default();
-        (visit.take)(&Packaged { package, path, digest: *digest, length, pieces });
+        (visit.take)(&PackageFile { package, path, digest: *digest, length, pieces });
         if *bytes_left == 0 {
             break;
         }

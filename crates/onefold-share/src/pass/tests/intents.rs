@@ -103,7 +103,7 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     let patience = Patience { clock: &clock, most: Duration::from_secs(1), is_stopped: &|| false };
     let before = clock.monotonic();
     assert!(waiting(&mend_patiently(&asker, DoubtfulImagePolicy::Keep, &patience).unwrap().images));
-    assert!(clock.monotonic() - before >= Duration::from_secs(1), "he was waited for");
+    assert!(clock.monotonic() - before >= Duration::from_secs(1), "the pass waited for that host");
     let report = run_with_a_limit_on_processor_time(&ground);
     assert!(waiting(&report.mended.images), "{report:?}");
     mender.retire_intent(left).unwrap();

@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         return Err(Failure::usage("cannot install between two sectors")
             .because_of(format!("--offset is no multiple of {SECTOR_BYTES} bytes")));
     }
-    let Found { record, manifest, source } = find_accepted(arguments)?;
+    let InstallableImage { record, manifest, source } = find_accepted(arguments)?;
     let work = Work {
         source: &source,
         manifest: &manifest,
@@ -96,21 +96,21 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// An image that may be installed.
-pub(super) struct Found {
+pub(super) struct InstallableImage {
     pub(super) record: ImageRecord,
     pub(super) manifest: Manifest,
     pub(super) source: Arc<dyn ImageSource>,
 }
 
 /// Finds the image in its archive or at its server, and fails unless the user accepts it.
-fn find_accepted(arguments: &InstallArgs) -> Outcome<Found> {
+fn find_accepted(arguments: &InstallArgs) -> Outcome<InstallableImage> {
     if let Some(server) = remote::server(&arguments.archive) {
         return remote::find_accepted(server, arguments);
     }
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
     signed::require(&archive, &record, arguments.acceptance)?;
-    Ok(Found { record, manifest, source: archive })
+    Ok(InstallableImage { record, manifest, source: archive })
 }
 
 /// Checks `--memory`.

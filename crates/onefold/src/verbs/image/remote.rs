@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onefold_net::{RemoteArchive, RemoteOptions};
 
-use super::install::Found;
+use super::install::InstallableImage;
 use super::{choose, signed};
 use crate::cli::image::InstallArgs;
 use crate::cli::place::StoreOptions;
@@ -19,7 +19,7 @@ pub(super) fn server(archive: &Path) -> Option<&str> {
 }
 
 /// Finds an image at a server, and fails unless the user accepts it.
-pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<Found> {
+pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<InstallableImage> {
     let cannot = || "cannot use the server of images".to_owned();
     let opened = RemoteArchive::open(server, options(&arguments.archive.store)?);
     let archive = opened.map_err(|error| Failure::of_net(cannot(), &error))?;
@@ -29,7 +29,7 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<Fo
     let (manifest, object) =
         manifest.map_err(|error| Failure::of_archive(format!("cannot read the image `{}`", record.image), &error))?;
     signed::require_of(&record, arguments.acceptance, |keys| archive.signers(&record, &object, keys.iter().copied()))?;
-    Ok(Found { record, manifest, source: Arc::new(archive.into_images()) })
+    Ok(InstallableImage { record, manifest, source: Arc::new(archive.into_images()) })
 }
 
 /// Returns how the server is reached.

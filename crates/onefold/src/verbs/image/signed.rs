@@ -25,8 +25,8 @@ pub(super) fn sign(archive: &Archive, record: &ImageRecord, key: &SecretKey) -> 
     Ok((public.id(), is_new))
 }
 
-/// Fails unless the user accepts an image: its version is high enough, and a key that is trusted for its name has signed
-/// it. While no key is trusted, all images are accepted.
+/// Fails unless the user accepts an image: its version is high enough, and a key that is trusted for its name has
+/// signed it. While no key is trusted, all images are accepted.
 pub(in crate::verbs) fn require(archive: &Archive, record: &ImageRecord, acceptance: Acceptance) -> Outcome<()> {
     require_of(record, acceptance, |keys| archive.signers(record, keys.iter().copied()))
 }

@@ -159,8 +159,8 @@ fn refuse_as_raw(path: &Path, probed: ImageFormat) -> Outcome<()> {
 
 impl WatchedFile {
     fn is_unchanged(&self) -> bool {
-        // NFS promises to show changes of other hosts to a process that opens the file after them. The times that `stat`
-        // returns may be old ones.
+        // NFS promises to show changes of other hosts to a process that opens the file after them. The times that
+        // `stat` returns may be old ones.
         let metadata = File::open(&self.path).and_then(|file| file.metadata());
         metadata.is_ok_and(|metadata| State::of(&metadata).is_surely(&self.state))
     }

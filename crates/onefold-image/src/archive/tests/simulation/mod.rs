@@ -1,9 +1,9 @@
 //! Many writers, removers, readers, collectors and repairers on one store, simulated.
 //!
-//! Each actor has a thread, of which one runs at a time: at every call of the store, a seed decides who goes on, whether
-//! the call fails, takes effect late or twice, and whether the actor dies. After each change, a naive reading of the
-//! archive must find every unit of every image, and everything that actors were told must be true. In the end all
-//! actors are dead, a collection runs, and only needed objects are left. In some simulations packs rot, are away or
+//! Each actor has a thread, of which one runs at a time: at every call of the store, a seed decides who goes on,
+//! whether the call fails, takes effect late or twice, and whether the actor dies. After each change, a naive reading
+//! of the archive must find every unit of every image, and everything that actors were told must be true. In the end
+//! all actors are dead, a collection runs, and only needed objects are left. In some simulations packs rot, are away or
 //! cannot be read for a while, and segments are damaged: nothing but what has rotted may go then, and in the end a
 //! repair makes all images whole. A deed may fail only where one of its own calls failed or read such a pack, or an
 //! image lacks a unit by the ledger.

@@ -15,7 +15,7 @@ use super::accidents::Accidents;
 use super::oracle::{Oracle, Violation};
 use super::scheduler::Scheduler;
 use super::{Counters, Options};
-use crate::store::{ByteRange, Created, Listed, MemoryStore, ObjectName, Store, StoreError};
+use crate::store::{ByteRange, Creation, ListedObject, MemoryStore, ObjectName, Store, StoreError};
 
 /// Everything that actors share.
 pub(super) struct World {
@@ -54,7 +54,7 @@ enum Change {
 struct Recent {
     call: u64,
     name: ObjectName,
-    before: Option<Listed>,
+    before: Option<ListedObject>,
 }
 
 /// The fate of a call.
@@ -117,26 +117,26 @@ impl World {
 
 impl Sea {
     /// Applies a change, and has the oracle look at it.
-    fn apply(&mut self, name: &ObjectName, change: &Change) -> Created {
+    fn apply(&mut self, name: &ObjectName, change: &Change) -> Creation {
         let before = self.memory.get(name, ByteRange::Whole).ok();
         // A capture that makes sure of a pack, which a collection deletes meanwhile, leaves an empty object.
         let was_empty = before.as_ref().is_some_and(Vec::is_empty);
         let listed = self.memory.list(name.as_str(), None).unwrap().into_iter().find(|listed| listed.name == *name);
         let created = match change {
             // It would heal what has rotted.
-            Change::Put(_) if self.accidents.is_rotten(name) => Created::New,
+            Change::Put(_) if self.accidents.is_rotten(name) => Creation::New,
             Change::Put(bytes) => {
                 if !was_empty && before.as_ref().is_some_and(|before| before != bytes) {
                     self.failure.get_or_insert(format!("`{name}` is overwritten"));
                 }
                 self.memory.put(name, &[bytes]).unwrap();
-                Created::New
+                Creation::New
             }
             Change::Create(bytes) => self.memory.create(name, bytes).unwrap(),
             Change::Delete => {
                 self.memory.delete(name).unwrap();
                 self.accidents.deleted(name);
-                Created::New
+                Creation::New
             }
         };
         let is_filled = was_empty && matches!(change, Change::Put(_));
@@ -175,7 +175,7 @@ impl Sea {
     }
 
     /// Returns what a listing said some calls ago.
-    fn listed(&self, prefix: &str, after: Option<&ObjectName>) -> Vec<Listed> {
+    fn listed(&self, prefix: &str, after: Option<&ObjectName>) -> Vec<ListedObject> {
         if self.calls >= self.options.calls {
             return self.memory.list(prefix, after).unwrap();
         }
@@ -322,7 +322,7 @@ impl Life {
         fault
     }
 
-    fn change(&self, name: &ObjectName, change: Change) -> Result<Created, StoreError> {
+    fn change(&self, name: &ObjectName, change: Change) -> Result<Creation, StoreError> {
         let Some((mut sea, fate)) = self.arrive(name.as_str()) else { return Err(failed("write", name.as_str())) };
         if matches!(change, Change::Delete) && !self.may_delete {
             sea.failure.get_or_insert(format!("an actor without that right deletes `{name}`"));
@@ -379,11 +379,11 @@ impl Store for Life {
         self.change(name, Change::Put(parts.concat())).map(|_| ())
     }
 
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Creation, StoreError> {
         self.change(name, Change::Create(bytes.to_vec()))
     }
 
-    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<ListedObject>, StoreError> {
         self.read(prefix, |sea| Ok(sea.listed(prefix, after)))
     }
 
