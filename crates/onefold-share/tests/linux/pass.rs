@@ -205,6 +205,50 @@ fn room_that_was_reserved_stays() {
     });
 }
 
+/// In a file with holes, zeros that were written become holes. What was set aside stays set aside, even if it was zeros
+/// when the file was read.
+#[test]
+fn unwritten_room_of_a_file_with_holes_stays() {
+    on_each(|ground| {
+        let data = random_blocks(11, 16);
+        let set_aside = |name: &str, first: u64, flags| {
+            let file = ground.open(name, Access::Write);
+            rustix::fs::fallocate(&file, flags, first * K, 16 * K).unwrap();
+            ground.substrate.sync(&file).unwrap();
+        };
+        for name in ["a", "b"] {
+            // Data, a hole, unwritten blocks, written zeros twice, and data.
+            let file = ground.file(name, &data);
+            set_aside(name, 32, rustix::fs::FallocateFlags::empty());
+            ground.substrate.write_at(&file, 48 * K, &vec![0; 32 * BLOCK_BYTES]).unwrap();
+            ground.substrate.write_at(&file, 80 * K, &data).unwrap();
+            ground.substrate.sync(&file).unwrap();
+        }
+        let unwritten = |name: &str| {
+            let (extents, _) = ground.map(&ground.open(name, Access::Read));
+            let unwritten = extents.iter().filter(|extent| extent.is_unwritten);
+            unwritten.map(|extent| (extent.offset / K, extent.length / K, extent.place)).collect::<Vec<_>>()
+        };
+        let before = ["a", "b"].map(unwritten);
+        assert!(before.iter().all(|extents| matches!(extents[..], [(32, 16, Some(_))])), "{before:?}");
+        // The second zeros were logged as written ones, and are set aside before the pass.
+        let zero_range = || {
+            for name in ["a", "b"] {
+                set_aside(name, 64, rustix::fs::FallocateFlags::ZERO_RANGE);
+            }
+        };
+        let found = try_run(&ground.substrate, USUAL, &zero_range).unwrap();
+        assert_eq!(found.passed.shared.zeros, 2 * 16 * K, "{found:?}");
+        assert_eq!(found.passed.shared.now, (2 * 16 + 3 * 16) * K, "{found:?}");
+        let after = ["a", "b"].map(unwritten);
+        for (before, after) in before.iter().zip(&after) {
+            assert!(matches!(after[..], [kept, (64, 16, Some(_))] if kept == before[0]), "{before:?}, {after:?}");
+        }
+        assert_eq!(run(ground).passed.shared.zeros, 0);
+        assert_eq!(["a", "b"].map(unwritten), after);
+    });
+}
+
 #[test]
 fn what_came_later_finds_what_was_there() {
     on_each(|ground| {

@@ -151,6 +151,19 @@ impl SimulatedFileSystem {
         result
     }
 
+    /// Sets room aside in a hole of an image, as `fallocate` does, through a host: `blocks` blocks from `first` on.
+    ///
+    /// # Errors
+    /// See the substrate traits.
+    pub fn set_aside(&self, host: HostNo, path: impl AsRef<Path>, first: u64, blocks: u64) -> std::io::Result<()> {
+        let mut world = self.world_mut();
+        let (no, unwritten) = (world.find_file(path.as_ref())?, world.unwritten.clone());
+        let result = (first..first + blocks)
+            .try_for_each(|index| world.write_block(Actor::Writer(host), no, index, Some(unwritten.clone())));
+        world.verify(AllowedChanges::Content);
+        result
+    }
+
     /// Gives an image to another user, through a host.
     ///
     /// # Errors

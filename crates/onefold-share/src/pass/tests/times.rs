@@ -1,6 +1,7 @@
 //! Unreliable times: of clocks that are ahead, and of files whose space was reserved.
 
 use onefold_block::Timestamp;
+use onefold_substrate::Sharing;
 
 use super::*;
 
@@ -68,7 +69,7 @@ fn a_file_whose_time_was_set_ahead_is_read_once() {
     );
 }
 
-/// An administrator has preallocated an image completely: its zeros stay blocks, and so do unwritten ones.
+/// An administrator has preallocated an image completely: its zeros stay blocks.
 #[test]
 fn the_zeros_of_a_file_without_holes_stay() {
     let ground = Ground::new();
@@ -106,4 +107,31 @@ fn the_zeros_of_a_file_without_holes_stay() {
     Marks::load(&state).unwrap().forget_scans(&state).unwrap();
     drop(state);
     assert_eq!((ground.run().shared.zeros, zeros("full")), (0, 4));
+}
+
+/// Room that was set aside in an image with holes stays set aside; zeros that were written there become holes.
+#[test]
+fn unwritten_room_of_a_file_with_holes_stays() {
+    let ground = Ground::new();
+    let host = ground.host.no;
+    for path in ["one", "two"] {
+        ground.write(path, 1, 4);
+        // Then a hole, unwritten blocks, written zeros, and data.
+        ground.file_system.set_aside(host, path, 8, 4).unwrap();
+        ground.file_system.write_image(host, path, 12 * K, &[0; 4 * 4096]).unwrap();
+        ground.file_system.write_image(host, path, 16 * K, &[7; 4096]).unwrap();
+        ground.file_system.pass(Duration::from_secs(1));
+    }
+    let unwritten = |path: &str| {
+        let file = ground.host.substrate.open(Path::new(path), Access::Read).unwrap();
+        let extents = ground.host.substrate.extents(&file, 0).unwrap();
+        extents.into_iter().filter(|extent| extent.is_unwritten).collect::<Vec<_>>()
+    };
+    let before = [unwritten("one"), unwritten("two")];
+    assert!(before.iter().all(|extents| matches!(extents[..], [extent] if extent.length == 4 * K)), "{before:?}");
+    let passed = ground.run();
+    assert_eq!((passed.shared.zeros, passed.shared.now), (2 * 4 * K, (2 * 4 + 5) * K), "{passed:?}");
+    assert_eq!([unwritten("one"), unwritten("two")], before);
+    assert_eq!(ground.run().shared.zeros, 0);
+    assert_eq!([unwritten("one"), unwritten("two")], before);
 }
