@@ -5,6 +5,7 @@ use onefold_testing::simulated::Faults;
 
 use super::*;
 use crate::format::prefix::Prefix;
+use crate::format::reading::PAUSE_MIN;
 use crate::opt_out;
 use crate::state::Notice;
 use crate::state::locks::Subject;
@@ -170,6 +171,55 @@ fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
         with_busy_ranges += u32::from(refused > 0);
     }
     assert!(with_busy_ranges > 8, "{with_busy_ranges}");
+}
+
+/// A watch reads what was busy again, and nothing else of the file: after a pause, which is twice as long each time.
+#[test]
+fn only_what_was_busy_is_read_again_after_pauses_that_grow() {
+    let faults = Faults { busy: 300_000, ..Faults::none() };
+    let mut longest = 0;
+    for seed in 0..16 {
+        let ground = Ground::with(&SimulationOptions { hosts: 1, seed, faults, ..SimulationOptions::default() });
+        // A content that is in the arena, so that a refused block is one that is not shared.
+        for path in ["a", "b"] {
+            ground.write(path, 1, 64);
+        }
+        ground.run();
+        ground.write("c", 1, 64);
+        let host = ground.file_system.mount(HostNo(0));
+        let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
+        let scanned = || scan_as_watch(&state, &mut Marks::load(&state).unwrap()).read_bytes;
+        let now = || state.now().unwrap().seconds;
+        // Calls take time, too.
+        let wait_until = |time: i64| ground.file_system.pass(Duration::from_secs((time - now()).try_into().unwrap()));
+        assert_eq!(scanned(), 64 * K);
+        let mut expected = 64 * K;
+        for pause in (0..).map(|round| PAUSE_MIN << round) {
+            let (settings, began) = (PassSettings { call_bytes: K, ..USUAL }, now());
+            let shared = settings.pass(&state, &mut Marks::load(&state).unwrap()).unwrap().shared;
+            assert_eq!(shared.now + shared.refused, expected, "seed {seed}, pause {pause}: {shared:?}");
+            let files = Marks::load(&state).unwrap();
+            let failed: Vec<_> = files.iter().flat_map(|mark| mark.reading.failed().copied()).collect();
+            assert_eq!(failed.iter().map(|range| range.length).sum::<u64>(), shared.refused, "{failed:?}");
+            assert!(failed.iter().all(|range| range.pause == pause), "seed {seed}, pause {pause}: {failed:?}");
+            if shared.refused == 0 {
+                break;
+            }
+            let due = failed[0].due;
+            assert!((began + i64::from(pause)..=now() + i64::from(pause)).contains(&due), "seed {seed}: {failed:?}");
+            longest = longest.max(pause);
+            expected = shared.refused;
+            assert_eq!(scanned(), 0, "seed {seed}, pause {pause}: {failed:?}");
+            wait_until(due - 5);
+            assert_eq!(scanned(), 0, "seed {seed}, pause {pause}: {failed:?} at {}", now());
+            wait_until(due);
+            assert_eq!(scanned(), expected, "seed {seed}, pause {pause}: {failed:?}");
+            assert_eq!(scanned(), 0, "a block is read once");
+        }
+        assert_eq!(batches::places(&ground, &["a", "b", "c"]), 64);
+        ground.file_system.check().unwrap();
+    }
+    assert!(longest >= 4 * PAUSE_MIN, "{longest}");
 }
 
 /// Another process holds the lock of the index. A pass that is told to stop meanwhile does not wait for it.

@@ -26,7 +26,7 @@ use super::*;
 use crate::format::FileNo;
 use crate::format::entry::ContentPlace;
 use crate::pace::{Limits, Wish};
-use crate::scan::{ScanOptions, ScanReport, scan};
+use crate::scan::{RereadPolicy, RetryTime, ScanOptions, ScanReport, scan};
 use crate::state::StateError;
 use onefold_linux::ProcessCpu;
 use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
@@ -92,6 +92,13 @@ impl Ground {
 
 fn scan_all(state: &State<'_, Sim>, files: &mut Marks) -> ScanReport {
     scan_those(state, files, &|_, _| true)
+}
+
+/// Scans as a watch does: failed ranges are read after their pause.
+fn scan_as_watch(state: &State<'_, Sim>, files: &mut Marks) -> ScanReport {
+    let pace = Pace::unlimited();
+    let rereading = RereadPolicy { failed: RetryTime::AfterPause, ..RereadPolicy::whole() };
+    scan(state, files, &ScanOptions { rereading, ..ScanOptions::new(&pace) }).unwrap()
 }
 
 fn scan_those(state: &State<'_, Sim>, files: &mut Marks, wants: &dyn Fn(&Path, ListedKind) -> bool) -> ScanReport {
