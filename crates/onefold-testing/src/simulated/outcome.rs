@@ -33,6 +33,8 @@ pub struct Counters {
     pub faults: u64,
     /// Calls that shared blocks.
     pub shares: u64,
+    /// Calls that cloned blocks.
+    pub clones: u64,
     /// Calls to share that found a difference.
     pub differs: u64,
     /// Calls to share that were refused for a property of a file.

@@ -102,6 +102,7 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
             let fails = world.fails(host, |faults| faults.io);
             let count = if fails { world.dice.below(ranges.count) } else { ranges.count };
             world.clone_range(Actor::Engine(host), SharedRanges { count, ..ranges });
+            world.counters.clones += u64::from(!fails);
             if fails { Err(ShareError::Io(Errno::IO.into())) } else { Ok(()) }
         })
     }
