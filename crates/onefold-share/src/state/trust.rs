@@ -23,8 +23,9 @@ use rustix::io::Errno;
 
 use super::{ARENA, Notice, State, StateError};
 
-/// Folders of the state whose files get their names in one step: no file has two names.
-const WITH_ONE_NAME: [&str; 4] = [ARENA, "locks", "watches", "intents"];
+/// Folders of the state, and a file, whose files are created under their names or get them by `rename`: no file has two
+/// names.
+const WITH_ONE_NAME: [&str; 8] = [ARENA, "locks", "watches", "intents", "claims", "maps", "guests", "cursor"];
 
 /// Why a folder or file of the state is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,4 +254,58 @@ fn kind_error(error: io::Error) -> io::Error {
         return Distrust::Kind.into();
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_block::clock::ManualClock;
+    use onefold_block::random::SeededRandom;
+    use onefold_substrate::{Files, Names};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+
+    use super::*;
+
+    /// Files that get their names by `link` have two for a moment, and no others.
+    #[test]
+    fn a_file_has_as_many_names_as_the_way_in_which_it_got_its_name_leaves_it() {
+        let options = SimulationOptions { images: 0, ..SimulationOptions::default() }.in_two_steps(|_| None);
+        let file_system = SimulatedFileSystem::new(&options);
+        let substrate = file_system.observe().substrate;
+        let (clock, random) = (ManualClock::starting_at(5), SeededRandom::new(5));
+        let state = State::open(&substrate, &clock, &random, &|_| {}).unwrap();
+        let one = [
+            "arena/0",
+            "locks/index",
+            "watches/1.1",
+            "intents/1.1",
+            "claims/1",
+            "maps/1",
+            "guests/1",
+            "guests/run",
+            "cursor",
+        ];
+        let two = ["files/1", "logs/1.1.1.1", "requests/1.1.1.1", "shards/whole.1", "batches/1", "scratch/1.1", "tree"];
+        for (names, most) in [(&one[..], 1), (&two[..], 2)] {
+            for name in names {
+                let path = state.folder.path().join(name);
+                if let Err(error) = substrate.create(&path) {
+                    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{name}");
+                }
+                for links in 1..=3 {
+                    let opened = state.open_own(&path, Access::Read);
+                    match opened {
+                        Ok(_) => assert!(links <= most, "{name} may have {links} names"),
+                        Err(error) => assert_eq!(
+                            (Distrust::of(&error), links > most),
+                            (Some(Distrust::Links { links, most }), true),
+                            "{name}"
+                        ),
+                    }
+                    substrate
+                        .link(&path, &Path::new("images").join(format!("{most}{links}{}", name.replace('/', "."))))
+                        .unwrap();
+                }
+            }
+        }
+    }
 }
