@@ -9,13 +9,15 @@ use onefold_block::random::SystemRandom;
 use onefold_share::mend::{
     DoubtfulImagePolicy, ForeignIntentPolicy, MendOutcome, MendReport, MendRules, MendedImage, Patience, mend_patiently,
 };
-use onefold_share::state::{Notice, State};
+use onefold_share::run::Seams;
+use onefold_share::state::{Notice, State, StateError};
+use onefold_substrate::Substrate;
 use serde_json::{Value, json};
 
 use super::open::{OpenFileSystem, append, check_root, state_failure};
 use super::status::noun;
 use super::user_paths::UserPaths;
-use crate::cli::share::{ForeignAction, ShareMendArgs};
+use crate::cli::share::{ForeignAction, RootArgs, ShareMendArgs};
 use crate::failure::{Exit, Outcome};
 use crate::output::{Report, machine_name};
 use crate::size::human;
@@ -27,8 +29,9 @@ pub(super) const MEND_WAIT: Duration = Duration::from_secs(10);
 /// Maximum number of ranges named in the text; the JSON has all of them.
 const RANGES_MAX: usize = 4;
 
+const CANNOT: &str = "cannot mend images";
+
 pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
-    const CANNOT: &str = "cannot mend images";
     let file_system = OpenFileSystem::open(CANNOT, std::slice::from_ref(&arguments.path))?;
     let doubtful = if arguments.accept_changed { DoubtfulImagePolicy::Fill } else { DoubtfulImagePolicy::Keep };
     let foreign = match arguments.foreign {
@@ -37,21 +40,10 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
         Some(ForeignAction::GiveUp) => ForeignIntentPolicy::GiveUp,
     };
     let rules = MendRules { doubtful, foreign };
-    // If no host has shared, there is nothing to mend, so no state folder is made for it.
-    let (is_known, _) = file_system.look(CANNOT, |state| Ok(state.is_some()))?;
-    if is_known {
-        check_root(CANNOT, &file_system.substrate, arguments.root)?;
-    }
     let notices = std::cell::RefCell::new(Vec::new());
     let take = |notice: Notice| notices.borrow_mut().push(file_system.notice_text(notice));
-    let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| false };
-    // If no host has shared, there is nothing to mend, so no state folder is made for it. If the identity is lost,
-    // there may be something to mend.
-    let opened = State::open_to_mend(&file_system.substrate, &SystemClock, &SystemRandom, &take);
-    let mended = opened.and_then(|state| {
-        state.map_or_else(|| Ok(MendReport::default()), |state| mend_patiently(&state, rules, &patience))
-    });
-    let mended = mended.map_err(|error| state_failure(CANNOT, &error))?;
+    let seams = Seams { substrate: &file_system.substrate, clock: &SystemClock, random: &SystemRandom, notices: &take };
+    let mended = mend_images(&seams, rules, arguments.root)?;
     let mut text = lines(&mended, &file_system.user_paths).join("\n");
     if text.is_empty() {
         text = "no image waits to be mended".to_owned();
@@ -61,6 +53,19 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     let json = json!({ "root": machine_name(&file_system.root), "images": json(&mended), "notices": notices });
     let is_waiting = mended.waiting().any(|image| !is_settled(image, doubtful));
     Ok(Report { text, json, exit: if is_waiting { Exit::Failed } else { Exit::Done } })
+}
+
+/// Mends what hosts that died have left. If no host has shared, there is nothing to mend, and no state folder is made.
+fn mend_images<S: Substrate>(seams: &Seams<'_, S>, rules: MendRules, accepted: RootArgs) -> Outcome<MendReport> {
+    let failure = |error: StateError| state_failure(CANNOT, &error);
+    if State::look(seams.substrate, seams.clock, &|_| {}).map_err(failure)?.is_some() {
+        check_root(CANNOT, seams.substrate, accepted)?;
+    }
+    // If the identity is lost, there may be something to mend.
+    let opened = State::open_to_mend(seams.substrate, seams.clock, seams.random, seams.notices).map_err(failure)?;
+    let Some(state) = opened else { return Ok(MendReport::default()) };
+    let patience = Patience { clock: seams.clock, most: MEND_WAIT, is_stopped: &|| false };
+    mend_patiently(&state, rules, &patience).map_err(failure)
 }
 
 /// Returns whether an incomplete image will not be reported again.
@@ -162,7 +167,33 @@ pub(super) fn json(mended: &MendReport) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use onefold_block::clock::ManualClock;
+    use onefold_block::random::SeededRandom;
+    use onefold_substrate::UserNo;
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+
     use super::*;
+
+    /// Where a state folder says which holes to fill, another user could have put an earlier one in its place.
+    #[test]
+    fn a_state_folder_that_another_user_can_replace_is_mended_only_by_consent() {
+        let options = SimulationOptions { images: 0, ..SimulationOptions::default() }.in_two_steps(|_| None);
+        let file_system = SimulatedFileSystem::new(&options);
+        let substrate = file_system.observe().substrate;
+        let (clock, random) = (ManualClock::starting_at(5), SeededRandom::new(5));
+        let seams = Seams { substrate: &substrate, clock: &clock, random: &random, notices: &|_| {} };
+        let rules = MendRules { doubtful: DoubtfulImagePolicy::Keep, foreign: ForeignIntentPolicy::Keep };
+        let mend = |accept_writable_root| mend_images(&seams, rules, RootArgs { accept_writable_root });
+        file_system.protect("", UserNo(7), 0o755).unwrap();
+        assert_eq!(mend(false).unwrap().images.len(), 0, "there is no state folder");
+        drop(seams.open().unwrap());
+        let message = mend(false).unwrap_err().to_string();
+        let parts = ["cannot mend images", "belongs to user 7", "--accept-writable-root"];
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        assert_eq!(mend(true).unwrap().images.len(), 0);
+        file_system.protect("", UserNo::ROOT, 0o755).unwrap();
+        assert_eq!(mend(false).unwrap().images.len(), 0);
+    }
 
     fn image(became: MendOutcome, filled: u64, ranges: u64) -> MendedImage {
         let ranges = (0..ranges).map(|at| (at * 8192, 4096)).collect();

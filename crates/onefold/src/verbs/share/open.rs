@@ -9,7 +9,7 @@ use onefold_linux::{LinuxSubstrate, ProbeError};
 use onefold_share::policy::SharePolicy;
 use onefold_share::state::trust::{Distrust, WritableRoot, writable_root};
 use onefold_share::state::{Notice, State, StateError};
-use onefold_substrate::Sharing;
+use onefold_substrate::Substrate;
 
 use super::root::{RootedPaths, locate};
 use super::user_paths::UserPaths;
@@ -159,7 +159,7 @@ pub(super) fn distrust_hint(why: Distrust) -> &'static str {
 
 /// Refuses a file system on which another user can replace the state folder by an earlier one, if that does harm there
 /// and the user has not accepted it.
-pub(super) fn check_root(cannot: &str, substrate: &LinuxSubstrate, accepted: RootArgs) -> Outcome<()> {
+pub(super) fn check_root<S: Substrate>(cannot: &str, substrate: &S, accepted: RootArgs) -> Outcome<()> {
     if !SharePolicy::of(substrate.abilities()).is_declared() || accepted.accept_writable_root {
         return Ok(());
     }

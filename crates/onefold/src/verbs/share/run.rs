@@ -21,7 +21,7 @@ use onefold_share::scan::{ScanOptions, ScanProgress};
 use onefold_share::selection::Selection;
 use onefold_share::state::{Notice, State, StateError};
 use onefold_share::without_index::WithoutIndexOptions;
-use onefold_substrate::{Names, Sharing};
+use onefold_substrate::{Names, Sharing, Substrate};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -192,14 +192,14 @@ pub(super) fn open_substrate(
 }
 
 /// Checks that this run may work on a file system. A run that shares nothing leaves no holes.
-fn check_run_allowed(substrate: &LinuxSubstrate, arguments: &ShareRunArgs) -> Outcome<()> {
+fn check_run_allowed<S: Substrate>(substrate: &S, arguments: &ShareRunArgs) -> Outcome<()> {
     let consent = ConsentArgs { accept_mending: arguments.consent.accept_mending || arguments.dry_run };
     let accepted = RootArgs { accept_writable_root: arguments.root.accept_writable_root || arguments.dry_run };
     check_allowed(substrate, consent, accepted)
 }
 
 /// Refuses a file system on which sharing takes the user's consent, without it.
-fn check_allowed(substrate: &LinuxSubstrate, consent: ConsentArgs, accepted: RootArgs) -> Outcome<()> {
+fn check_allowed<S: Substrate>(substrate: &S, consent: ConsentArgs, accepted: RootArgs) -> Outcome<()> {
     if SharePolicy::of(substrate.abilities()).is_declared() && !consent.accept_mending {
         return Err(without_consent());
     }
@@ -280,7 +280,13 @@ fn interrupted() -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use onefold_substrate::UserNo;
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+
     use super::*;
+    use crate::cli::share::ShareCommand;
+    use crate::cli::{Cli, Command};
 
     #[test]
     fn counting_ends_when_the_user_wants_that_or_it_has_taken_long() {
@@ -289,6 +295,32 @@ mod tests {
         assert!(!is_over());
         interrupt.ask();
         assert!(is_over());
+    }
+
+    /// Returns why a run with these flags may not work on a file system whose root folder belongs to a user.
+    fn refusal(options: SimulationOptions, owner: u32, flags: &str) -> Option<String> {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..options });
+        file_system.protect("", UserNo(owner), 0o755).unwrap();
+        let line = format!("onefold share run images {flags}");
+        let Command::Share(ShareCommand::Run(arguments)) =
+            Cli::try_parse_from(line.split_whitespace()).unwrap().command
+        else {
+            panic!("it is a run")
+        };
+        check_run_allowed(&file_system.observe().substrate, &arguments).err().map(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_file_system_on_which_sharing_takes_consent_is_refused_without_it() {
+        let two_steps = || SimulationOptions::default().in_two_steps(|_| None);
+        let is_about = |refusal: Option<String>, flag: &str| refusal.is_some_and(|refusal| refusal.contains(flag));
+        assert!(is_about(refusal(two_steps(), 0, ""), "--accept-mending"));
+        assert_eq!(refusal(two_steps(), 0, "--accept-mending"), None);
+        // Another user can put an earlier state folder there.
+        assert!(is_about(refusal(two_steps(), 7, "--accept-mending"), "--accept-writable-root"));
+        assert_eq!(refusal(two_steps(), 7, "--accept-mending --accept-writable-root"), None);
+        assert_eq!(refusal(two_steps(), 7, "--dry-run"), None);
+        assert_eq!(refusal(SimulationOptions::default(), 7, ""), None, "a state folder is only hints there");
     }
 
     #[test]
