@@ -59,6 +59,17 @@ impl Tables<'_> {
             .map_err(|problem| self.source.damage(offset, STRUCTURE, problem).into())
     }
 
+    /// As [`Tables::group`], but `None` for a damaged group, which another pass records.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn sound_group(&self, number: u32) -> Result<Option<Group>, GuestError> {
+        match self.group(number) {
+            Err(GuestError::Damaged(_)) => Ok(None),
+            group => group.map(Some),
+        }
+    }
+
     /// Returns the number of groups that are read: those with their first block in the volume (a superblock may claim
     /// more), except those that are skipped.
     pub(super) fn group_count(&self) -> u32 {

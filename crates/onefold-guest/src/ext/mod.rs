@@ -14,6 +14,7 @@ mod group;
 mod inode;
 mod journal;
 mod map;
+mod orphans;
 mod source;
 mod superblock;
 mod tables;

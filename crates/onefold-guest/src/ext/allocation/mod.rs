@@ -7,14 +7,16 @@
 mod bitmaps;
 mod reach;
 mod records;
+mod unused;
 
 use std::ops::Range;
 
 use bitmaps::Bitmaps;
 use reach::{NODES_MAX, Reach};
 use records::{RECORDS_MAX, Record, Records};
+use unused::GROUPS_MAX;
 
-use super::inode::{Inode, Selection};
+use super::inode::Inode;
 use super::map::MapPiece;
 use super::superblock::features;
 use super::tables::Tables;
@@ -58,7 +60,6 @@ pub(super) fn each_claim(tables: &Tables<'_>, visit: &mut dyn FnMut(&Inode, &Map
     let mut bitmaps = Bitmaps::new(tables);
     let mut reach = Reach::new(tables, &mut bitmaps, &mut records, CLAIM_NODES_MAX);
     reach.visit = Some(visit);
-    reach.selection = Selection::UsedOrLinked;
     reach.run()?;
     let is_sound = !reach.has_too_many && reach.only_reached == 0;
     Ok(is_sound && !tables.is_file_lost())
@@ -83,6 +84,8 @@ impl Tables<'_> {
         let node_rows = draw.rows(PARTS, NODE_BYTES, NODES_MAX);
         let mut reach = Reach::new(self, &mut bitmaps, &mut records, node_rows.max);
         reach.run()?;
+        // The runs, whose memory this is, are made later.
+        reach.run_never_used(draw.rows(PARTS, size_of::<u32>(), GROUPS_MAX).max)?;
         let (mut differing, has_too_many) = ((0, reach.only_reached), reach.has_too_many);
         if reach.has_too_many_nodes {
             budget.note_full(node_rows);

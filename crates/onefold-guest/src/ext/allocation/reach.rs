@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use super::bitmaps::Bitmaps;
 use super::records::Records;
 use crate::error::GuestError;
-use crate::ext::inode::{Inode, Selection};
+use crate::ext::inode::{Inode, Selection, flags};
 use crate::ext::map::MapPiece;
 use crate::ext::tables::Tables;
 use crate::filesystem::{AllocationClass, FileKind, TableKind};
@@ -22,6 +22,9 @@ const ONLY_REACHED_MAX: u32 = 1 << 20;
 /// The inode that reserves room for more group descriptors.
 const RESIZE_INODE: u32 = 7;
 const MAP: &str = "map of a file";
+/// Maximum number of inline directories that are remembered: 1 MiB of them.
+const INLINE_DIRECTORIES_MAX: usize = 1 << 18;
+pub(super) const DIRECTORY: AllocationClass = AllocationClass::Table(TableKind::Directory);
 const TREE: AllocationClass = AllocationClass::Table(TableKind::Tree);
 
 /// Gets the pieces of files.
@@ -34,8 +37,8 @@ pub(super) struct Reach<'r, 't, 'a> {
     pub(super) records: &'r mut Records,
     /// Gets each piece before anything else is done with it, and blocks of attributes as nodes.
     pub(super) visit: Option<&'r mut FilePieceVisit<'r>>,
-    /// The inodes that the pass visits.
-    pub(super) selection: Selection,
+    /// The inline directories; `None` if there are too many.
+    pub(super) inline_directories: Option<Vec<u32>>,
     /// The blocks of maps that were visited.
     nodes: HashSet<u64>,
     nodes_max: usize,
@@ -66,7 +69,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
             bitmaps,
             records,
             visit: None,
-            selection: Selection::AnyLinked,
+            inline_directories: Some(Vec::new()),
             nodes: HashSet::new(),
             nodes_max,
             has_too_many_nodes: false,
@@ -77,26 +80,45 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         }
     }
 
-    /// Visits all files, unless they reach too much. Damaged ones are recorded and skipped.
+    /// Visits all files, unless they reach too much. Damaged ones are recorded and skipped. Of the inodes that their
+    /// groups count as never used, only those near an inode in the bitmap are visited.
     ///
     /// # Errors
     /// Those of the disk.
     pub(super) fn run(&mut self) -> Result<(), GuestError> {
         let tables = self.tables;
         let mut outcome = Ok(());
-        tables.each_inode(self.selection, &mut |inode| {
+        tables.each_inode(Selection::UsedOrLinked, &mut |inode| {
             outcome = self.file(&inode);
-            if outcome.is_ok() && !self.has_too_many { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            self.go_on(&outcome)
         })?;
         outcome
     }
 
-    fn file(&mut self, inode: &Inode) -> Result<(), GuestError> {
+    /// Returns whether a pass continues after a file.
+    pub(super) fn go_on(&self, outcome: &Result<(), GuestError>) -> ControlFlow<()> {
+        if outcome.is_ok() && !self.has_too_many { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    /// Notes an inline directory. Those with blocks are in the records.
+    fn note_inline(&mut self, inode: &Inode) {
+        if inode.kind() != FileKind::Directory || !inode.has(flags::INLINE_DATA) {
+            return;
+        }
+        match &mut self.inline_directories {
+            Some(directories) if directories.len() < INLINE_DIRECTORIES_MAX => directories.push(inode.number),
+            directories => *directories = None,
+        }
+    }
+
+    /// Adds all blocks of a file.
+    pub(super) fn file(&mut self, inode: &Inode) -> Result<(), GuestError> {
         let tables = self.tables;
+        self.note_inline(inode);
         let class = match inode.kind() {
+            FileKind::Directory => DIRECTORY,
             _ if inode.number == tables.superblock.journal_inode => AllocationClass::Table(TableKind::Journal),
             _ if inode.number == RESIZE_INODE => AllocationClass::Table(TableKind::Superblock),
-            FileKind::Directory => AllocationClass::Table(TableKind::Directory),
             _ => AllocationClass::Data,
         };
         if inode.attribute_block != 0 && tables.superblock.has_blocks(inode.attribute_block, 1) {
@@ -112,7 +134,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
                 }
                 MapPiece::Node(block) => self.node(block, inode),
             };
-            if outcome.is_ok() && !self.has_too_many { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            self.go_on(&outcome)
         });
         tables.skip_file(walked)?;
         tables.skip_file(outcome).map(|_| ())

@@ -1,5 +1,7 @@
 //! Runs of blocks whose use is known, collected in any order and in bounded memory.
 
+use std::ops::Range;
+
 use crate::filesystem::AllocationClass;
 
 /// A run of blocks with a use.
@@ -67,6 +69,27 @@ impl Records {
         self.is_coarse
     }
 
+    /// Returns the number of blocks of a class. Blocks of runs that overlap count again.
+    pub(super) fn blocks_of(&self, class: AllocationClass) -> u64 {
+        self.records.iter().filter(|record| record.class == class).map(|record| record.end - record.start).sum()
+    }
+
+    /// Returns the runs of a class in the order of their places, without overlap; `None` if whole groups were marked
+    /// as doubtful.
+    pub(super) fn of(&mut self, class: AllocationClass) -> Option<impl Iterator<Item = Range<u64>> + '_> {
+        if self.is_coarse {
+            return None;
+        }
+        self.join();
+        let of_class = self.records.iter().filter(move |record| record.class == class);
+        let mut after = 0;
+        Some(of_class.map(move |record| {
+            let run = record.start.max(after)..record.end.max(after);
+            after = run.end;
+            run
+        }))
+    }
+
     fn join(&mut self) {
         self.records.sort_unstable();
         self.records.dedup_by(|next, last| {
@@ -88,6 +111,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filesystem::TableKind;
 
     #[test]
     fn too_many_runs_become_whole_groups() {
@@ -111,6 +135,27 @@ mod tests {
         let covered = records.sorted();
         let is_covered = |block| covered.iter().any(|record| (record.start..record.end).contains(&block));
         assert!((0..20_000).step_by(200).all(is_covered), "{covered:?}");
+    }
+
+    #[test]
+    fn runs_of_a_class_are_in_order_and_do_not_overlap() {
+        let directory = AllocationClass::Table(TableKind::Directory);
+        let mut records = Records::new(100, 10);
+        for (start, end, class) in [
+            (7, 9, directory),
+            (1, 3, directory),
+            (2, 4, AllocationClass::Data),
+            (2, 5, directory),
+            (20, 22, directory),
+        ] {
+            records.push(start, end, class);
+        }
+        assert_eq!(records.blocks_of(directory), 9);
+        assert_eq!(records.of(directory).unwrap().collect::<Vec<_>>(), [1..3, 3..5, 7..9, 20..22]);
+        for start in 0..10 {
+            records.push(30 * start, 30 * start + 1, directory);
+        }
+        assert!(records.is_coarse() && records.of(directory).is_none());
     }
 
     #[test]

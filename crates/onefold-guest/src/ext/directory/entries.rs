@@ -70,6 +70,24 @@ impl NameForm {
     }
 }
 
+/// Calls `visit` with the inode of each entry of a block, or of a part of an inline directory, that names one: also of
+/// `.` and `..`, and whatever the name. Returns whether entries can be followed to the end.
+pub(super) fn each_number(bytes: Bytes<'_>, visit: &mut dyn FnMut(u32)) -> bool {
+    let mut at = 0;
+    while at < bytes.len() {
+        let (Some(inode), Some(stored)) = (bytes.le32(at), bytes.le16(at + 4)) else { return false };
+        let length = entry_bytes(stored, bytes.len());
+        if length < HEADER_BYTES || !length.is_multiple_of(4) || length > bytes.len() - at {
+            return false;
+        }
+        if inode != 0 {
+            visit(inode);
+        }
+        at += length;
+    }
+    true
+}
+
 /// Returns the length of an entry from its stored value. Lengths for blocks of 64 KiB need more than 16 bits, so the
 /// two lowest bits hold the highest ones.
 fn entry_bytes(stored: u16, block_length: usize) -> usize {
@@ -125,6 +143,28 @@ mod tests {
     fn an_encrypted_name_becomes_base64() {
         assert_eq!(encoded(b"foob"), b"Zm9vYg");
         assert_eq!(encoded(&[0xff, 0xfe, 0xfd, b'/', 0]), b"__79LwA");
+    }
+
+    #[test]
+    fn numbers_are_those_of_all_entries_up_to_one_that_cannot_be_followed() {
+        let entry = |inode: u32, length: u16| {
+            let mut entry = [inode.to_le_bytes(), [0; 4], [0; 4]].concat();
+            entry[4..6].copy_from_slice(&length.to_le_bytes());
+            entry
+        };
+        let found = |entries: &[(u32, u16)]| {
+            let bytes: Vec<u8> = entries.iter().flat_map(|(inode, length)| entry(*inode, *length)).collect();
+            let mut numbers = Vec::new();
+            let is_whole = each_number(Bytes(&bytes), &mut |inode| numbers.push(inode));
+            (is_whole, numbers)
+        };
+        assert_eq!(found(&[]), (true, vec![]));
+        assert_eq!(found(&[(7, 12), (0, 12), (u32::MAX, 12)]), (true, vec![7, u32::MAX]));
+        assert_eq!(found(&[(0, 36), (8, 12), (9, 12)]), (true, vec![]), "a block of an index");
+        assert_eq!(found(&[(7, 24), (8, 12), (9, 12)]), (true, vec![7, 9]));
+        for length in [0, 4, 10, 13, 28, 0xffff] {
+            assert_eq!(found(&[(7, 12), (8, length), (9, 12)]), (false, vec![7]), "{length}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod entries;
 mod hash;
 mod index;
+mod numbers;
 
 use std::ops::ControlFlow;
 

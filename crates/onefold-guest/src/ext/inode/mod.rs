@@ -19,10 +19,12 @@
 //! | 0x28 | map, link or inline data: 60 bytes | 0x64 | generation |
 
 mod table;
+mod unused;
 
 use std::sync::Arc;
 
-pub(super) use table::{Leftover, Selection};
+pub(super) use table::Selection;
+pub(super) use unused::Leftover;
 
 use super::checksum::crc32c;
 use super::superblock::{Superblock, features};

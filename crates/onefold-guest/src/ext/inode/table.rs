@@ -13,7 +13,6 @@ use crate::ext::tables::{Tables, Window};
 /// small enough for the processor's cache.
 const WINDOW_BYTES: usize = 256 << 10;
 const BITMAP: &str = "inode bitmap";
-const DESCRIPTOR: &str = "group descriptor";
 
 /// The inodes that a pass visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,35 +21,29 @@ pub(in crate::ext) enum Selection {
     Used,
     /// Also inodes with links, whatever the bitmap says. The file system's own checker finds them, too.
     UsedOrLinked,
-    /// Also inodes with links that their group counts as never used: a directory may name them, and a look-up of the
-    /// name reads them. They need checksums, which alone tell an inode from a former user's bytes.
-    AnyLinked,
-}
-
-/// Findings in inodes that the file system calls unused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::ext) enum Leftover {
-    /// None of them is an inode.
-    None,
-    /// At least one is an inode, and none has links.
-    Deleted,
-    /// At least one has links: a directory may have it.
-    Linked,
 }
 
 /// The part of a group's inodes that a pass visits.
-struct Stretch<'b> {
-    group: &'b Group,
-    bitmap: Option<&'b [u8]>,
+pub(super) struct Stretch<'b> {
+    pub(super) group: &'b Group,
+    pub(super) bitmap: Option<&'b [u8]>,
     /// Inodes of the group, by their index in its table.
-    range: Range<u32>,
+    pub(super) range: Range<u32>,
     /// Whether the group counts them as never used, so that other bytes than those of an inode are no damage.
-    is_never_used: bool,
+    pub(super) is_never_used: bool,
+}
+
+impl Stretch<'_> {
+    /// Returns whether the bitmap has one of the inodes.
+    pub(super) fn is_in_bitmap(&self) -> bool {
+        self.bitmap.is_some() && self.range.clone().any(|within| is_used(self.bitmap, within))
+    }
 }
 
 impl Tables<'_> {
     /// Calls `visit` with each selected inode in order, until it breaks. Damaged inodes and groups are recorded and
-    /// skipped.
+    /// skipped. Of the inodes that a group counts as never used, it visits those that the bitmap has, and their
+    /// neighbours with links.
     pub(in crate::ext) fn each_inode(
         &self,
         selection: Selection,
@@ -66,7 +59,7 @@ impl Tables<'_> {
                 break;
             }
             let unused = Stretch { range: unused, is_never_used: true, ..used };
-            if !unused.range.is_empty() && self.each_never_used(&unused, selection, visit)?.is_break() {
+            if !unused.range.is_empty() && self.each_in_bitmap(&unused, selection, visit)?.is_break() {
                 break;
             }
         }
@@ -90,56 +83,26 @@ impl Tables<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Visits inodes that a group counts as never used, but that its bitmap has, or that have links.
-    fn each_never_used(
+    /// Visits inodes that a group counts as never used, but that its bitmap has.
+    fn each_in_bitmap(
         &self,
         stretch: &Stretch<'_>,
         selection: Selection,
         visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, GuestError> {
-        let has_sums = self.superblock.features.has(features::METADATA_CSUM);
-        if selection != Selection::Used && !has_sums {
+        if selection != Selection::Used && !self.superblock.features.has(features::METADATA_CSUM) {
             self.skip_file(self.check_counts(stretch))?;
         }
         for part in self.parts(stretch) {
-            let is_in_bitmap = part.bitmap.is_some() && part.range.clone().any(|within| is_used(part.bitmap, within));
-            let is_read = is_in_bitmap || selection == Selection::AnyLinked && has_sums && !self.is_hole(&part)?;
-            if is_read && self.each_inode_in(&part, selection, visit)?.is_break() {
+            if part.is_in_bitmap() && self.each_inode_in(&part, selection, visit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Checks the counts of a group whose inodes have no checksums, so that those that it counts as never used cannot
-    /// be told from other bytes. If its counts contradict each other, files of such inodes are lost.
-    fn check_counts(&self, unused: &Stretch<'_>) -> Result<(), GuestError> {
-        let (group, count) = (unused.group, self.superblock.inodes_per_group);
-        let are_right = match unused.bitmap {
-            Some(bits) => {
-                let free = (0..count).filter(|within| !is_used(Some(bits), *within)).count();
-                u32::try_from(free) == Ok(group.free_inodes)
-            }
-            // The first group has the inode of the root directory.
-            None if group.is_table_unused => group.number > 0 && group.free_inodes == count,
-            // A damaged bitmap is noted.
-            None => true,
-        };
-        if are_right {
-            return Ok(());
-        }
-        let offset = self.superblock.descriptor_offset(group.number);
-        Err(self.source.damage(offset, DESCRIPTOR, "its counts of inodes contradict each other").into())
-    }
-
-    /// Returns the inodes at the end of a group's table that it counts as never used.
-    pub(in crate::ext) fn unused_range(&self, group: &Group) -> Range<u32> {
-        let count = self.superblock.inodes_per_group;
-        if group.is_table_unused { 0..count } else { count - group.unused_inodes..count }
-    }
-
     /// Returns the parts of a stretch that are read at once.
-    fn parts<'s>(&self, stretch: &'s Stretch<'s>) -> impl Iterator<Item = Stretch<'s>> + use<'s> {
+    pub(super) fn parts<'s>(&self, stretch: &'s Stretch<'s>) -> impl Iterator<Item = Stretch<'s>> + use<'s> {
         let step = WINDOW_BYTES.checked_div(self.superblock.inode_bytes).unwrap_or(0).max(1);
         let Range { start, end } = stretch.range;
         (start..end).step_by(step).map(move |first| {
@@ -148,15 +111,7 @@ impl Tables<'_> {
         })
     }
 
-    /// Returns whether neither the disk nor the journal has anything in the place of inodes.
-    fn is_hole(&self, stretch: &Stretch<'_>) -> Result<bool, GuestError> {
-        let start = self.inode_offset(stretch);
-        let length = (stretch.range.len() * self.superblock.inode_bytes) as u64;
-        let is_on_disk = self.source.reader().next_data(start)?.is_some_and(|data| data < start + length);
-        Ok(!is_on_disk && self.source.overlay().overlapping(start, length).is_empty())
-    }
-
-    fn each_inode_in(
+    pub(super) fn each_inode_in(
         &self,
         stretch: &Stretch<'_>,
         selection: Selection,
@@ -180,7 +135,7 @@ impl Tables<'_> {
             let is_wanted = match (stretch.bitmap, selection) {
                 (None, _) => is_linked,
                 (Some(_), Selection::Used) => is_used,
-                (Some(_), Selection::UsedOrLinked | Selection::AnyLinked) => is_used || is_linked,
+                (Some(_), Selection::UsedOrLinked) => is_used || is_linked,
             };
             // The checker also reads the attributes of inodes that are no file.
             if !is_wanted || !has_mode && (selection == Selection::Used || !is_linked) {
@@ -224,7 +179,7 @@ impl Tables<'_> {
 
     /// Reads inodes, and caches them, because a visitor requests the same ones again. The memory of the previous inodes
     /// is reused, unless one of those is still in use.
-    fn read_window(&self, stretch: &Stretch<'_>) -> Result<Window, GuestError> {
+    pub(super) fn read_window(&self, stretch: &Stretch<'_>) -> Result<Window, GuestError> {
         let superblock = &self.superblock;
         let offset = self.inode_offset(stretch);
         let length = stretch.range.len() * superblock.inode_bytes;
@@ -242,32 +197,8 @@ impl Tables<'_> {
         Ok(window)
     }
 
-    /// Returns what a range of a group's inodes holds. Holes of the disk are not read.
-    ///
-    /// # Errors
-    /// Those of the disk, and unreadable sectors.
-    pub(in crate::ext) fn leftover_inodes(&self, group: &Group, range: Range<u32>) -> Result<Leftover, GuestError> {
-        let mut leftover = Leftover::None;
-        for stretch in self.parts(&Stretch { group, bitmap: None, range, is_never_used: true }) {
-            if self.is_hole(&stretch)? {
-                continue;
-            }
-            let window = self.read_window(&stretch)?;
-            for (index, number) in (window.first..).take(stretch.range.len()).enumerate() {
-                let start = index * self.superblock.inode_bytes;
-                let is_set = |at: usize| window.bytes.get(start + at..start + at + 2).is_some_and(|two| two != [0; 2]);
-                let (has_mode, has_links) = (is_set(0), is_set(0x1a));
-                let place = InodePlace { number, offset: window.offset, bytes: Arc::clone(&window.bytes), start };
-                if (has_mode || has_links) && Inode::decode(&self.superblock, place).is_ok() {
-                    leftover = leftover.max(if has_links { Leftover::Linked } else { Leftover::Deleted });
-                }
-            }
-        }
-        Ok(leftover)
-    }
-
     /// Returns the first byte of inodes in the volume.
-    fn inode_offset(&self, stretch: &Stretch<'_>) -> u64 {
+    pub(super) fn inode_offset(&self, stretch: &Stretch<'_>) -> u64 {
         stretch.group.inode_table * self.superblock.block_bytes
             + u64::from(stretch.range.start) * self.superblock.inode_bytes as u64
     }
@@ -293,6 +224,6 @@ impl Tables<'_> {
 }
 
 /// Returns whether a bit of a bitmap is set. Without a bitmap, everything counts as used.
-fn is_used(bitmap: Option<&[u8]>, within: u32) -> bool {
+pub(super) fn is_used(bitmap: Option<&[u8]>, within: u32) -> bool {
     bitmap.is_none_or(|bitmap| bitmap.get(within as usize / 8).is_some_and(|byte| byte >> (within % 8) & 1 == 1))
 }

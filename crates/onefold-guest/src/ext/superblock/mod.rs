@@ -6,7 +6,7 @@
 //! | byte  | field | byte  | field |
 //! |-------|-------|-------|-------|
 //! | 0x0   | inodes | 0xe0 | inode of the journal |
-//! | 0x4   | blocks, low; high at 0x150 | 0xe4 | device of the journal |
+//! | 0x4   | blocks, low; high at 0x150 | 0xe4 | device of the journal; first orphan at 0xe8 |
 //! | 0x14  | first data block | 0xec | seed of directory hashes, 16 bytes |
 //! | 0x18  | block size: 1024 << n | 0xfe | bytes of a group descriptor, with `64bit` |
 //! | 0x1c  | cluster size: 1024 << n | 0x104 | first descriptor block of `meta_bg` |
@@ -14,7 +14,7 @@
 //! | 0x24  | clusters in a group | 0x168 | block of multi-mount protection, 8 bytes |
 //! | 0x28  | inodes in a group | 0x175 | kind of checksum: 1 is CRC-32C |
 //! | 0x38  | magic 0xef53 | 0x24c | the two groups with copies of `sparse_super2` |
-//! | 0x3a  | state: 1 clean, 2 errors | 0x26c | inode of project quota |
+//! | 0x3a  | state: 1 clean, 2 errors | 0x240 | inodes of user and group quota; project quota at 0x26c |
 //! | 0x4c  | revision; 0 has fixed sizes | 0x270 | seed of checksums |
 //! | 0x54  | first inode of users | 0x280 | inode of the orphan file |
 //! | 0x58  | bytes of an inode | 0x3fc | checksum of bytes 0 to 0x3fc |
@@ -64,10 +64,14 @@ pub(super) struct Superblock {
     pub(super) is_clean: bool,
     pub(super) has_errors: bool,
     pub(super) journal_inode: u32,
+    /// The first inode of the list of orphans.
+    pub(super) first_orphan: u32,
     pub(super) hash_seed: [u32; 4],
     /// Whether directory hashes treat bytes as unsigned numbers.
     pub(super) is_hash_unsigned: bool,
     pub(super) mmp_block: u64,
+    /// The inodes of user and group quota.
+    pub(super) quota_inodes: [u32; 2],
     pub(super) project_quota_inode: u32,
     pub(super) orphan_file_inode: u32,
     /// The seed of all checksums of metadata.
@@ -150,9 +154,11 @@ impl Superblock {
             is_clean: state & 1 != 0,
             has_errors: state & 2 != 0,
             journal_inode: bytes.le32(0xe0)?,
+            first_orphan: bytes.le32(0xe8)?,
             hash_seed: [bytes.le32(0xec)?, bytes.le32(0xf0)?, bytes.le32(0xf4)?, bytes.le32(0xf8)?],
             is_hash_unsigned: bytes.le32(0x160)? & 2 != 0,
             mmp_block: bytes.le64(0x168)?,
+            quota_inodes: [bytes.le32(0x240)?, bytes.le32(0x244)?],
             project_quota_inode: bytes.le32(0x26c)?,
             orphan_file_inode: bytes.le32(0x280)?,
             checksum_seed: seed,

@@ -9,6 +9,7 @@ mod leftover;
 mod listing;
 mod lookup;
 mod matrix;
+mod named;
 mod options;
 mod unused;
 mod verity;
