@@ -259,6 +259,72 @@ fn of_many_images_the_worst_end_is_the_code_and_the_rest_goes_on() {
     }
 }
 
+/// Makes four images: a sound one, one with a damaged directory and an entry `/srv/deep` that leads nowhere, half of
+/// one, and one with a damaged superblock.
+fn sound_and_damaged(fixture: &Fixture, folder: &Path) -> [PathBuf; 4] {
+    fs::create_dir(folder).unwrap();
+    let images = ["a.raw", "directory.raw", "half.raw", "super.raw"].map(|name| folder.join(name));
+    for image in &images {
+        fs::copy(&fixture.image, image).unwrap();
+    }
+    let [_, directory, half, superblock] = &images;
+    patch(directory, PARTITION_BYTES + fixture.blocks("/etc")[0] * BLOCK_BYTES + 24, &noise(512));
+    run("debugfs", &["-w", "-R", "clri /srv/deep", &format!("{}?offset={PARTITION_BYTES}", text(directory))]);
+    OpenOptions::new().write(true).open(half).unwrap().set_len(9 << 20).unwrap();
+    patch(superblock, PARTITION_BYTES + 1024 + 32, &[0x77]);
+    images
+}
+
+/// Asserts that each message of a run names one of the images, and each of its document has one.
+#[track_caller]
+fn must_name_images(verb: &str, paths: &[&Path]) -> (Run, Value) {
+    let told = onefold(&format!("guest {verb}"), paths);
+    for line in told.err.lines().filter(|line| !line.starts_with("  ")) {
+        assert!(line.contains(".raw`"), "{verb}: {line}");
+    }
+    let document = onefold(&format!("guest {verb} --json"), paths).json();
+    for list in ["failures", "warnings"] {
+        for message in document[list].as_array().unwrap() {
+            assert!(message["image"].as_str().is_some_and(|image| image.ends_with(".raw")), "{verb}: {message}");
+        }
+    }
+    (told, document)
+}
+
+/// Regression: only damage of a partition table named its image.
+#[test]
+fn of_several_images_each_message_names_its_image() {
+    let Some(fixture) = Fixture::new() else { return };
+    let folder = fixture.folder.path("images");
+    let [sound, directory, ..] = sound_and_damaged(&fixture, &folder);
+    for verb in ["info", "df", "find", "packages"] {
+        let (told, document) = must_name_images(verb, &[&folder]);
+        let has = |line: &str| told.err.lines().any(|told| told.contains(line));
+        assert!(told.code != DONE && has("half.raw`: partition 1 is unsure: "), "{verb}: {told:?}");
+        assert!(has("super.raw`: cannot read partition 1") || has("cannot find the files of `"), "{verb}: {told:?}");
+        assert_eq!(has("directory.raw`: cannot read `/srv/deep`"), verb == "find", "{verb}: {told:?}");
+        let is_met = has("directory.raw`: partition 1: damaged directory");
+        assert!(is_met || ["df", "packages"].contains(&verb), "{verb}: {told:?}");
+        let of = |image: &str| {
+            let lists = ["failures", "warnings"].map(|list| document[list].as_array().unwrap());
+            let is_of = |message: &&Value| message["image"].as_str().is_some_and(|of| of.ends_with(image));
+            lists.into_iter().flatten().filter(is_of).count()
+        };
+        assert!(of("half.raw") > 0 && of("super.raw") > 0, "{verb}: {document}");
+    }
+    for pair in [[&sound, &directory], [&directory, &sound]] {
+        let (told, document) = must_name_images("diff", &[pair[0], pair[1]]);
+        assert!(told.err.contains("directory.raw`: cannot read `/srv/deep`"), "{told:?}");
+        assert_eq!(document["failures"][0]["image"], text(&directory), "{document}");
+    }
+    for verb in ["diff --below /gone", "find --below /gone", "df --partition 7"] {
+        let told = onefold(&format!("guest {verb}"), &[&sound, &directory]);
+        assert!(told.code == FAILED && told.err.contains("a.raw`"), "{verb}: {told:?}");
+    }
+    let alone = onefold("guest find", &[&directory]);
+    assert!(alone.err.contains("error: cannot read `/srv/deep`"), "one image has short messages: {alone:?}");
+}
+
 #[test]
 fn devices_and_pipes_are_listed_archived_and_never_read() {
     let Some(fixture) = Fixture::new() else { return };
@@ -367,9 +433,13 @@ fn damage_that_hides_a_path_is_reported_with_the_missing_path() {
     let found = fixture.guest("find --below /srv/sizes", &[]);
     let mapped = fixture.guest("map", &["/srv/sizes/4096"]);
     let compared = onefold("guest diff --below /srv/sizes", &[&fixture.image, &whole]);
-    for run in [found, mapped, compared] {
+    for (run, warning) in [
+        (found, "warning: partition 1: damaged"),
+        (mapped, "warning: partition 1: damaged"),
+        (compared, "guest.raw`: partition 1: damaged"),
+    ] {
         assert!(run.code == FAILED && run.err.contains("directory"), "{run:?}");
         assert!(run.err.contains("cannot find `/srv/sizes"), "{run:?}");
-        assert!(run.err.contains("warning: partition 1"), "{run:?}");
+        assert!(run.err.contains(warning), "{run:?}");
     }
 }

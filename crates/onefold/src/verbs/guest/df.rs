@@ -21,10 +21,10 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
     let mut table =
         TextTable::new(["image", "volume", "type", "size", "used", "free", "used %", "files", "files used"]);
     let mut rows: Vec<Value> = Vec::new();
-    let mut ending = Ending::default();
+    let mut ending = Ending::new(many::are_several(&arguments.paths));
     many::each(arguments, talk, &mut ending, |image, guest, ending| {
         let before = rows.len();
-        let volumes = many::volumes(guest, &arguments.open)?;
+        let volumes = many::volumes(image, guest, &arguments.open)?;
         let is_in_use = image.is_in_use();
         for (at, volume) in &volumes {
             let Some(system) = volume.file_system() else { continue };
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
         }
         ending.look_at(image, guest, volumes.iter().map(|(at, _)| *at));
         if rows.len() == before {
-            ending.warn(format!("`{}` has no file system that can be read", image.path().shown()));
+            ending.warn_by_name(format!("`{}` has no file system that can be read", image.path().shown()));
         }
         Ok(ControlFlow::Continue(()))
     })?;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use onefold_block::Show;
-use onefold_block::shown::ShownText;
 use onefold_guest::budget::Budget;
 use onefold_guest::content::VolumeContent;
 use onefold_guest::error::GuestError;
@@ -13,22 +12,17 @@ use onefold_guest::guest::{Guest, GuestVolume};
 use onefold_guest::lvm::VolumeGroup;
 use onefold_guest::tree::{ProblemLog, WalkError};
 use onefold_guest::volume::VolumeOrigin;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::describe::origin;
+use super::messages::{ImageIndex, MessageLog, TextNames};
 use super::open::GuestImage;
 use crate::failure::{Exit, Failure};
 
-/// Maximum number of failures, and of warnings, that are reported in full.
-const TOLD_MAX: usize = 100;
-
-/// Damage, doubts and failures that a verb has met.
-#[derive(Debug, Default)]
+/// Damage, doubts and failures that a verb has met. Each belongs to the current image.
+#[derive(Debug)]
 pub(super) struct Ending {
-    failures: Vec<Failure>,
-    warnings: Vec<String>,
-    /// Number of further failures and warnings.
-    further: u64,
+    messages: MessageLog,
     /// For each image whose files were verified, the number of files as packaged.
     verified: Vec<Value>,
     in_use: bool,
@@ -38,18 +32,63 @@ pub(super) struct Ending {
 }
 
 impl Ending {
+    /// Returns the ending of a verb without an image so far. `names_images` tells whether the messages name their
+    /// images, because there are several.
+    pub(super) fn new(names_images: bool) -> Ending {
+        Ending {
+            messages: MessageLog::new(names_images),
+            verified: Vec::new(),
+            in_use: false,
+            damaged: false,
+            failed: false,
+            interrupted: false,
+        }
+    }
+
+    /// Returns the ending of a verb for one image.
+    pub(super) fn of_one(image: &GuestImage) -> Ending {
+        let mut ending = Ending::new(false);
+        ending.begin(image.path());
+        ending
+    }
+
+    /// Begins with another image.
+    pub(super) fn begin(&mut self, image: &Path) -> ImageIndex {
+        self.messages.begin(image)
+    }
+
+    /// Returns to an image.
+    pub(super) fn turn_to(&mut self, image: ImageIndex) {
+        self.messages.turn_to(image);
+    }
+
+    /// Ends the work on images: what follows belongs to none of them.
+    pub(super) fn leave(&mut self) {
+        self.messages.leave();
+    }
+
     /// Notes that one thing failed while the rest continued.
     pub(super) fn failed(&mut self, failure: Failure) {
+        self.fail(failure, TextNames::NoImage);
+    }
+
+    /// As [`Self::failed`], for a failure that names the image.
+    pub(super) fn failed_by_name(&mut self, failure: Failure) {
+        self.fail(failure, TextNames::Image);
+    }
+
+    fn fail(&mut self, failure: Failure, names: TextNames) {
         match failure.exit {
             Exit::Damage => self.damaged = true,
             Exit::Interrupted => self.interrupted = true,
             _ => self.failed = true,
         }
-        if self.failures.len() < TOLD_MAX {
-            self.failures.push(failure);
-        } else {
-            self.further += 1;
-        }
+        self.messages.fail(failure, names);
+    }
+
+    /// Returns a failure that ends the verb, with the name of the current image if there are several.
+    pub(super) fn named(&self, failure: Failure) -> Failure {
+        self.messages.named(failure)
     }
 
     /// Notes that a file of the guest could not be read.
@@ -70,11 +109,12 @@ impl Ending {
 
     /// Notes something that the user should know. Names in it must be escaped already.
     pub(super) fn warn(&mut self, warning: String) {
-        if self.warnings.len() < TOLD_MAX {
-            self.warnings.push(warning);
-        } else {
-            self.further += 1;
-        }
+        self.messages.warn(warning, TextNames::NoImage);
+    }
+
+    /// As [`Self::warn`], for a text that names the image.
+    pub(super) fn warn_by_name(&mut self, warning: String) {
+        self.messages.warn(warning, TextNames::Image);
     }
 
     /// Notes the number of an image's files that are as packaged.
@@ -92,18 +132,20 @@ impl Ending {
     pub(super) fn problems(&mut self, problems: &ProblemLog) {
         let first = problems.first();
         first.iter().for_each(|problem| self.damaged(problem.to_string().shown().to_string()));
-        self.further += problems.count().saturating_sub(first.len() as u64);
+        self.messages.add_further(problems.count().saturating_sub(first.len() as u64));
     }
 
     /// Notes the damage of the partition table; the damage and the doubts of `volumes`, and of the physical volumes
-    /// that they lie in; the doubts of their groups; and whether the image is in use. Called once per image.
+    /// that they lie in; the doubts of their groups; and whether the image is in use. Called once per image, which is
+    /// the current one.
     pub(super) fn look_at(&mut self, image: &GuestImage, guest: &Guest<'_>, volumes: impl IntoIterator<Item = usize>) {
         if image.is_in_use() {
             self.in_use = true;
-            self.warn(format!("`{}` is in use: the result mixes several moments", image.path().shown()));
+            self.warn_by_name(format!("`{}` is in use: the result mixes several moments", image.path().shown()));
         }
         for problem in guest.table().iter().flat_map(|table| &table.problems) {
-            self.damaged(format!("`{}`: {problem}", image.path().shown()));
+            self.damaged = true;
+            self.warn_by_name(format!("`{}`: {problem}", image.path().shown()));
         }
         self.look_at_budget(guest.budget(), image.path());
         guest.doubt().iter().for_each(|doubt| self.warn(format!("no volume is sure: {}", doubt.shown())));
@@ -130,11 +172,11 @@ impl Ending {
         let cannot = || Failure::new(format!("cannot keep the allocation maps of `{}` in memory", image.shown()));
         if budget.is_short() {
             let why = "they need more memory than --memory allows; the rest counts as allocated";
-            self.failed(cannot().because_of(why).hint("give more with --memory"));
+            self.failed_by_name(cannot().because_of(why).hint("give more with --memory"));
         }
         if budget.has_too_many() {
             let why = "they have more pieces than can be kept with any memory; the rest counts as allocated";
-            self.failed(cannot().because_of(why));
+            self.failed_by_name(cannot().because_of(why));
         }
     }
 
@@ -147,7 +189,7 @@ impl Ending {
                 }
                 let first = system.damage().first();
                 first.iter().for_each(|damage| self.damaged(format!("{name}: {damage}")));
-                self.further += system.damage().count().saturating_sub(first.len() as u64);
+                self.messages.add_further(system.damage().count().saturating_sub(first.len() as u64));
             }
             VolumeContent::PhysicalVolume(physical) => {
                 physical.damage.iter().for_each(|damage| self.damaged(format!("{name}: {damage}")));
@@ -178,23 +220,12 @@ impl Ending {
 
     /// Returns the members of a document, and prints the messages for people on standard error.
     pub(super) fn tell(&self) -> Map<String, Value> {
-        self.failures.iter().for_each(|failure| eprintln!("{failure}"));
-        for warning in &self.warnings {
-            eprintln!("warning: {}", ShownText::line(warning));
-        }
-        if self.further > 0 {
-            eprintln!("warning: and {} more", self.further);
-        }
-        let mut members = Map::new();
+        self.messages.print();
+        let mut members = self.messages.members();
         if !self.verified.is_empty() {
             members.insert("verified".to_owned(), self.verified.clone().into());
         }
         members.insert("in_use".to_owned(), self.in_use.into());
-        let failure =
-            |failure: &Failure| json!({ "error": failure.error, "causes": failure.causes, "hint": failure.hint });
-        members.insert("failures".to_owned(), self.failures.iter().map(failure).collect());
-        members.insert("warnings".to_owned(), json!(self.warnings));
-        members.insert("further".to_owned(), self.further.into());
         members
     }
 }
@@ -204,10 +235,11 @@ mod tests {
     use super::*;
     use onefold_guest::error::{Damage, Encoding};
     use onefold_guest::tree::Problem;
+    use serde_json::json;
 
     #[test]
     fn problems_of_texts_are_damage_and_all_are_counted() {
-        let (mut ending, problems) = (Ending::default(), ProblemLog::default());
+        let (mut ending, problems) = (Ending::new(false), ProblemLog::default());
         ending.problems(&problems);
         assert_eq!(ending.exit(), Exit::Done);
         for line in 1..=150 {
@@ -220,7 +252,7 @@ mod tests {
     #[test]
     fn more_memory_is_asked_for_only_where_it_helps() {
         let told = |budget: &Budget| {
-            let mut ending = Ending::default();
+            let mut ending = Ending::new(false);
             ending.look_at_budget(budget, Path::new("a.raw"));
             (ending.exit(), ending.tell()["failures"].clone())
         };
@@ -229,7 +261,7 @@ mod tests {
         budget.note_full(budget.draw(100).rows(1, 1, 4));
         let error = "cannot keep the allocation maps of `a.raw` in memory";
         let why = "they have more pieces than can be kept with any memory; the rest counts as allocated";
-        let failures = json!([{ "error": error, "causes": [why], "hint": null }]);
+        let failures = json!([{ "image": null, "error": error, "causes": [why], "hint": null }]);
         assert_eq!(told(&budget), (Exit::Failed, failures));
         budget.note_full(budget.draw(200).rows(1, 1, 400));
         let (_, failures) = told(&budget);
@@ -238,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_failure_weighs_more_than_damage_and_all_are_told() {
-        let mut ending = Ending::default();
+        let mut ending = Ending::new(false);
         assert_eq!(ending.exit(), Exit::Done);
         let damage = Damage { place: 7, structure: "inode", problem: "it is odd" };
         ending.failed_path(b"/a\n", &GuestError::Damaged(damage));

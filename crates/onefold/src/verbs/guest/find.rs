@@ -27,12 +27,19 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
         return Err(Failure::usage("cannot find files").because_of("--json and --null exclude each other"));
     }
     let mut listing = StdoutListing::new(RowForm::of(talk, arguments.null), "files");
-    let mut ending = Ending::default();
     let names_image = many::are_several(&arguments.images.paths);
+    let mut ending = Ending::new(names_image);
     let mut outcome: PrintResult<()> = Ok(());
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
         let scene = Scene::open(image, guest, &arguments.images.open)?;
-        let from = scene.find(arguments.below.as_bytes(), Links::Follow).inspect_err(|_| scene.look_at(ending))?;
+        let from = match scene.find(arguments.below.as_bytes(), Links::Follow) {
+            Ok(from) => from,
+            Err(failure) => {
+                ending.failed(failure);
+                scene.look_at(ending);
+                return Ok(ControlFlow::Continue(()));
+            }
+        };
         let owners = if arguments.unowned { Some(owners(&scene, ending)?) } else { None };
         let mut finder = MatchPrinter {
             scene: &scene,

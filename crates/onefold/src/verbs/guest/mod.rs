@@ -6,6 +6,7 @@
 //! | `scene` | the tree of files that a verb works on |
 //! | `many`, `streaming` | the frames of verbs for many images, and of verbs that print while they look |
 //! | `ending` | what was damaged or failed on the way, and the exit code |
+//! | `messages` | the failures and warnings of each image, for people and programs |
 //! | `stored` | which parts of a file are stored |
 //! | `owned` | the file and the package of a byte of an image file, for `share explain` |
 //! | `describe` | files, volumes and uses of bytes in words |
@@ -21,6 +22,7 @@ mod info;
 mod ls;
 mod many;
 mod map;
+mod messages;
 mod open;
 mod owned;
 mod packages;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use onefold_block::Show;
-use onefold_disk::{CachedDisk, Disk, ImageFile, ImageFormat, OpenImage};
+use onefold_disk::{CachedDisk, Disk, DiskError, ImageFile, ImageFormat, OpenImage};
 use onefold_guest::budget::Budget;
 use onefold_guest::guest::Guest;
 
@@ -68,7 +68,13 @@ impl GuestImage {
         let meter = Meter::new(format!("converting {}", file.path.shown()), talk.quiet, interrupt.clone());
         let opened = open_disk(open, arguments, &meter);
         meter.finish();
-        let OpenImage { disk, format, .. } = opened?;
+        let OpenImage { disk, format, .. } = opened.map_err(|error| match &error {
+            // These name only the folder of the temporary file.
+            DiskError::TemporaryFile { .. } | DiskError::TemporaryCopy { .. } => {
+                Failure::of_disk(&error).wrap(cannot())
+            }
+            _ => Failure::of_disk(&error),
+        })?;
         Ok(GuestImage { found, watch: Some(watch), format: format.name(), interrupt, disk })
     }
 
@@ -140,9 +146,9 @@ impl Conversions {
     }
 }
 
-fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outcome<OpenImage> {
+fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Result<OpenImage, DiskError> {
     let format = arguments.format.map(Into::into);
-    Ok(onefold_disk::open(file, format, &arguments.backing_from, &meter.on_progress())?)
+    onefold_disk::open(file, format, &arguments.backing_from, &meter.on_progress())
 }
 
 /// Checks the arguments that all verbs have.

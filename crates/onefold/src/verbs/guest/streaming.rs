@@ -47,7 +47,7 @@ pub(super) fn with_scene(
     let image = open::one(arguments, talk)?;
     image.with_guest(&arguments.open, |guest| {
         let scene = Scene::open(&image, guest, &arguments.open)?;
-        work(&scene, &mut Ending::default())
+        work(&scene, &mut Ending::of_one(&image))
     })
 }
 

@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &GuestWhoArgs, talk: Talk) -> Outcome<Report> {
     let size_bytes = image.disk.size_bytes();
     let (places, outside): (Vec<u64>, Vec<u64>) =
         arguments.places.iter().map(|place| place.0).partition(|place| *place < size_bytes);
-    let mut ending = Ending::default();
+    let mut ending = Ending::of_one(&image);
     for place in outside {
         let why = format!("`{}` is {size_bytes} bytes long", image.path().shown());
         ending.failed(Failure::new(format!("cannot find byte {place} on the disk")).because_of(why));

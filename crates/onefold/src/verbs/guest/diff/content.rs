@@ -48,8 +48,27 @@ impl PackagedDigests {
     }
 }
 
+/// An error of the first (0) or the second (1) side.
+#[derive(Debug)]
+pub(super) struct SideError {
+    pub(super) side: usize,
+    pub(super) error: GuestError,
+}
+
+/// Names the side of an error.
+pub(super) trait OfSide<T> {
+    fn of_side(self, side: usize) -> Result<T, SideError>;
+}
+
+impl<T> OfSide<T> for Result<T, GuestError> {
+    fn of_side(self, side: usize) -> Result<T, SideError> {
+        self.map_err(|error| SideError { side, error })
+    }
+}
+
 /// A regular file of one of two trees.
 pub(super) struct ComparedFile<'s> {
+    pub(super) side: usize,
     pub(super) system: &'s dyn FileSystem,
     pub(super) file: GuestFile,
     pub(super) stat: &'s FileStat,
@@ -66,7 +85,7 @@ pub(super) struct ComparedFile<'s> {
 ///
 /// # Errors
 /// When a map is damaged.
-pub(super) fn are_known_equal(one: &ComparedFile<'_>, two: &ComparedFile<'_>) -> Result<bool, GuestError> {
+pub(super) fn are_known_equal(one: &ComparedFile<'_>, two: &ComparedFile<'_>) -> Result<bool, SideError> {
     if one.stat.modified != two.stat.modified {
         return Ok(false);
     }
@@ -84,12 +103,13 @@ pub(super) fn are_known_equal(one: &ComparedFile<'_>, two: &ComparedFile<'_>) ->
 }
 
 /// Returns the extents of a file; `None` if there are very many.
-fn extents(side: &ComparedFile<'_>) -> Result<Option<Vec<Extent>>, GuestError> {
+fn extents(side: &ComparedFile<'_>) -> Result<Option<Vec<Extent>>, SideError> {
     let mut extents = Vec::new();
-    side.system.each_extent(side.file.file, &mut |extent| {
+    let read = side.system.each_extent(side.file.file, &mut |extent| {
         extents.push(extent);
         if extents.len() <= EXTENTS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
+    });
+    read.of_side(side.side)?;
     Ok((extents.len() <= EXTENTS_MAX).then_some(extents))
 }
 
@@ -97,8 +117,9 @@ fn extents(side: &ComparedFile<'_>) -> Result<Option<Vec<Extent>>, GuestError> {
 ///
 /// # Errors
 /// When one of them cannot be read.
-pub(super) fn are_equal(one: &ComparedFile<'_>, two: &ComparedFile<'_>) -> Result<bool, GuestError> {
-    let parts = |side: &ComparedFile<'_>| stored::parts(side.system, side.file.file, one.stat.size_bytes);
+pub(super) fn are_equal(one: &ComparedFile<'_>, two: &ComparedFile<'_>) -> Result<bool, SideError> {
+    let parts =
+        |side: &ComparedFile<'_>| stored::parts(side.system, side.file.file, one.stat.size_bytes).of_side(side.side);
     let length = usize::try_from(one.stat.size_bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
     let mut pieces = [vec![0; length], vec![0; length]];
     for (start, end) in stored::in_either(&parts(one)?, &parts(two)?) {
@@ -114,13 +135,13 @@ fn is_equal_part(
     two: &ComparedFile<'_>,
     part: Range<u64>,
     pieces: &mut [Vec<u8>; 2],
-) -> Result<bool, GuestError> {
+) -> Result<bool, SideError> {
     let [first, second] = pieces;
     let mut offset = part.start;
     while offset < part.end {
         let length = usize::try_from(part.end - offset).unwrap_or(usize::MAX).min(first.len());
         let read = |side: &ComparedFile<'_>, piece: &mut [u8]| {
-            side.system.read(side.file.file, offset, piece).map(|count| count.min(length))
+            side.system.read(side.file.file, offset, piece).map(|count| count.min(length)).of_side(side.side)
         };
         let [first, second] = [&mut first[..length], &mut second[..length]];
         let (count, other) = (read(one, first)?, read(two, second)?);

@@ -6,17 +6,16 @@ use std::ops::ControlFlow;
 use std::vec;
 
 use onefold_block::Show;
-use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{FileKind, FileStat};
 use onefold_guest::tree::{FileSet, GuestFile, Insertion, ResolvedFile, WalkError};
 use serde_json::{Value, json};
 
-use super::content::{self, ComparedFile, PackagedDigests};
+use super::DiffSide;
+use super::content::{self, ComparedFile, OfSide, SideError};
 use crate::output::{RowForm, StdoutListing};
 use crate::verbs::guest::describe::{kind_name, path_members};
 use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::ls::below;
-use crate::verbs::guest::scene::Scene;
 use crate::verbs::guest::streaming::PrintResult;
 
 /// Maximum number of bytes of names in a directory that are compared, plus [`ENTRY_BYTES`] for each name: a million
@@ -30,7 +29,7 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// A comparison of two trees.
 pub(super) struct TreeComparison<'s, 'g, 'a> {
-    sides: &'s [(&'s Scene<'g, 'a>, PackagedDigests); 2],
+    sides: &'s [DiffSide<'s, 'g, 'a>; 2],
     /// Whether the comparison reads all content.
     content: bool,
     listing: &'s mut StdoutListing,
@@ -75,7 +74,7 @@ impl ComparedNames {
 
 impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
     pub(super) fn new(
-        sides: &'s [(&'s Scene<'g, 'a>, PackagedDigests); 2],
+        sides: &'s [DiffSide<'s, 'g, 'a>; 2],
         content: bool,
         listing: &'s mut StdoutListing,
         ending: &'s mut Ending,
@@ -104,13 +103,13 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
 
     /// Compares the entries of two directories.
     fn directories(&mut self, path: &[u8], pair: [GuestFile; 2]) -> PrintResult<()> {
-        for (entered, directory) in self.entered.iter_mut().zip(pair) {
-            let error = match entered.insert(directory) {
+        for (side, directory) in pair.into_iter().enumerate() {
+            let error = match self.entered[side].insert(directory) {
                 Insertion::New => continue,
                 Insertion::Known => WalkError::EnteredBefore,
                 Insertion::Full => WalkError::TooMany,
             };
-            self.ending.failed_walk(path, &error);
+            self.of(side).failed_walk(path, &error);
             return Ok(());
         }
         let [one, two] = [0, 1].map(|side| self.entries(side, path, pair[side]));
@@ -132,12 +131,12 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
     /// Returns the entries of a directory by name.
     fn entries(&mut self, side: usize, path: &[u8], directory: GuestFile) -> Vec<ComparedName> {
         let mut entries = ComparedNames::new(ENTRIES_BYTES_MAX);
-        let read = self.sides[side].0.tree.each_entry(directory, &mut |entry, file| entries.add(entry.name, file));
+        let read = self.sides[side].scene.tree.each_entry(directory, &mut |entry, file| entries.add(entry.name, file));
         if let Err(error) = read {
-            self.ending.failed_path(path, &error);
+            self.of(side).failed_path(path, &error);
         }
         if entries.is_full {
-            self.ending.failed_walk(path, &WalkError::TooMany);
+            self.of(side).failed_walk(path, &WalkError::TooMany);
         }
         entries.all.sort_unstable_by(|one, two| one.name.cmp(&two.name));
         entries.all
@@ -145,10 +144,10 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
 
     /// Reports a file that only one side has. Reports nothing below a directory.
     fn alone(&mut self, side: usize, path: &[u8], file: GuestFile) -> PrintResult<()> {
-        let kind = match self.sides[side].0.tree.stat(file) {
+        let kind = match self.sides[side].scene.tree.stat(file) {
             Ok(stat) => stat.kind,
             Err(error) => {
-                self.ending.failed_path(path, &error);
+                self.of(side).failed_path(path, &error);
                 return Ok(());
             }
         };
@@ -165,18 +164,19 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
 
     /// Compares two files with the same path.
     fn pair(&mut self, path: Vec<u8>, pair: [GuestFile; 2]) -> PrintResult<()> {
-        let [one, two] = [0, 1].map(|side| self.sides[side].0.tree.stat(pair[side]));
-        let (one, two) = match (one, two) {
-            (Ok(one), Ok(two)) => (one, two),
-            (Err(error), _) | (_, Err(error)) => {
-                self.ending.failed_path(&path, &error);
+        let stat = |side: usize| self.sides[side].scene.tree.stat(pair[side]).of_side(side);
+        let compared = stat(0).and_then(|one| Ok((one, stat(1)?)));
+        let (one, two) = match compared {
+            Ok(both) => both,
+            Err(SideError { side, error }) => {
+                self.of(side).failed_path(&path, &error);
                 return Ok(());
             }
         };
         let mut changes = changes(&one, &two);
         match self.content_changes(pair, &one, &two) {
             Ok(change) => changes.extend(change),
-            Err(error) => self.ending.failed_path(&path, &error),
+            Err(SideError { side, error }) => self.of(side).failed_path(&path, &error),
         }
         if !changes.is_empty() {
             self.changed(&path, &changes)?;
@@ -187,9 +187,17 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
         Ok(())
     }
 
+    /// Returns the ending, for messages about one side.
+    fn of(&mut self, side: usize) -> &mut Ending {
+        self.ending.turn_to(self.sides[side].image);
+        self.ending
+    }
+
     /// Notes two directories whose entries must be compared.
     fn wait(&mut self, path: Vec<u8>, pair: [GuestFile; 2]) {
         let bytes = self.waiting_bytes.saturating_add(waiting_bytes(&path));
+        // The limits are those of the comparison, and not of one side.
+        self.ending.leave();
         if path.len() > PATH_BYTES_MAX {
             self.ending.failed_walk(&path, &WalkError::TooDeep);
         } else if bytes > WAITING_BYTES_MAX {
@@ -206,13 +214,14 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
         pair: [GuestFile; 2],
         one: &FileStat,
         two: &FileStat,
-    ) -> Result<Option<Value>, GuestError> {
+    ) -> Result<Option<Value>, SideError> {
         if one.kind != two.kind {
             return Ok(None);
         }
-        let system = |side: usize| self.sides[side].0.tree.system(pair[side].system);
+        let system = |side: usize| self.sides[side].scene.tree.system(pair[side].system);
         if one.kind == FileKind::SymbolicLink {
-            let targets = [system(0).read_link(pair[0].file)?, system(1).read_link(pair[1].file)?];
+            let target = |side: usize| system(side).read_link(pair[side].file).of_side(side);
+            let targets = [target(0)?, target(1)?];
             let [one, two] = targets.each_ref().map(|target| String::from_utf8_lossy(target));
             return Ok((targets[0] != targets[1]).then(|| json!({ "what": "target", "one": one, "two": two })));
         }
@@ -223,10 +232,11 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
             return Ok(Some(json!({ "what": "size_bytes", "one": one.size_bytes, "two": two.size_bytes })));
         }
         let side = |side: usize, stat| ComparedFile {
+            side,
             system: system(side),
             file: pair[side],
             stat,
-            digests: &self.sides[side].1,
+            digests: &self.sides[side].digests,
         };
         let (one, two) = (side(0, one), side(1, two));
         if !self.content && content::are_known_equal(&one, &two)? {

@@ -18,6 +18,7 @@ use onefold_guest::packages::PackageDatabase;
 use onefold_guest::tree::Links;
 
 use super::ending::Ending;
+use super::messages::ImageIndex;
 use super::open;
 use super::scene::Scene;
 use super::streaming::{self, PrintResult};
@@ -39,39 +40,70 @@ pub(super) fn run(arguments: &GuestDiffArgs, talk: Talk) -> Outcome<Report> {
         two.with_guest(&arguments.open, |second| {
             let one = Scene::open(&one, first, &arguments.open)?;
             let two = Scene::open(&two, second, &arguments.open)?;
-            let mut ending = Ending::default();
+            let mut ending = Ending::new(true);
+            let scenes = [&one, &two].map(|scene| (scene, ending.begin(scene.image.path())));
             let mut listing = StdoutListing::new(RowForm::of(talk, false), "differences");
-            let outcome = compare(arguments, &one, &two, &mut listing, &mut ending);
-            for scene in [&one, &two] {
+            let outcome = compare(arguments, scenes, &mut listing, &mut ending);
+            for (scene, image) in scenes {
+                ending.turn_to(image);
                 scene.look_at(&mut ending);
             }
+            ending.leave();
             streaming::finish(outcome, listing, &mut ending)
         })
     })
 }
 
-fn compare(
+fn compare<'s, 'g, 'a>(
     arguments: &GuestDiffArgs,
-    one: &Scene<'_, '_>,
-    two: &Scene<'_, '_>,
+    scenes: [(&'s Scene<'g, 'a>, ImageIndex); 2],
     listing: &mut StdoutListing,
     ending: &mut Ending,
 ) -> PrintResult<()> {
-    let databases = [database(one, ending), database(two, ending)];
+    let databases = scenes.map(|(scene, image)| {
+        ending.turn_to(image);
+        database(scene, ending)
+    });
     if let [Some(first), Some(second)] = &databases {
         packages::print(first.as_ref(), second.as_ref(), listing)?;
     }
-    let digests = |scene: &Scene<'_, '_>, database: &Option<Box<dyn PackageDatabase + '_>>| {
-        database
-            .as_ref()
-            .map_or_else(PackagedDigests::default, |database| PackagedDigests::of(&scene.tree, database.as_ref()))
+    let mut side = |at: usize| {
+        let ((scene, image), database) = (scenes[at], databases[at].as_deref());
+        DiffSide::of(scene, image, database, ending)
     };
-    let [first, second] = &databases;
-    let sides = [(one, digests(one, first)), (two, digests(two, second))];
-    databases.iter().flatten().for_each(|database| ending.problems(database.problems()));
-    let below = arguments.below.as_bytes();
-    let roots = [one.find(below, Links::Follow)?, two.find(below, Links::Follow)?];
+    let sides = [side(0), side(1)];
+    let root = |side: &DiffSide<'s, 'g, 'a>, ending: &mut Ending| {
+        ending.turn_to(side.image);
+        side.scene.find(arguments.below.as_bytes(), Links::Follow).map_err(|failure| ending.named(failure))
+    };
+    let roots = [root(&sides[0], ending)?, root(&sides[1], ending)?];
     TreeComparison::new(&sides, arguments.content, listing, ending).compare(roots)
+}
+
+/// One of the two images.
+struct DiffSide<'s, 'g, 'a> {
+    scene: &'s Scene<'g, 'a>,
+    /// The image in messages.
+    image: ImageIndex,
+    digests: PackagedDigests,
+}
+
+impl<'s, 'g, 'a> DiffSide<'s, 'g, 'a> {
+    /// Returns a side with the digests of its packages, and reports unreadable parts of the packages.
+    fn of(
+        scene: &'s Scene<'g, 'a>,
+        image: ImageIndex,
+        database: Option<&dyn PackageDatabase>,
+        ending: &mut Ending,
+    ) -> DiffSide<'s, 'g, 'a> {
+        ending.turn_to(image);
+        let mut digests = PackagedDigests::default();
+        if let Some(database) = database {
+            digests = PackagedDigests::of(&scene.tree, database);
+            ending.problems(database.problems());
+        }
+        DiffSide { scene, image, digests }
+    }
 }
 
 /// Returns the package database of an image. Without a readable one, files are compared all the same.
@@ -79,12 +111,14 @@ fn database<'s>(scene: &'s Scene<'_, '_>, ending: &mut Ending) -> Option<Box<dyn
     let image = scene.image.path().shown();
     match onefold_guest::packages::open(&scene.tree) {
         Ok(Some(database)) => return Some(database),
-        Ok(None) => ending.warn(format!("`{image}` has no package database")),
+        Ok(None) => ending.warn_by_name(format!("`{image}` has no package database")),
         // The records of another package manager are not damaged.
         Err(error @ GuestError::Unsupported(_)) => {
-            ending.warn(format!("cannot read the packages of `{image}`: {error}"))
+            ending.warn_by_name(format!("cannot read the packages of `{image}`: {error}"))
         }
-        Err(error) => ending.failed(Failure::of_guest(format!("cannot read the packages of `{image}`"), &error)),
+        Err(error) => {
+            ending.failed_by_name(Failure::of_guest(format!("cannot read the packages of `{image}`"), &error));
+        }
     }
     None
 }

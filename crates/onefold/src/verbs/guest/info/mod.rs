@@ -28,9 +28,9 @@ use systems::Systems;
 
 pub(super) fn run(arguments: &GuestInfoArgs, talk: Talk) -> Outcome<Report> {
     let (mut texts, mut images): (Vec<String>, Vec<Value>) = (Vec::new(), Vec::new());
-    let mut ending = Ending::default();
+    let mut ending = Ending::new(many::are_several(&arguments.images.paths));
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
-        let volumes = many::volumes(guest, &arguments.images.open)?;
+        let volumes = many::volumes(image, guest, &arguments.images.open)?;
         let cannot = || format!("cannot read the allocation maps of `{}`", image.path().shown());
         let figures = Figures::of(guest, arguments.stale).map_err(|error| Failure::of_guest(cannot(), &error))?;
         let systems = Systems::of(guest, ending);

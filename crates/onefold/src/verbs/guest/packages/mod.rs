@@ -25,14 +25,14 @@ use verification::VerificationResult;
 pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> {
     let list_name = if arguments.verify { "differences" } else { "packages" };
     let mut listing = StdoutListing::new(RowForm::of(talk, false), list_name);
-    let mut ending = Ending::default();
     let names_image = many::are_several(&arguments.images.paths);
+    let mut ending = Ending::new(names_image);
     let mut outcome: PrintResult<()> = Ok(());
     let interrupt = if arguments.verify { Interrupt::watch() } else { Interrupt::default() };
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
         let scene = Scene::open(image, guest, &arguments.images.open)?;
         let Some(database) = database(&scene)? else {
-            ending.warn(format!("`{}` has no package database", image.path().shown()));
+            ending.warn_by_name(format!("`{}` has no package database", image.path().shown()));
             scene.look_at(ending);
             return Ok(ControlFlow::Continue(()));
         };
