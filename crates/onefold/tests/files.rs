@@ -9,7 +9,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use common::{Folder, USAGE, has, onefold, run, text};
+use common::{DAMAGE, FAILED, Folder, USAGE, has, onefold, run, text};
 use serde_json::Value;
 
 const BLOCK: usize = 4096;
@@ -257,6 +257,44 @@ fn misaligned_unknown_and_damaged_disks_add_up_and_say_what_they_are() {
     }
 }
 
+/// Regression: damage ended with code 0, and nothing named a file system whose superblock was damaged.
+#[test]
+fn skipped_damage_is_named_with_its_image_and_volume_and_has_its_own_exit_code() {
+    if !has_tools() {
+        return;
+    }
+    let folder = Folder::new();
+    let (sound, ext) = machine(&folder, "sound.raw", 1, EXT);
+    let copy = |name: &str, at: u64, bytes: &[u8]| {
+        let image = folder.path(name);
+        fs::copy(&sound, &image).unwrap();
+        OpenOptions::new().write(true).open(&image).unwrap().write_all_at(bytes, at).unwrap();
+        image
+    };
+    let block: u64 = run("debugfs", &["-R", "blocks /srv", text(&ext)]).trim().parse().unwrap();
+    let directory = copy("directory.raw", EXT as u64 + block * BLOCK as u64, &noise(30, 1));
+    let superblock = copy("super.raw", EXT as u64 + 1024 + 32, &[0x77]);
+    // A third partition, past the end of the disk.
+    let entry = [0, 0, 0, 0, 0x83, 0, 0, 0, 0, 0, 0, 1, 0, 8, 0, 0];
+    let table = copy("table.raw", 446 + 32, &entry);
+    let gone = folder.path("gone.raw");
+    assert_eq!(onefold("analyze --files", &[&sound]).done().err, "");
+    for (image, warning) in [
+        (&directory, "directory.raw: partition 1: 1 damaged parts were skipped"),
+        (&superblock, "super.raw: partition 1 cannot be read: damaged superblock"),
+        (&table, "table.raw: partition 3 does not lie on the disk"),
+    ] {
+        let told = onefold("analyze --files", &[&sound, image]);
+        let line = told.out.lines().find(|line| line.starts_with("warning: ") && line.contains(warning));
+        assert!(told.code == DAMAGE && line.is_some(), "{warning}: {told:?}");
+        let found = onefold("analyze --files --json", &[&sound, image]).json();
+        let has_damage = [0, 1].map(|at| found["files"]["images"][at]["has_damage"].clone());
+        assert_eq!(has_damage, [Value::Bool(false), Value::Bool(true)], "{warning}");
+        assert_eq!(onefold("analyze --files", &[&sound, image, &gone]).code, FAILED, "{warning}");
+        onefold("analyze", &[&sound, image]).done();
+    }
+}
+
 #[test]
 fn a_fat_whose_data_lies_across_blocks_is_told() {
     if !["mkfs.fat", "mcopy"].iter().all(|tool| has(tool, "and its package")) {
@@ -336,13 +374,14 @@ fn overlapping_volumes_add_up_and_names_of_a_guest_do_no_harm() {
     let file = OpenOptions::new().write(true).open(&disk).unwrap();
     // The second partition begins within the first.
     file.write_all_at(&u32::try_from((EXT + (2 << 20)) / 512).unwrap().to_le_bytes(), 446 + 16 + 8).unwrap();
-    let run = onefold("analyze --files --json", &[&disk]).done();
+    let run = onefold("analyze --files --json", &[&disk]);
+    assert_eq!(run.code, DAMAGE, "{run:?}");
     let image = &run.json()["files"]["images"][0];
     assert_eq!(class_sum(image), DISK_BYTES as u64);
     assert_eq!(image["classes"]["stale_bytes"], 0, "nothing is free with certainty");
     assert!(image["doubts"].to_string().contains("overlaps another volume"), "{image}");
     assert!(told(image).keys().any(|[_, _, sub]| sub == "/srv/\u{1b}[31mred"));
-    let text = onefold("analyze --files", &[&disk]).done().out;
+    let text = onefold("analyze --files", &[&disk]).out;
     assert!(!text.contains('\u{1b}') && text.contains("in doubt"), "{text}");
 }
 

@@ -31,6 +31,8 @@ pub struct ImageFiles {
     pub is_in_use: bool,
     /// Uncertain facts, and parts that could not be read: one sentence each, at most 20.
     pub doubts: Vec<String>,
+    /// Whether some of these are damage, which was skipped.
+    pub has_damage: bool,
     /// Its bytes.
     #[serde(flatten)]
     pub bytes: BytesUse,

@@ -61,6 +61,7 @@ impl Survey<'_> {
                 name: image.name.to_owned(),
                 is_in_use: image.survey.has_writer || image.has_changed,
                 doubts: image.survey.doubts.clone(),
+                has_damage: image.survey.has_damage,
                 bytes: bytes_use(own_groups, image.zero_bytes),
                 misaligned: misaligned(&own_causes),
             }

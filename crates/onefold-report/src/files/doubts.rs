@@ -1,4 +1,4 @@
-//! Uncertain facts about an image: the first ones as sentences, the others as a number.
+//! Uncertain facts about an image: the first ones as sentences, the others as a number. Some of them are damage.
 
 /// Maximum number of sentences.
 const DOUBTS_MAX: usize = 19;
@@ -8,6 +8,8 @@ const DOUBTS_MAX: usize = 19;
 pub(super) struct Doubts {
     first: Vec<String>,
     count: usize,
+    /// Whether one of them is damage.
+    has_damage: bool,
 }
 
 impl Doubts {
@@ -20,6 +22,17 @@ impl Doubts {
         if self.first.len() < DOUBTS_MAX {
             self.first.push(doubt);
         }
+    }
+
+    /// Records damage that was skipped, once.
+    pub(super) fn note_damage(&mut self, damage: String) {
+        self.has_damage = true;
+        self.note(damage);
+    }
+
+    /// Returns whether damage was skipped.
+    pub(super) fn has_damage(&self) -> bool {
+        self.has_damage
     }
 
     /// Returns the first doubts, and a sentence about the number of others.
@@ -43,6 +56,9 @@ mod tests {
             doubts.note(format!("doubt {number}"));
             doubts.note("doubt 0".to_owned());
         }
+        assert!(!doubts.has_damage());
+        doubts.note_damage("doubt 0".to_owned());
+        assert!(doubts.has_damage(), "also if the sentence is known");
         let told = doubts.into_sentences();
         assert_eq!((told.len(), told[19].as_str()), (20, "and 81 more"));
     }

@@ -111,13 +111,13 @@ impl NameWriter<'_> {
             if let GuestError::Disk(error) = error {
                 return Err(GuestError::Disk(error).into());
             }
-            self.doubts.note(format!("{name}: not all of its files can be found: {error}"));
+            self.doubts.note_damage(format!("{name}: not all of its files can be found: {error}"));
         }
         if volume.is_full {
-            self.doubts.note(format!("{name}: its files have more extents than are counted"));
+            self.doubts.note_damage(format!("{name}: its files have more extents than are counted"));
         }
         if volume.unread > 0 {
-            self.doubts.note(format!("{name}: the blocks of {} files cannot be told", volume.unread));
+            self.doubts.note_damage(format!("{name}: the blocks of {} files cannot be told", volume.unread));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use onefold_guest::content::VolumeContent;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::FileKind;
 use onefold_guest::guest::{Guest, GuestVolume};
@@ -76,8 +77,13 @@ impl NameWriter<'_> {
         let database = match packages::open(&machine.tree) {
             Ok(database) => database,
             Err(GuestError::Disk(error)) => return Err(GuestError::Disk(error).into()),
-            Err(error) => {
+            // The records of another package manager are not damaged.
+            Err(error @ GuestError::Unsupported(_)) => {
                 self.doubts.note(format!("its packages are not known: {error}"));
+                None
+            }
+            Err(error) => {
+                self.doubts.note_damage(format!("its packages are not known: {error}"));
                 None
             }
         };
@@ -87,7 +93,7 @@ impl NameWriter<'_> {
         let owners = Owners::read(&machine.tree, database.as_ref());
         let problems = database.problems().count();
         if problems > 0 {
-            self.doubts.note(format!("{problems} parts of its package database cannot be read"));
+            self.doubts.note_damage(format!("{problems} parts of its package database cannot be read"));
         }
         self.walk(&machine.tree, volumes, Some(&SystemPackages { system, database: database.as_ref(), owners }))
     }
@@ -104,7 +110,7 @@ impl NameWriter<'_> {
             Ok(root) => root,
             Err(GuestError::Disk(error)) => return Err(GuestError::Disk(error).into()),
             Err(error) => {
-                self.doubts.note(format!("a root directory cannot be read: {error}"));
+                self.doubts.note_damage(format!("a root directory cannot be read: {error}"));
                 return Ok(());
             }
         };
@@ -114,11 +120,11 @@ impl NameWriter<'_> {
         let (failed, unread) = (visitor.failed, visitor.unread);
         match outcome {
             Err(GuestError::Disk(error)) => return Err(GuestError::Disk(error).into()),
-            Err(error) => self.doubts.note(format!("a root directory cannot be read: {error}")),
+            Err(error) => self.doubts.note_damage(format!("a root directory cannot be read: {error}")),
             Ok(()) => {}
         }
         if unread > 0 {
-            self.doubts.note(format!("{unread} files or directories cannot be read"));
+            self.doubts.note_damage(format!("{unread} files or directories cannot be read"));
         }
         failed.map_or(Ok(()), Err)
     }
@@ -233,8 +239,11 @@ fn readable<'g>(guest: &'g Guest<'_>) -> (Vec<usize>, Vec<MachineVolume<'g>>) {
     volumes.filter_map(machine_volume).unzip()
 }
 
-/// Records uncertain facts about the volumes of a disk. Damage is known only after everything was read.
+/// Records uncertain facts about the volumes of a disk, and damage. Damage is known only after everything was read.
 pub(super) fn note_doubts(guest: &Guest<'_>, doubts: &mut Doubts) {
+    for problem in guest.table().iter().flat_map(|table| &table.problems) {
+        doubts.note_damage(problem.to_string());
+    }
     if let Some(why) = guest.doubt() {
         doubts.note(format!("no volume is sure: {}", shown(why)));
     }
@@ -245,17 +254,31 @@ pub(super) fn note_doubts(guest: &Guest<'_>, doubts: &mut Doubts) {
         doubts.note("its maps have more pieces than are kept: what did not fit counts as in doubt".to_owned());
     }
     for (at, volume) in guest.volumes().iter().enumerate() {
-        let Some(system) = volume.file_system() else { continue };
         let name = volume_name(&volume.volume.origin);
         let name = shown(&name);
-        if let Some(why) = volume.content.whole_because() {
-            doubts.note(format!("{name} is unsure: {why}"));
-        } else if guest.doubt().is_none() && guest.counts_whole(at) {
-            doubts.note(format!("{name} is unsure: it overlaps another volume, or its group is damaged"));
-        }
-        let damaged = system.damage().count();
+        let damaged = match &volume.content {
+            VolumeContent::FileSystem(system) => {
+                if let Some(why) = volume.content.whole_because() {
+                    doubts.note(format!("{name} is unsure: {why}"));
+                } else if guest.doubt().is_none() && guest.counts_whole(at) {
+                    doubts.note(format!("{name} is unsure: it overlaps another volume, or its group is damaged"));
+                }
+                system.damage().count()
+            }
+            VolumeContent::PhysicalVolume(physical) => physical.damage.len() as u64,
+            // Content without a reader is not damaged.
+            VolumeContent::Failed(GuestError::Unsupported(what)) => {
+                doubts.note(format!("{name} is not read: {what} cannot be read"));
+                0
+            }
+            VolumeContent::Failed(error) => {
+                doubts.note_damage(format!("{name} cannot be read: {error}"));
+                0
+            }
+            VolumeContent::Swap(_) | VolumeContent::NotRead(_) | VolumeContent::Unknown => 0,
+        };
         if damaged > 0 {
-            doubts.note(format!("{name}: {damaged} damaged parts were skipped"));
+            doubts.note_damage(format!("{name}: {damaged} damaged parts were skipped"));
         }
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct ImageSurvey {
     /// By the number in records.
     pub(super) owners: Vec<OwnerRef>,
     pub(super) doubts: Vec<String>,
+    /// Whether damage was skipped.
+    pub(super) has_damage: bool,
     pub(super) has_writer: bool,
     /// The start of each data area of FAT that crosses blocks, in bytes of the disk.
     data_areas: Vec<u64>,
@@ -140,7 +142,7 @@ impl<'a> Survey<'a> {
         let found = match self.read_guest(disk, &mut doubts, go_on) {
             Ok(found) => Some(found),
             Err(MapError::Guest(error)) => {
-                doubts.note(format!("what its blocks belong to cannot be read: {error}"));
+                doubts.note_damage(format!("what its blocks belong to cannot be read: {error}"));
                 None
             }
             Err(MapError::Ended(error)) => return Err(error),
@@ -155,7 +157,8 @@ impl<'a> Survey<'a> {
         };
         let owners = names.into_iter().map(|name| self.owner(name)).collect();
         self.images_left = self.images_left.saturating_sub(1);
-        Ok((ImageSurvey { owners, doubts: doubts.into_sentences(), has_writer, data_areas }, blocks))
+        let has_damage = doubts.has_damage();
+        Ok((ImageSurvey { owners, doubts: doubts.into_sentences(), has_damage, has_writer, data_areas }, blocks))
     }
 
     /// Frees memory that only further images would need.

@@ -36,6 +36,16 @@ impl AnalysisResult {
         }
     }
 
+    /// Tells whether damage in guests was skipped.
+    pub(super) fn has_damage(&self) -> bool {
+        match self {
+            AnalysisResult::Whole(found) => {
+                found.files.iter().flat_map(|files| &files.images).any(|image| image.has_damage)
+            }
+            AnalysisResult::Sampled(_) => false,
+        }
+    }
+
     /// Returns the page.
     pub(super) fn page(&self, cost: &Cost) -> String {
         match self {

@@ -81,7 +81,12 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     let left_out =
         |unfit: UnfitFile| SkippedImage { name: machine_name(&unfit.path), why: open::explain_failure(&unfit.why) };
     found.leave_out(finding.unfit.into_iter().map(left_out));
-    let exit = if found.left_out().is_empty() { Exit::Done } else { unfit_exit.worse(Exit::Failed) };
+    // What could not be done weighs more than damage that was skipped.
+    let exit = match (found.left_out().is_empty(), found.has_damage()) {
+        (false, _) => unfit_exit.worse(Exit::Failed),
+        (true, true) => Exit::Damage,
+        (true, false) => Exit::Done,
+    };
     found.leave_out(finding.repeated.into_iter().map(left_out));
     if found.is_nothing() {
         return Err(Failure { exit, ..nothing(found.left_out()) });
