@@ -79,8 +79,15 @@ fn must_be_marked(image: &Path) {
     assert_eq!(volume["doubts"], serde_json::json!(["the image is in use"]));
     // They count by the maps as they are.
     assert!(volume["free_bytes"].as_u64().unwrap() > 0 && volume["counts_whole_because"].is_null(), "{volume}");
+    assert_eq!(row("du", "folders")["in_use"], true);
     let text = |verb: &str| onefold(verb, &[image]).done().out;
-    assert!(text("guest df").contains("iB ?  "), "{}", text("guest df"));
+    let full = text("guest df");
+    for marked in ["iB ?  ", " % ?  ", " ?\n"] {
+        assert!(full.contains(marked), "{marked:?}: {full}");
+    }
+    assert_eq!(full.matches(" ?").count(), 4, "used, free, per cent, files used: {full}");
+    let folders = text("guest du");
+    assert!(folders.lines().all(|line| line.contains("iB ?  /")), "{folders}");
     let told = text("guest info");
     assert!(told.contains("iB ?  ") && told.contains("mix several moments"), "{told}");
 }

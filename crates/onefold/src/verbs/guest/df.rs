@@ -65,17 +65,19 @@ impl UsageRow<'_> {
 
     fn cells(&self, image: &GuestImage, volume: &GuestVolume<'_>) -> [String; 9] {
         let known = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
+        // Sizes and the number of possible files do not change while a machine runs.
         let mark = if self.is_certain { "" } else { " ?" };
+        let marked = |cell: Option<String>| known(cell.map(|cell| format!("{cell}{mark}")));
         [
             image.path().shown().to_string(),
             origin(&volume.volume.origin),
             self.facts.kind.name().to_owned(),
             human(self.facts.size_bytes),
-            known(self.used_bytes.map(|bytes| format!("{}{mark}", human(bytes)))),
-            known(self.facts.free_bytes.map(human)),
-            known(self.used_bytes.map(|bytes| format!("{} %", self.percent(bytes)))),
+            marked(self.used_bytes.map(human)),
+            marked(self.facts.free_bytes.map(human)),
+            marked(self.used_bytes.map(|bytes| format!("{} %", self.percent(bytes)))),
             known(self.facts.files_max.map(|count| count.to_string())),
-            known(self.facts.files_used.map(|count| count.to_string())),
+            marked(self.facts.files_used.map(|count| count.to_string())),
         ]
     }
 

@@ -126,12 +126,18 @@ impl<'s, 'g, 'a> SumPrinter<'s, 'g, 'a> {
     }
 
     fn print(&mut self, path: &[u8], sum: Sum) -> PrintResult<()> {
+        let is_in_use = self.scene.image.is_in_use();
         if self.listing.form() == RowForm::Lines {
-            return Ok(self.listing.line(&format!("{:>11}  {}", human(sum.allocated_bytes), path.shown()))?);
+            let mark = if is_in_use { " ?" } else { "" };
+            return Ok(self.listing.line(&format!("{:>11}{mark}  {}", human(sum.allocated_bytes), path.shown()))?);
         }
         let mut members = path_members("path", path);
-        let numbers =
-            json!({ "allocated_bytes": sum.allocated_bytes, "size_bytes": sum.size_bytes, "files": sum.files });
+        let numbers = json!({
+            "allocated_bytes": sum.allocated_bytes,
+            "size_bytes": sum.size_bytes,
+            "files": sum.files,
+            "in_use": is_in_use,
+        });
         members.extend(numbers.as_object().cloned().unwrap_or_default());
         Ok(self.listing.json(&Value::Object(members))?)
     }
