@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fbs_rows.machines import MADE_BYTES, MadeUp
+from fbs_rows.machines import MACHINES, MADE_BYTES, TEMPLATE, MadeUp
 from fbs_rows.offline import COMMON
 from lib import system
 from lib.measure import Sample
@@ -14,6 +14,8 @@ from .row import FilesRow, share
 # What the files of a made-up package take of a disk: at most, and at least of what is shared of them.
 PACKAGE_BYTES_MAX = 1 << 20
 PACKAGE_BYTES_MIN = 256 << 10
+# Beside the images lies a folder with the files of the packages, which are no images.
+WORDS = ("--common", *(word for name in (COMMON, TEMPLATE, MACHINES) for word in ("--include", name)))
 
 
 class CommonRow(FilesRow):
@@ -45,13 +47,17 @@ def new_machine(bench, settings, count):
     try:
         with guests.mounted(path, name="common") as folder:
             system.run(bench.programs.onefold, "--quiet", "share", "common", "create", folder / COMMON)
-            share(bench.programs, "files", folder, "--common")
+            share(bench.programs, "files", folder, *WORDS)
             made_up.add_machine(folder, count + 1)
             system.run("sync", "--file-system", folder)
             bench.place.ballast.fill()
-            done = share(bench.programs, "files", folder, "--common")
+            done = share(bench.programs, "files", folder, *WORDS)
     finally:
         path.unlink(missing_ok=True)
+    # The machines, the new one and the template. The volume is none of them.
+    examined = done.told["examined"]["images"]
+    if examined != count + 2:
+        raise BenchError(f"{examined} images were examined, not {count + 2}")
     wanted = settings.new_packages * PACKAGE_BYTES_MIN
     if done.shared_bytes < wanted:
         raise BenchError(f"the new machine shares {done.shared_bytes} bytes, not {wanted}")
