@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::examples::examples;
 use super::place::ArchiveArg;
 use super::values::{InputFormat, parse_duration};
 use crate::byte_rate::ByteRate;
@@ -17,27 +18,51 @@ pub(crate) enum ArchiveCommand {
     ///
     /// A folder is made if need be, a bucket is not. Both must hold no archive yet. Tests first whether the store keeps
     /// the promises on which an archive relies.
+    #[command(after_help = examples([
+        "onefold archive create /srv/archive",
+        "onefold archive create --endpoint https://s3.example.org s3://backup/images",
+    ]))]
     Create(CreateArgs),
     /// Prove that all that the images of an archive need is there, changing nothing
     ///
     /// Reads ledger and tables. With --data it reads all stored bytes and compares them with their names, too; with
     /// --sample a random part of them. Names the images and the guests' files that damage hits.
+    #[command(after_help = examples([
+        "onefold archive check --data /srv/archive",
+        "onefold archive check --sample 5% --rate 50M s3://backup/images",
+    ]))]
     Check(CheckArgs),
     /// Rebuild what a damaged archive can rebuild, and store lost content again from a disk that still has it
     ///
     /// Reads all stored bytes. Rebuilds the index and the descriptor, moves intact content out of damaged packs, and
     /// notes in the ledger what is lost, so that the next capture that has it stores it again. Removes no content.
+    #[command(after_help = examples([
+        "onefold archive repair --dry-run /srv/archive",
+        "onefold archive repair --from web.qcow2 /srv/archive",
+    ]))]
     Repair(RepairArgs),
     /// Show how much an archive holds, in bytes that add up
+    #[command(after_help = examples([
+        "onefold archive stat /srv/archive",
+        "onefold archive stat --json s3://backup/images",
+    ]))]
     Stat(StatArgs),
     /// Free the space of what no image of an archive needs any more
     ///
     /// Retires units that no image needs, and deletes what was retired at least --delay ago. Captures, installations
     /// and other collections may run at the same time.
+    #[command(after_help = examples([
+        "onefold archive gc --dry-run /srv/archive",
+        "onefold archive gc --delay 24h --rate 50M s3://backup/images",
+    ]))]
     Gc(GcArgs),
     /// Test what a store can do for an archive, and measure how fast it is
     ///
     /// Works with and without an archive in the store. Writes a few objects below `probe/`, and removes them again.
+    #[command(after_help = examples([
+        "onefold archive probe /srv/archive",
+        "onefold archive probe --endpoint https://s3.example.org --size 16M s3://backup/images",
+    ]))]
     Probe(ProbeArgs),
 }
 

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use glob::Pattern;
 
+use super::examples::examples;
 use super::values::InputFormat;
 use crate::calendar;
 use crate::size::ByteSize;
@@ -15,32 +16,73 @@ use crate::size::ByteSize;
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestCommand {
     /// Show the partitions, volumes and file systems of a disk, and how far they can be trusted
+    #[command(after_help = examples([
+        "onefold guest info web.qcow2",
+        "onefold guest info --stale /var/lib/libvirt/images",
+    ]))]
     Info(GuestInfoArgs),
     /// Show how full the file systems of images are
+    #[command(after_help = examples([
+        "onefold guest df /var/lib/libvirt/images",
+        "onefold guest df --volume vg0/home db.qcow2",
+    ]))]
     Df(GuestImagesArgs),
     /// List files by their paths in the guest
+    #[command(after_help = examples([
+        "onefold guest ls web.qcow2 /etc",
+        "onefold guest ls --long --recursive web.qcow2 /var/log",
+    ]))]
     Ls(GuestLsArgs),
     /// Write the content of files to standard output
+    #[command(after_help = examples([
+        "onefold guest cat web.qcow2 /etc/fstab",
+        "onefold guest cat /srv/archive#web@2 /var/log/syslog | less",
+    ]))]
     Cat(GuestCatArgs),
     /// Show the places of a file's content on the disk
+    #[command(after_help = examples([
+        "onefold guest map web.raw /boot/vmlinuz",
+        "onefold guest map --json web.raw /var/lib/dpkg/status",
+    ]))]
     Map(GuestMapArgs),
     /// Show which file or structure a byte of the disk belongs to
+    #[command(after_help = examples(["onefold guest who web.raw 1073741824", "onefold guest who web.raw 20M 4.5G"]))]
     Who(GuestWhoArgs),
     /// Show how much space the files below folders take
+    #[command(after_help = examples([
+        "onefold guest du --depth 1 web.qcow2",
+        "onefold guest du web.qcow2 /var /home",
+    ]))]
     Du(GuestDuArgs),
     /// Find files of many images by name, time and size
+    #[command(after_help = examples([
+        "onefold guest find --name '*.conf' --below /etc web.qcow2",
+        "onefold guest find --larger 100M --newer 2026-11-01 /var/lib/libvirt/images",
+    ]))]
     Find(GuestFindArgs),
     /// List the installed packages, as recorded by their package manager
+    #[command(after_help = examples([
+        "onefold guest packages --name 'libssl*' /var/lib/libvirt/images",
+        "onefold guest packages --verify web.qcow2",
+    ]))]
     Packages(GuestPackagesArgs),
     /// Compare the packages and files of two images
     ///
     /// Content is not read if a file lies at the same place in both images and has not changed, or if both package
     /// databases record the same digest and the files have the same time. A difference in times alone does not count.
+    #[command(after_help = examples([
+        "onefold guest diff template.qcow2 web.qcow2",
+        "onefold guest diff --below /etc /srv/archive#web@1 /srv/archive#web@2",
+    ]))]
     Diff(GuestDiffArgs),
     /// Write files as a tar archive to standard output
     ///
     /// Keeps owners, modes, times, hard links, devices, holes and extended attributes, in the pax format. `tar --xattrs
     /// --xattrs-include='*'` restores all of them.
+    #[command(after_help = examples([
+        "onefold guest tar web.qcow2 /etc > etc.tar",
+        "onefold guest tar web.qcow2 /home /var/www | tar --list",
+    ]))]
     Tar(GuestTarArgs),
 }
 

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use glob::Pattern;
 use onefold_image::ImageName;
 
+use super::examples::examples;
 use super::key::{Acceptance, SigningKey};
 use super::place::ArchiveArg;
 use super::values::{InputFormat, OutputFormat};
@@ -22,32 +23,68 @@ pub(crate) enum ImageCommand {
     ///
     /// Takes everything except what the file systems on the disk call free with certainty. Content that the archive has
     /// already is not stored again. Each capture of a name is a new version of the image.
+    #[command(after_help = examples([
+        "onefold image capture /srv/archive web.qcow2 web",
+        "onefold image capture --rate 50M --each /var/lib/libvirt/images s3://backup/images",
+    ]))]
     Capture(CaptureArgs),
     /// List the images of an archive
+    #[command(after_help = examples([
+        "onefold image list /srv/archive",
+        "onefold image list --json s3://backup/images",
+    ]))]
     List(ListArgs),
     /// Show what an image holds and how it was captured
+    #[command(after_help = examples([
+        "onefold image show /srv/archive web",
+        "onefold image show /srv/archive web@2",
+    ]))]
     Show(ShowArgs),
     /// Write an image to a disk, a partition or a file
     ///
     /// All checks come before the first write. The target does not boot until all of the image is on it. ARCHIVE may
     /// also be a server of images, as `http://HOST:7443`; every byte that it sends is verified.
+    #[command(after_help = examples([
+        "onefold image install --fit --verify /srv/archive web@2 /dev/sdb",
+        "onefold image install http://192.168.1.10:7443 web /dev/nvme0n1",
+    ]))]
     Install(InstallArgs),
     /// Write an image to a new image file, or as a stream
+    #[command(after_help = examples([
+        "onefold image export /srv/archive web web.qcow2",
+        "onefold image export /srv/archive web@2 - | zstd -o web.raw.zst",
+    ]))]
     Export(ExportArgs),
     /// Serve the images of an archive to other machines, until the command is interrupted
     ///
     /// `image install http://HOST:7443 IMAGE TARGET` installs them there, and any HTTP client reads one as
     /// `http://HOST:7443/v1/images/IMAGE/raw`. New images are served as soon as they are captured.
+    #[command(after_help = examples([
+        "onefold image serve --plain --interface eth1 /srv/archive",
+        "onefold image serve --plain --listen 192.168.1.10:7443 /srv/archive",
+    ]))]
     Serve(ServeArgs),
     /// Remove versions of images from an archive; `archive gc` frees what they alone use
+    #[command(after_help = examples([
+        "onefold image rm /srv/archive web@1 web@2",
+        "onefold image rm --dry-run --keep-last 3 --keep-monthly 12 /srv/archive 'web-*'",
+    ]))]
     Rm(RmArgs),
     /// Sign an image with a secret key
     ///
     /// The signature lies beside the image and covers every byte of it. An image may have signatures of several keys.
+    #[command(after_help = examples([
+        "onefold image sign /srv/archive web builder",
+        "onefold image sign --password-file /etc/onefold/password /srv/archive web@2 builder",
+    ]))]
     Sign(SignArgs),
     /// Verify the signatures of an image
     ///
     /// Succeeds if one of the keys that are trusted for the name has signed it, or the key that is given.
+    #[command(after_help = examples([
+        "onefold image verify /srv/archive web",
+        "onefold image verify --key builder.pub /srv/archive web@2",
+    ]))]
     Verify(VerifyArgs),
 }
 

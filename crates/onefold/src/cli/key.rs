@@ -4,19 +4,30 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::examples::examples;
+
 /// The verbs of `onefold key`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
     /// Make a pair of keys: one that signs images, and one that verifies their signatures
     ///
     /// The files have the form of minisign. A password protects the secret key.
+    #[command(after_help = examples([
+        "onefold key create builder",
+        "onefold key create --password-file /etc/onefold/password builder",
+    ]))]
     Create(CreateArgs),
     /// Trust a key for the images of some names
     ///
     /// Once any key is trusted, `image install` and `image export` refuse images that no key has signed which is
     /// trusted for their names.
+    #[command(after_help = examples([
+        "onefold key trust builder.pub 'web-*'",
+        "onefold key trust --note builder2 builder.pub web db",
+    ]))]
     Trust(TrustArgs),
     /// List the keys that are trusted
+    #[command(after_help = examples(["onefold key list", "onefold key list --json"]))]
     List,
 }
 

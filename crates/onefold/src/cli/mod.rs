@@ -2,6 +2,7 @@
 
 pub(crate) mod analyze;
 pub(crate) mod archive;
+pub(crate) mod examples;
 pub(crate) mod guest;
 pub(crate) mod image;
 pub(crate) mod key;
@@ -9,6 +10,7 @@ pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod share;
 pub(crate) mod share_common;
+pub(crate) mod share_work;
 pub(crate) mod temporary;
 pub(crate) mod values;
 
@@ -22,6 +24,7 @@ use std::path::PathBuf;
 
 use analyze::AnalyzeArgs;
 use archive::ArchiveCommand;
+use examples::examples;
 use guest::GuestCommand;
 use image::ImageCommand;
 use key::KeyCommand;
@@ -66,6 +69,10 @@ pub(crate) enum Command {
     /// Reads images as the disks that they hold, and compares their blocks. Shows what each image shares with itself
     /// and with others, what other block sizes would save, which images resemble each other, and how much space a pool
     /// would take.
+    #[command(after_help = examples([
+        "onefold analyze /var/lib/libvirt/images",
+        "onefold analyze --sample=8% --report images.html /srv/vm /srv/archive",
+    ]))]
     Analyze(AnalyzeArgs),
     /// Look into disk images without mounting them, reading only
     ///

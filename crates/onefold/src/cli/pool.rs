@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::examples::examples;
 use super::key::Acceptance;
 use super::temporary::TemporaryArg;
 use super::values::{
@@ -18,59 +19,73 @@ use crate::size::ByteSize;
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
     /// Make a new, empty pool in a file or on a partition
-    #[command(after_help = "Examples:\n  onefold pool create --size 100G images.pool\n  \
-                            onefold pool create --label guests /dev/vg0/images")]
+    #[command(after_help = examples([
+        "onefold pool create --size 100G images.pool",
+        "onefold pool create --label guests /dev/vg0/images",
+    ]))]
     Create(CreateArgs),
     /// Mount a pool; returns when the mount is ready
-    #[command(after_help = "Examples:\n  onefold pool mount images.pool /mnt/images\n  \
-                            onefold pool mount --memory 4G --noatime /dev/vg0/images /mnt/images")]
+    #[command(after_help = examples([
+        "onefold pool mount images.pool /mnt/images",
+        "onefold pool mount --memory 4G --noatime /dev/vg0/images /mnt/images",
+    ]))]
     Mount(MountArgs),
     /// Unmount a pool; returns when everything is on disk
-    #[command(after_help = "Examples:\n  onefold pool umount /mnt/images\n  onefold pool umount images.pool")]
+    #[command(after_help = examples(["onefold pool umount /mnt/images", "onefold pool umount images.pool"]))]
     Umount(UmountArgs),
     /// Look for damage, changing nothing unless --repair is given
-    #[command(after_help = "Examples:\n  onefold pool check images.pool\n  \
-                            onefold pool check --data --repair images.pool")]
+    #[command(after_help = examples([
+        "onefold pool check images.pool",
+        "onefold pool check --data --repair images.pool",
+    ]))]
     Check(CheckArgs),
     /// Show how much is stored and saved, in bytes that add up
-    #[command(after_help = "Examples:\n  onefold pool stat /mnt/images\n  \
-                            onefold pool stat images.pool vm-001.raw vm-002.raw")]
+    #[command(after_help = examples([
+        "onefold pool stat /mnt/images",
+        "onefold pool stat images.pool vm-001.raw vm-002.raw",
+    ]))]
     Stat(StatArgs),
     /// List the pools of this host: mounted ones, and those that fstab and the service unit mount
-    #[command(after_help = "Examples:\n  onefold pool list\n  onefold pool list --json /data")]
+    #[command(after_help = examples(["onefold pool list", "onefold pool list --json /data"]))]
     List(ListArgs),
     /// List the files of a directory of a pool, mounted or not, with the space that deleting each would free
-    #[command(after_help = "Examples:\n  onefold pool ls images.pool\n  onefold pool ls /mnt/images templates")]
+    #[command(after_help = examples(["onefold pool ls images.pool", "onefold pool ls /mnt/images templates"]))]
     Ls(LsArgs),
     /// Extend the pool to the present size of its file or partition
-    #[command(after_help = "Examples:\n  onefold pool grow --size 200G images.pool\n  \
-                            onefold pool grow /mnt/images")]
+    #[command(after_help = examples(["onefold pool grow --size 200G images.pool", "onefold pool grow /mnt/images"]))]
     Grow(GrowArgs),
     /// Read all data of a pool and compare it with its fingerprints
-    #[command(after_help = "Examples:\n  onefold pool scrub /mnt/images\n  \
-                            onefold pool scrub --rate 50M /mnt/images")]
+    #[command(after_help = examples(["onefold pool scrub /mnt/images", "onefold pool scrub --rate 50M /mnt/images"]))]
     Scrub(ScrubArgs),
     /// Discard the pool's free blocks on the disk below it
-    #[command(after_help = "Examples:\n  onefold pool trim /mnt/images\n  onefold pool trim images.pool")]
+    #[command(after_help = examples(["onefold pool trim /mnt/images", "onefold pool trim images.pool"]))]
     Trim(TrimArgs),
     /// Find equal blocks that writes did not find, and store each once
     ///
     /// Writes miss equal blocks if the memory does not suffice for all fingerprints, or while deduplication is switched
     /// off. All data is read once; blocks are compared before they are shared.
-    #[command(after_help = "Examples:\n  onefold pool dedup images.pool\n  \
-                            onefold pool dedup --files --memory 4G images.pool")]
+    #[command(after_help = examples([
+        "onefold pool dedup images.pool",
+        "onefold pool dedup --files --memory 4G images.pool",
+    ]))]
     Dedup(DedupArgs),
     /// Copy disk images into a pool
-    #[command(after_help = "Examples:\n  onefold pool import images.pool debian.qcow2 windows.vmdk\n  \
-                            onefold pool import --skip-existing --to templates/ /mnt/images /srv/templates")]
+    #[command(after_help = examples([
+        "onefold pool import images.pool debian.qcow2 windows.vmdk",
+        "onefold pool import --skip-existing --to templates/ /mnt/images /srv/templates",
+    ]))]
     Import(ImportArgs),
     /// Copy a file of a pool out as a disk image
-    #[command(after_help = "Examples:\n  onefold pool export images.pool vm-001.raw vm-001.qcow2\n  \
-                            onefold pool export /mnt/images vm-001.raw - | zstd -o vm-001.raw.zst")]
+    #[command(after_help = examples([
+        "onefold pool export images.pool vm-001.raw vm-001.qcow2",
+        "onefold pool export /mnt/images vm-001.raw - | zstd -o vm-001.raw.zst",
+    ]))]
     Export(ExportArgs),
     /// Make instant copies of a file inside a pool
-    #[command(after_help = "Examples:\n  onefold pool clone /mnt/images base.raw vm1.raw\n  \
-                            onefold pool clone /mnt/images base.raw vm-%03d.raw --count 100")]
+    #[command(after_help = examples([
+        "onefold pool clone /mnt/images base.raw vm1.raw",
+        "onefold pool clone /mnt/images base.raw vm-%03d.raw --count 100",
+    ]))]
     Clone(CloneArgs),
 }
 

@@ -4,15 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use glob::Pattern;
 use onefold_share::domain::label::Label;
 use onefold_share::files::Tier;
 use onefold_share::watch::Window;
 
+use super::examples::examples;
 use super::share_common::ShareCommonCommand;
-use super::temporary::TemporaryArg;
+use super::share_work::{ConsentArgs, RootArgs, WorkArgs};
 use super::values::parse_duration;
-use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
 
 /// What to do with plain image files.
@@ -24,6 +23,10 @@ pub(crate) enum ShareCommand {
     /// that did not change since they were last read are not read again. What is known is kept in the root of the file
     /// system, in `.onefold` for root and in `.onefold-NUMBER` for the user with that number, and may be deleted at any
     /// time.
+    #[command(after_help = examples([
+        "onefold share run /var/lib/libvirt/images",
+        "onefold share run --dry-run --include '*.raw' /srv/vm",
+    ]))]
     Run(ShareRunArgs),
     /// Find equal files of the guests in image files and have the file system share their blocks, once
     ///
@@ -31,39 +34,65 @@ pub(crate) enum ShareCommand {
     /// lengths, and files of no package with equal paths and lengths (--tiers). The kernel compares the files before it
     /// shares their blocks. So no guest has to be trusted, and every image keeps its content. The command reads raw and
     /// qcow2 images, and packages of dpkg; `share run` shares everything else. Images may be in use.
+    #[command(after_help = examples([
+        "onefold share files /var/lib/libvirt/images",
+        "onefold share files --since template.raw --dry-run /srv/vm",
+    ]))]
     Files(ShareGuestsArgs),
     /// Share again and again as files change, when the machine has time, until a signal stops it
     ///
     /// The command stays in the foreground, for a service manager, and prints a line each time that it shared. Images
     /// that a process of this host has open for writing are kept for this host: other hosts leave them alone. SIGTERM
     /// ends the command within a second or so.
+    #[command(after_help = examples([
+        "onefold share watch /var/lib/libvirt/images",
+        "onefold share watch --window 22:00-06:00 --rate 50M --cpu-limit 50 /srv/vm",
+    ]))]
     Watch(ShareWatchArgs),
     /// Fill the holes that a host has left in images where it died while it shared (OCFS2)
     ///
     /// `run` and `watch` do so themselves when they begin. Before a script starts the machines of a dead host on
     /// another host, it calls this command. The command leaves alone images that were written to since then and images
     /// that are open; it names them and fails. Without such holes it ends at once.
+    #[command(after_help = examples(["onefold share mend /srv/vm", "onefold share mend --accept-changed /srv/vm"]))]
     Mend(ShareMendArgs),
     /// Show what is known of a file system's images, what is pending, and which hosts work on it
     ///
     /// It also tells how many bytes of each image lie where its template has them, in a common volume, shared with
     /// other images, or by themselves. The command only looks. It makes and changes nothing, and other commands do not
     /// wait for it.
+    #[command(after_help = examples([
+        "onefold share status /srv/vm",
+        "onefold share status --since template.raw --details /srv/vm",
+    ]))]
     Status(ShareStatusArgs),
     /// Show what the index of a file system holds
+    #[command(after_help = examples(["onefold share index /srv/vm", "onefold share index --dump /srv/vm | sort"]))]
     Index(ShareIndexArgs),
     /// Say where a block of a file lies, its state, which files share it, and why or why not
     ///
     /// It also names the file of the guest that has the block, and the package of that file.
+    #[command(after_help = examples([
+        "onefold share explain /srv/vm/web.raw",
+        "onefold share explain /srv/vm/web.raw 20M",
+    ]))]
     Explain(ShareExplainArgs),
     /// Keep files from being shared
     ///
     /// Sets the attribute `user.onefold.share` to `off`. The attribute of a folder holds for all files and folders
     /// below it that have none of their own. Blocks that are shared already stay shared.
+    #[command(after_help = examples([
+        "onefold share exclude /srv/vm/db.raw",
+        "onefold share exclude /srv/vm/scratch /srv/vm/swap.raw",
+    ]))]
     Exclude(ShareFilesArgs),
     /// Undo `exclude`
     ///
     /// Removes the attribute `user.onefold.share`, or sets it to `on` where a folder above has `off`.
+    #[command(after_help = examples([
+        "onefold share include /srv/vm/db.raw",
+        "onefold share include /srv/vm/scratch/web.raw",
+    ]))]
     Include(ShareFilesArgs),
     /// Show or set the sharing domain of files: blocks are shared within a domain only
     #[command(subcommand)]
@@ -74,6 +103,10 @@ pub(crate) enum ShareCommand {
     /// the permissions of a copy. If the image has not changed since a run read it, no run has to read the clone. If it
     /// has changed, the next run reads the clone.
     /// The command records the image as the template of the clone, for `share status`.
+    #[command(after_help = examples([
+        "onefold share clone /srv/vm/template.raw /srv/vm/web.raw",
+        "onefold share clone --force /srv/vm/template.raw /srv/vm/scratch.raw",
+    ]))]
     Clone(ShareCloneArgs),
     /// Keep the files of packages that several machines have in a volume of their own
     #[command(subcommand)]
@@ -84,14 +117,26 @@ pub(crate) enum ShareCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShareDomainCommand {
     /// Show which domain files belong to, and why; of a folder, which one files that are made there get
+    #[command(after_help = examples([
+        "onefold share domain show /srv/vm",
+        "onefold share domain show /srv/vm/web.raw /srv/vm/db.raw",
+    ]))]
     Show(ShareFilesArgs),
     /// Put a file, or all files of a folder, into a domain
     ///
     /// Sets the attribute `trusted.onefold.domain`, which only root can set or see. The attribute of a folder holds for
     /// all files and folders below it that have none of their own. The next run reads the files anew in their domain.
     /// Blocks that they share already stay shared.
+    #[command(after_help = examples([
+        "onefold share domain set /srv/vm/customer-a customer-a",
+        "onefold share domain set /srv/vm owner",
+    ]))]
     Set(ShareDomainSetArgs),
     /// Undo `set`
+    #[command(after_help = examples([
+        "onefold share domain clear /srv/vm/customer-a",
+        "onefold share domain clear /srv/vm/web.raw /srv/vm/db.raw",
+    ]))]
     Clear(ShareFilesArgs),
 }
 
@@ -160,25 +205,6 @@ pub(crate) enum ForeignAction {
     GiveUp,
 }
 
-/// What `share run`, `share watch` and `share mend` are allowed on OCFS2, where the state folder says which holes to
-/// fill.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct RootArgs {
-    /// Work on OCFS2 even if another user can replace the state folder, because that user owns the root folder of the
-    /// file system or may write into it: an earlier state folder names holes that were filled long ago
-    #[arg(long)]
-    pub(crate) accept_writable_root: bool,
-}
-
-/// What `share run` and `share watch` are allowed on OCFS2.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct ConsentArgs {
-    /// Also share on OCFS2. A host that dies while it shares leaves holes there, in images that no process on it had
-    /// open, until a host mends them (`share mend`). Images that are open on the host are left alone
-    #[arg(long)]
-    pub(crate) accept_mending: bool,
-}
-
 /// Arguments of `share index`.
 #[derive(Args, Debug)]
 pub(crate) struct ShareIndexArgs {
@@ -223,58 +249,6 @@ pub(crate) struct ShareCloneArgs {
     /// Replace a file that has the target's name, in one step
     #[arg(long)]
     pub(crate) force: bool,
-}
-
-/// What limits `share run` and `share watch`.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct LimitArgs {
-    /// Read at most this many bytes of images a second, and share at most this many; without it, there is no limit
-    #[arg(long, visible_alias = "io-limit", value_name = "RATE")]
-    pub(crate) rate: Option<ByteRate>,
-    /// Use at most this much processor time, in percent of one core
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) cpu_limit: Option<u32>,
-    /// The longest time that one call of the file system should take; a program that writes to a file of the call
-    /// waits for its end
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100))]
-    pub(crate) max_stall: u64,
-}
-
-/// What `share run` and `share watch` do so that room really comes free.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct SpaceArgs {
-    /// On Btrfs, copy the unshared rest of an extent whose other blocks were shared, if the rest is at most this
-    /// part of the extent; with 0, never
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
-    pub(crate) rewrite: u32,
-    /// On XFS, do not change the hint of files for copies: each small write into a shared block then reserves 128 KiB
-    /// around it for minutes
-    #[arg(long)]
-    pub(crate) no_small_copies: bool,
-}
-
-/// What `share run`, `share files` and `share watch` work on, and how they go about it.
-#[derive(Args, Debug)]
-pub(crate) struct WorkArgs {
-    /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) include: Vec<Pattern>,
-    /// No files, and no folders, whose path or name matches a pattern; may be given several times
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<Pattern>,
-    /// Do not share shorter runs of equal blocks; adjacent runs count as one. Short runs save less, and cost more seeks
-    /// when a file is read in sequence
-    #[arg(long, value_name = "SIZE", default_value = "4K")]
-    pub(crate) min_run: ByteSize,
-    #[command(flatten)]
-    pub(crate) space: SpaceArgs,
-    #[command(flatten)]
-    pub(crate) limits: LimitArgs,
-    /// Upper limit of memory for sorting; what does not fit goes into temporary files
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub(crate) memory: ByteSize,
-    #[command(flatten)]
-    pub(crate) temporary: TemporaryArg,
 }
 
 /// Arguments of `share watch`.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::examples::examples;
+
 use crate::size::ByteSize;
 
 /// What to do with a common volume.
@@ -14,20 +16,40 @@ pub(crate) enum ShareCommonCommand {
     /// An ext4 image that takes up room for what is in it only. It belongs to the owner of its folder if root makes it,
     /// otherwise to the user that does; nobody else may read it. It serves the sharing domain that it belongs to as a
     /// file. Needs mke2fs, tune2fs, debugfs and e2fsck (package e2fsprogs).
+    #[command(after_help = examples([
+        "onefold share common create /srv/vm/common.img",
+        "onefold share common create --size 20G /srv/vm/common.img",
+    ]))]
     Create(ShareCommonCreateArgs),
     /// Add the files of packages to a common volume
     ///
     /// Content comes by clone from an image that has the packages installed, and takes no room of its own; or from
     /// package archives, which dpkg-deb unpacks without privileges. Configuration files are left out. A changed and
     /// checked clone takes the place of the volume in one step: a process that has it mounted keeps the old one.
+    #[command(after_help = examples([
+        "onefold share common add --from web.raw --package nginx /srv/vm",
+        "onefold share common add /srv/vm nginx_1.26.3-3_amd64.deb",
+    ]))]
     Add(ShareCommonAddArgs),
     /// List the packages in a common volume
+    #[command(after_help = examples([
+        "onefold share common ls /srv/vm",
+        "onefold share common ls --json /srv/vm/common.img",
+    ]))]
     Ls(ShareCommonLookArgs),
     /// Check the file system of a common volume, and compare all content with its digests
+    #[command(after_help = examples([
+        "onefold share common check /srv/vm",
+        "onefold share common check --json /srv/vm/common.img",
+    ]))]
     Check(ShareCommonLookArgs),
     /// Remove the files of packages from a common volume
     ///
     /// Images that share these blocks keep them.
+    #[command(after_help = examples([
+        "onefold share common rm /srv/vm nginx",
+        "onefold share common rm /srv/vm libssl3_3.0.15-1_amd64 nginx",
+    ]))]
     Rm(ShareCommonRemoveArgs),
 }
 

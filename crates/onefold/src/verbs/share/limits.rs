@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onefold_share::pace::Limits;
 
-use crate::cli::share::LimitArgs;
+use crate::cli::share_work::LimitArgs;
 use crate::failure::{Failure, Outcome};
 use crate::size::ByteSize;
 

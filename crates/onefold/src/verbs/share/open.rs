@@ -13,7 +13,7 @@ use onefold_substrate::Substrate;
 
 use super::root::{RootedPaths, locate};
 use super::user_paths::UserPaths;
-use crate::cli::share::RootArgs;
+use crate::cli::share_work::RootArgs;
 use crate::failure::{Exit, Failure, Outcome};
 
 /// A file system, and paths on it.

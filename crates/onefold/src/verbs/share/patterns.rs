@@ -7,7 +7,7 @@ use glob::Pattern;
 use onefold_block::shown::ShownText;
 use onefold_substrate::ListedKind;
 
-use crate::cli::share::WorkArgs;
+use crate::cli::share_work::WorkArgs;
 
 /// Decides which files of a file system are wanted.
 #[derive(Debug)]

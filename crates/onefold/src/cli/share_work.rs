@@ -1,0 +1,79 @@
+//! Options that several of the verbs `share run`, `share files`, `share watch` and `share mend` have.
+
+use clap::Args;
+use glob::Pattern;
+
+use super::temporary::TemporaryArg;
+use crate::byte_rate::ByteRate;
+use crate::size::ByteSize;
+
+/// What `share run`, `share watch` and `share mend` are allowed on OCFS2, where the state folder says which holes to
+/// fill.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct RootArgs {
+    /// Work on OCFS2 even if another user can replace the state folder, because that user owns the root folder of the
+    /// file system or may write into it: an earlier state folder names holes that were filled long ago
+    #[arg(long)]
+    pub(crate) accept_writable_root: bool,
+}
+
+/// What `share run` and `share watch` are allowed on OCFS2.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ConsentArgs {
+    /// Also share on OCFS2. A host that dies while it shares leaves holes there, in images that no process on it had
+    /// open, until a host mends them (`share mend`). Images that are open on the host are left alone
+    #[arg(long)]
+    pub(crate) accept_mending: bool,
+}
+
+/// What limits `share run` and `share watch`.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct LimitArgs {
+    /// Read at most this many bytes of images a second, and share at most this many; without it, there is no limit
+    #[arg(long, visible_alias = "io-limit", value_name = "RATE")]
+    pub(crate) rate: Option<ByteRate>,
+    /// Use at most this much processor time, in percent of one core
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) cpu_limit: Option<u32>,
+    /// The longest time that one call of the file system should take; a program that writes to a file of the call
+    /// waits for its end
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) max_stall: u64,
+}
+
+/// What `share run` and `share watch` do so that room really comes free.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct SpaceArgs {
+    /// On Btrfs, copy the unshared rest of an extent whose other blocks were shared, if the rest is at most this
+    /// part of the extent; with 0, never
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) rewrite: u32,
+    /// On XFS, do not change the hint of files for copies: each small write into a shared block then reserves 128 KiB
+    /// around it for minutes
+    #[arg(long)]
+    pub(crate) no_small_copies: bool,
+}
+
+/// What `share run`, `share files` and `share watch` work on, and how they go about it.
+#[derive(Args, Debug)]
+pub(crate) struct WorkArgs {
+    /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) include: Vec<Pattern>,
+    /// No files, and no folders, whose path or name matches a pattern; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<Pattern>,
+    /// Do not share shorter runs of equal blocks; adjacent runs count as one. Short runs save less, and cost more seeks
+    /// when a file is read in sequence
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub(crate) min_run: ByteSize,
+    #[command(flatten)]
+    pub(crate) space: SpaceArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    /// Upper limit of memory for sorting; what does not fit goes into temporary files
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub(crate) memory: ByteSize,
+    #[command(flatten)]
+    pub(crate) temporary: TemporaryArg,
+}
