@@ -4,7 +4,7 @@ chmod 755 "$dir" "$mnt"
 python3 "$tools/who_may.py" "$mnt"
 
 # A default ACL gives what is made below it its entries, and the mode that was asked for bounds them.
-needs setfacl getfacl
+needs setfacl getfacl setfattr getfattr
 cd "$mnt"
 mkdir inherited
 setfacl -m 'd:u::rwx,d:u:3001:rwx,d:g::r-x,d:m::rwx,d:o::---' inherited
@@ -34,6 +34,19 @@ chown 3002:3100 bobs
 chmod 2770 bobs
 as_bob setfacl -m u:3001:r bobs
 [[ $(stat -c %a bobs) == 770 ]] || fail "set-group-id was kept: $(stat -c %a bobs)"
+# The kernel checks no permission for names that begin with `system.`: the pool has the two of ACLs and refuses others.
+for user in env as_bob; do
+    fails_with 'Operation not supported' $user setfattr -n system.foo -v planted inherited/file
+    fails_with 'Operation not supported' $user getfattr -n system.foo inherited/file
+done
+value_of() {
+    as_bob getfattr -e hex -n "system.posix_acl_$1" "$2" | sed -n 's/^system[^=]*=//p'
+}
+setfattr -n system.posix_acl_default -v "$(value_of default inherited)" inherited/one
+fails_with 'Operation not permitted' as_bob setfattr -n system.posix_acl_access -v "$(value_of access bobs)" inherited
+: >by-name
+setfattr -n system.posix_acl_access -v "$(value_of access bobs)" by-name
+expect_acl by-name user::rwx,user:3001:r--
 cd "$dir"
 remount_pool
 expect_acl "$mnt/inherited/fifo" user::rw-,user:3001:rwx,group::r-x,mask::r--,other::---
