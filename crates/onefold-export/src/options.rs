@@ -29,6 +29,9 @@ pub enum MountAccess {
 pub enum AccessTimes {
     /// If it is not newer than the last change, or a day old (`relatime`), at most once for each opening of the file.
     Relative,
+    /// With the first read of each opening of the file (`strictatime`). The kernel then keeps no pages from one opening
+    /// to the next.
+    Strict,
     /// Never (`noatime`).
     Never,
 }

@@ -8,8 +8,10 @@ use std::fs::{self, File};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::process::Command;
+use std::time::Duration;
 
 use common::{TestMount, can_mount, new_pool, run};
+use onefold_export::AccessTimes;
 use rustix::fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
@@ -399,6 +401,40 @@ fn access_times_follow_relatime() {
     fs::read(mount.path("file")).unwrap();
     assert!(accessed() > 2000, "older than the last change");
     drop(untouched);
+    mount.end();
+}
+
+/// Seen: a third access did not move the access time (xfstests generic/003). Relatime has no reason to move it, and the
+/// page cache answers the read.
+#[test]
+fn a_strict_access_time_moves_with_each_opening_that_reads() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::with(new_pool(), |options| options.access_times = AccessTimes::Strict);
+    let path = mount.path("file");
+    fs::write(&path, b"content").unwrap();
+    let accessed = || fs::metadata(&path).map(|found| (found.atime(), found.atime_nsec())).unwrap();
+    let mut before = accessed();
+    for round in 0..5 {
+        // File systems take times from a clock that ticks.
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(fs::read(&path).unwrap(), b"content");
+        let after = accessed();
+        assert!(after > before, "round {round}: {before:?}, then {after:?}");
+        before = after;
+    }
+    let mut untouched = File::options().read(true).custom_flags(libc::O_NOATIME).open(&path).unwrap();
+    std::io::Read::read_to_end(&mut untouched, &mut Vec::new()).unwrap();
+    File::options().append(true).open(&path).unwrap();
+    assert_eq!(accessed(), before, "neither O_NOATIME nor an opening for writes");
+    drop(untouched);
+    let mount = TestMount::with(mount.end(), |options| {
+        (options.access_times, options.read_only) = (AccessTimes::Strict, true);
+    });
+    fs::read(mount.path("file")).unwrap();
+    let found = fs::metadata(mount.path("file")).unwrap();
+    assert_eq!((found.atime(), found.atime_nsec()), before);
     mount.end();
 }
 

@@ -109,7 +109,7 @@ pub(crate) fn translate(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
 /// Turns an option of `/etc/fstab` into a flag of `onefold pool mount`: `ro` and `memory=2G` into `--read-only` and
 /// `--memory=2G`. Returns `None` for options that are meant for mount(8) itself, or that every mounted pool has anyway.
 fn flag(option: &str) -> Option<OsString> {
-    const FOR_MOUNT: [&str; 32] = [
+    const FOR_MOUNT: [&str; 31] = [
         "",
         "defaults",
         "rw",
@@ -127,8 +127,6 @@ fn flag(option: &str) -> Option<OsString> {
         "atime",
         "diratime",
         "relatime",
-        // A read that the page cache answers never reaches the daemon: docs/posix.md.
-        "strictatime",
         "nostrictatime",
         "nolazytime",
         "norelatime",
@@ -195,7 +193,7 @@ mod tests {
             "comment=images",
             "uhelper=fuse.onefold",
             "",
-            "strictatime",
+            "nostrictatime",
             "acl",
             "user_xattr",
             "default_permissions",
@@ -208,6 +206,7 @@ mod tests {
         for option in ["sync", "dirsync", "lazytime", "nosymfollow"] {
             assert_eq!(flag(option), Some(format!("--kernel-option={option}").into()));
         }
+        assert_eq!(flag("strictatime"), Some("--strictatime".into()));
         assert_eq!(flag("allow_other"), Some("--allow-other".into()));
         assert_eq!(flag("commit_interval=250ms"), Some("--commit-interval=250ms".into()));
         assert_eq!(flag("noexec"), Some("--noexec".into()), "it is refused, not forgotten");

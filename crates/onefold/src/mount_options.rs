@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_remount_leaves_options_of_the_daemon() {
-        assert!(is_of_daemon("memory=2G") && is_of_daemon("commit-interval=1s"));
+        assert!(is_of_daemon("memory=2G") && is_of_daemon("commit-interval=1s") && is_of_daemon("strictatime"));
         assert!(!is_of_daemon("ro") && !is_of_daemon("noatime") && !is_of_daemon("user_id=0"));
     }
 }

@@ -78,6 +78,14 @@ options_of_mount() {
 mount -t fuse.onefold \
     -o strictatime,lazytime,sync,dirsync,nosymfollow,acl,user_xattr,default_permissions,fsname=x,subtype=y "$pool" "$mnt"
 [[ ,$(options_of_mount), == *,nosymfollow,* && ,$(options_of_mount), == *,sync,* ]] || fail "$(options_of_mount)"
+[[ ,$(options_of_mount), != *atime,* ]] || fail "strictatime: $(options_of_mount)"
+# The second access is later than the last change, and the page cache has the content.
+for access in first second; do
+    accessed=$(stat -c %x "$mnt/file")
+    sleep 0.05
+    cat "$mnt/file" >/dev/null
+    [[ $(stat -c %x "$mnt/file") > $accessed ]] || fail "strictatime: the $access access left the access time at $accessed"
+done
 ln -s file "$mnt/link"
 fails_with 'symbolic links' cat "$mnt/link"
 mount -o remount,ro "$mnt"

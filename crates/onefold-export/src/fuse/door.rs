@@ -344,6 +344,7 @@ impl FuseFilesystem {
             // makes stale. On these kernels, the kernel's own O_DIRECT path does both.
             ContentCaching::Bypass if self.bypasses_cache => opening::DIRECT_IO | opening::PARALLEL_DIRECT_WRITES,
             ContentCaching::Bypass | ContentCaching::Keep => opening::KEEP_CACHE,
+            ContentCaching::Drop => 0,
         };
         // A flush has nothing to do here. With the writeback cache, the kernel uses it to hand over its dirty pages.
         if self.writeback_cache { flags } else { flags | opening::NOFLUSH }

@@ -29,6 +29,11 @@ impl OpenFlags {
         self.has(libc::O_NOATIME)
     }
 
+    /// Returns whether a process can read the file through this opening.
+    pub(super) fn allows_reads(self) -> bool {
+        self.0 & libc::O_ACCMODE != libc::O_WRONLY
+    }
+
     /// Returns the durability that a write through this opening promises. `O_SYNC` includes the bit of `O_DSYNC`.
     pub(super) fn durability(self) -> Durability {
         if self.has(libc::O_DSYNC) { Durability::Now } else { Durability::Later }

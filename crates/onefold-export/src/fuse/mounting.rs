@@ -76,6 +76,7 @@ fn mount_directly(path: &Path, options: &MountOptions) -> Result<FuseDevice, Mou
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NOATIME, options.access_times == AccessTimes::Never);
+    flags.set(MountFlags::STRICTATIME, options.access_times == AccessTimes::Strict);
     options.kernel_options.iter().for_each(|option| flags.insert(kernel_option(*option).0));
     let data = CString::new(words.join(",")).expect("words without zero bytes");
     rustix::mount::mount(&options.source_name, path, "fuse", flags, &*data).map_err(io::Error::from)?;
@@ -123,6 +124,7 @@ fn helper_words(options: &MountOptions) -> Vec<String> {
     let mut words = vec![format!("fsname={source}"), SUBTYPE.to_owned()];
     words.extend(common_words(options));
     words.push(if options.read_only { "ro" } else { "rw" }.to_owned());
+    // Old helpers do not know `strictatime`. The kernel needs it for the table of mounts only.
     if options.access_times == AccessTimes::Never {
         words.push("noatime".to_owned());
     }

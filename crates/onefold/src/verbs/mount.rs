@@ -285,6 +285,9 @@ fn mount_options(arguments: &MountArgs, places: &MountPaths, log: &Arc<dyn Failu
     if arguments.noatime {
         options.access_times = AccessTimes::Never;
     }
+    if arguments.strictatime {
+        options.access_times = AccessTimes::Strict;
+    }
     options.kernel_options = arguments.kernel_option.iter().copied().map(Into::into).collect();
     options.st_blocks = arguments.st_blocks.into();
     let threads = arguments.threads.map_or(MountOptions::threads_within(arguments.open.memory.0), usize::from);

@@ -7,6 +7,7 @@ use super::{PoolFilesystem, Result};
 use crate::fuse::access_marks::relatime_wants_update;
 use crate::fuse::flags::{OpenFlags, allocate_mode, seek_target};
 use crate::fuse::privileges::{self, Caller};
+use crate::options::AccessTimes;
 
 /// Maximum number of bytes that one `copy_file_range` clones. The kernel passes large ranges on unchanged, and after a
 /// shorter copy the caller continues from its end.
@@ -51,7 +52,8 @@ impl PoolFilesystem {
     }
 
     fn note_access(&self, ino: Ino, (handle, flags): (u64, OpenFlags)) {
-        if self.updates_access_times && !flags.keeps_access_time() && self.marks.is_first_read(handle) {
+        let may_update = self.access_times != AccessTimes::Never && !flags.keeps_access_time();
+        if may_update && self.marks.is_first_read(handle) {
             self.touch(ino);
         }
     }
@@ -133,12 +135,12 @@ impl PoolFilesystem {
         u32::try_from(cloned).map_err(|_| Errno::OVERFLOW)
     }
 
-    /// Updates the access time if `relatime` requires it. If the pool cannot store the change (full, stopped), the read
-    /// still succeeds.
+    /// Updates the access time if the mount's rule requires it. If the pool cannot store the change (full, stopped), the
+    /// read still succeeds.
     fn touch(&self, ino: Ino) {
         let change = SetAttr { accessed: Some(TimeChange::Now), ..SetAttr::default() };
         let touched = self.pool.attr(ino).and_then(|attr| {
-            if relatime_wants_update(&attr, self.clock.now()) {
+            if self.access_times == AccessTimes::Strict || relatime_wants_update(&attr, self.clock.now()) {
                 self.pool.set_attr(ino, &change).map(drop)
             } else {
                 Ok(())

@@ -37,7 +37,7 @@ pub(crate) struct PoolFilesystem {
     clock: Arc<dyn Clock>,
     open_files: Arc<OpenFiles>,
     losses: OpenedLosses,
-    updates_access_times: bool,
+    access_times: AccessTimes,
     control_path: PathBuf,
     below: Option<Arc<FileBelow>>,
 }
@@ -47,6 +47,8 @@ pub(crate) struct PoolFilesystem {
 pub(super) enum ContentCaching {
     /// The page cache's content of the file is still valid.
     Keep,
+    /// The page cache drops what it has of the file, so that the first read reaches the daemon.
+    Drop,
     /// Reads and writes bypass the page cache.
     Bypass,
 }
@@ -73,7 +75,7 @@ impl PoolFilesystem {
             marks: AccessMarks::new(),
             clock: options.clock.clone(),
             losses: OpenedLosses::default(),
-            updates_access_times: options.access_times == AccessTimes::Relative && !options.read_only,
+            access_times: if options.read_only { AccessTimes::Never } else { options.access_times },
             control_path,
             below: options.below.clone(),
         }
@@ -140,7 +142,12 @@ impl PoolFilesystem {
         self.open_files.opened(ino, flags);
         // Every change of a file goes through this mount, or is a clone that the door reports to the kernel. Writes
         // through a volume are neither, so a file must not be served through both.
-        let caching = if flags.is_direct() { ContentCaching::Bypass } else { ContentCaching::Keep };
+        let moves_access_time = flags.allows_reads() && !flags.keeps_access_time();
+        let caching = match self.access_times {
+            _ if flags.is_direct() => ContentCaching::Bypass,
+            AccessTimes::Strict if moves_access_time => ContentCaching::Drop,
+            _ => ContentCaching::Keep,
+        };
         let handle = self.marks.open();
         self.losses.opened(&self.pool, ino, handle);
         OpenReply { handle, caching }
