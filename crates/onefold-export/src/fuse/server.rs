@@ -140,6 +140,8 @@ impl Server {
                 leader.pass();
             }
             self.answer(&received, begins, &mut buffer, device);
+            // Only single reads are received by several threads at a time.
+            leader.step_back();
         }
     }
 
@@ -249,6 +251,7 @@ impl Server {
     ) -> io::Result<()> {
         let Some(impatient) = impatient else {
             self.answer_reads(&[first]);
+            leader.has_read();
             return Ok(());
         };
         let (reads, other) = self.gather(buffer, first, impatient)?;
@@ -256,8 +259,10 @@ impl Server {
             leader.pass();
         }
         self.answer_reads(&reads);
-        if let Some(received) = other {
-            self.answer(&received, WriteStart::ByWorker, buffer, impatient);
+        match other {
+            Some(received) => self.answer(&received, WriteStart::ByWorker, buffer, impatient),
+            None if reads.len() == 1 => leader.has_read(),
+            None => {}
         }
         Ok(())
     }
