@@ -224,9 +224,17 @@ impl<'a> Walk<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::num::NonZeroU64;
+    use std::time::Duration;
+
     use super::*;
+    use crate::pace::{Limits, Wish};
     use onefold_block::BLOCK_BYTES_U64 as K;
+    use onefold_block::Clock;
+    use onefold_block::clock::ManualClock;
     use onefold_block::random::SeededRandom;
+    use onefold_linux::ProcessCpu;
 
     fn extent(first: u64, count: u64, place: Option<u64>) -> KeptExtent {
         KeptExtent { offset: first * K, length: count * K, place: place.map(|place| place * K), is_unwritten: false }
@@ -258,6 +266,27 @@ mod tests {
         assert_eq!(before.differences(&unwritten, 10 * K).emptied, ranges(&[(0, 10)]));
         assert!(before.has(&extent(2, 5, Some(102))) && !before.has(&extent(2, 5, Some(103))));
         assert!(!before.has(&extent(8, 5, Some(108))) && !before.has(&extent(20, 1, None)));
+    }
+
+    /// Reading a map counts as reading, and ends when the work is to end.
+    #[test]
+    fn reading_maps_keeps_to_the_rate_of_reading() {
+        let limits = Limits { read_bytes_per_second: NonZeroU64::new(1 << 20), ..Limits::default() };
+        let (clock, asked) = (ManualClock::default(), Cell::new(0));
+        let wish = || {
+            asked.set(asked.get() + 1);
+            Wish::GoOn
+        };
+        let pace = Pace::new(limits, &clock, &ProcessCpu, &wish);
+        let extents = 1 << 20;
+        for _ in 0..16 {
+            looked(&pace, extents / 16).unwrap();
+        }
+        let (took, expected) = (clock.monotonic(), Duration::from_secs(LOOK_BYTES * extents as u64 >> 20));
+        assert!(took.abs_diff(expected) <= expected / 10, "{took:?}, not {expected:?}");
+        assert!(asked.get() > 0);
+        let pace = Pace::new(limits, &clock, &ProcessCpu, &|| Wish::StopNow);
+        assert_eq!(looked(&pace, 1).unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 
     /// Compares with a plain array of places.

@@ -35,7 +35,6 @@ use crate::scan::MAP_BYTES_MIN;
 use crate::state::files::Marks;
 use crate::state::locks::Subject;
 use crate::state::logs::LogOrder;
-use crate::state::maps::MAPS_BYTES_MAX;
 use crate::state::{State, StateError};
 use crate::status::FileStanding;
 
@@ -342,9 +341,7 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
             }
             let notes = &mut || Ok(digests.next()?.map(Note::Written));
             let blocks = state.write_log(LogKind::Log, clone.number, LogOrder::default(), notes)?.blocks;
-            if let Some(map) = map {
-                state.write_map(clone.number, &map, MAPS_BYTES_MAX / 64)?;
-            }
+            state.keep_map(clone.number, map.as_ref())?;
             // Space that was reserved in the source is also reserved in the clone.
             let flags = MarkFlags {
                 is_reserved: files.get(source).is_some_and(|mark| mark.flags.is_reserved),

@@ -42,7 +42,6 @@ use crate::format::mark::{MarkFlags, Stamp};
 use crate::state::files::{MarkUpdate, Marks, StampChange};
 use crate::state::locks;
 use crate::state::logs::LogList;
-use crate::state::maps::KeptMaps;
 use crate::state::{Notice, State, StateError};
 
 /// Bytes that are read between two reports of the progress.
@@ -77,12 +76,12 @@ pub fn scan<S: Substrate>(
         scanned.domains.entry(found.membership.domain.clone()).or_default().add(found.stat.length);
     }
     let cursor = state.scan_cursor()?;
+    state.list_maps_again();
     let mut scan = Scan {
         state,
         files,
         domains,
         options,
-        maps: KeptMaps::default(),
         logs,
         scanned,
         progress: ScanProgress { all_bytes, ..ScanProgress::default() },
@@ -140,7 +139,6 @@ struct Scan<'a, 'b, S: Substrate> {
     files: &'a mut Marks,
     domains: DomainRules<'b, S>,
     options: &'a ScanOptions<'a>,
-    maps: KeptMaps,
     logs: LogList,
     scanned: ScanReport,
     progress: ScanProgress,

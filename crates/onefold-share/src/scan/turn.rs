@@ -191,7 +191,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
             map.cut(subject.end());
             map
         });
-        self.maps.keep(self.state, subject.number, map.as_ref())?;
+        self.state.keep_map(subject.number, map.as_ref())?;
         reading.generation = changes.generation;
         Ok(())
     }

@@ -71,6 +71,7 @@ impl<'a, S: Substrate> State<'a, S> {
             has_dropped_older: AtomicBool::new(false),
             useless: Some(UselessFiles::default()),
             reported: Mutex::default(),
+            map_lengths: Mutex::default(),
         };
         if !state.keep_folders()? {
             return Ok(None);

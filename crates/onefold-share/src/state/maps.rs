@@ -18,54 +18,8 @@ pub(super) const FOLDER: &str = "maps";
 /// Maximum length of all kept maps together, in bytes: about thirty million extents.
 pub(crate) const MAPS_BYTES_MAX: u64 = 256 << 20;
 
-/// The lengths of the existing kept maps, loaded when the first one is to be kept.
-#[derive(Debug, Default)]
-pub(crate) struct KeptMaps {
-    bytes: Option<BTreeMap<FileNo, u64>>,
-}
-
-impl KeptMaps {
-    /// Lists all kept maps.
-    fn look<S: Substrate>(state: &State<'_, S>) -> Result<BTreeMap<FileNo, u64>, StateError> {
-        let mut bytes = BTreeMap::new();
-        for name in state.names(FOLDER)? {
-            let Ok(number) = name.parse().map(FileNo) else { continue };
-            let path = path(state, number);
-            match state.open_own(&path, Access::Read).and_then(|file| state.substrate().stat(&file)) {
-                Ok(stat) => drop(bytes.insert(number, stat.length)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(StateError::at(&path)(error)),
-            }
-        }
-        Ok(bytes)
-    }
-
-    /// Keeps the map of a file, or none if there is no room for it among the others. The caller has the file's lock.
-    pub(crate) fn keep<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        map: Option<&KeptMap>,
-    ) -> Result<(), StateError> {
-        let Some(map) = map else {
-            if let Some(known) = &mut self.bytes {
-                known.remove(&number);
-            }
-            return state.forget_map(number);
-        };
-        let known = match &mut self.bytes {
-            Some(known) => known,
-            none => none.insert(Self::look(state)?),
-        };
-        known.remove(&number);
-        let others: u64 = known.values().sum();
-        match state.write_map(number, map, MAPS_BYTES_MAX.saturating_sub(others))? {
-            Some(bytes) => drop(known.insert(number, bytes)),
-            None => state.forget_map(number)?,
-        }
-        Ok(())
-    }
-}
+/// The lengths of the existing kept maps, in bytes; `None` until a map is to be kept.
+pub(super) type MapLengths = Option<BTreeMap<FileNo, u64>>;
 
 /// A range of an image that Onefold itself has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +33,57 @@ pub(crate) struct MovedRange {
 }
 
 impl<S: Substrate> State<'_, S> {
+    /// Keeps the map of a file, or none if there is no room for it among the others. The caller has the file's lock.
+    ///
+    /// # Errors
+    /// No space; errors of the device.
+    pub(crate) fn keep_map(&self, number: FileNo, map: Option<&KeptMap>) -> Result<(), StateError> {
+        let Some(map) = map else { return self.forget_map(number) };
+        let others = self.other_map_bytes(number)?;
+        match self.write_map(number, map, MAPS_BYTES_MAX.saturating_sub(others))? {
+            Some(bytes) => {
+                if let Some(known) = &mut *self.map_lengths.lock() {
+                    known.insert(number, bytes);
+                }
+                Ok(())
+            }
+            None => self.forget_map(number),
+        }
+    }
+
+    /// Has the kept maps listed again before the next one is kept: other hosts keep and drop maps meanwhile.
+    pub(crate) fn list_maps_again(&self) {
+        *self.map_lengths.lock() = None;
+    }
+
+    /// Returns the length of all kept maps but one, in bytes.
+    fn other_map_bytes(&self, number: FileNo) -> Result<u64, StateError> {
+        let mut lengths = self.map_lengths.lock();
+        let known = match &mut *lengths {
+            Some(known) => known,
+            none => none.insert(self.list_maps()?),
+        };
+        Ok(known.iter().filter(|(of, _)| **of != number).map(|(_, bytes)| bytes).sum())
+    }
+
+    /// Returns the lengths of all kept maps.
+    fn list_maps(&self) -> Result<BTreeMap<FileNo, u64>, StateError> {
+        let mut bytes = BTreeMap::new();
+        for name in self.names(FOLDER)? {
+            let Ok(number) = name.parse().map(FileNo) else { continue };
+            let path = path(self, number);
+            match self.open_own(&path, Access::Read).and_then(|file| self.substrate().stat(&file)) {
+                Ok(stat) => drop(bytes.insert(number, stat.length)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(StateError::at(&path)(error)),
+            }
+        }
+        Ok(bytes)
+    }
+
     /// Updates the kept map of a file after sharing. Only these ranges are changed, so that writes of a guest elsewhere
-    /// still show.
+    /// still show. The map grows by the pieces into which the file was shared; without room for them it is dropped. The
+    /// caller has the file's lock.
     ///
     /// # Errors
     /// No space; errors of the device. The next scan then reads the ranges without need.
@@ -89,7 +92,6 @@ impl<S: Substrate> State<'_, S> {
             return Ok(());
         }
         let Some(mut map) = self.kept_map(number)? else { return Ok(()) };
-        let before = map.extents().len();
         let laid = moved.iter().filter_map(|moved| {
             let MovedRange { offset, length, place } = *moved;
             place.map(|place| KeptExtent { offset, length, place: Some(place), is_unwritten: false })
@@ -98,12 +100,7 @@ impl<S: Substrate> State<'_, S> {
         let emptied = Ranges::of(emptied.map(|moved| moved.offset..moved.offset + moved.length));
         map.lay(laid.collect());
         map.empty(&emptied);
-        // It grows by the pieces into which the file was shared.
-        let bytes_max = MAPS_BYTES_MAX / 64 + before as u64 * 32;
-        if self.write_map(number, &map, bytes_max)?.is_none() {
-            self.forget_map(number)?;
-        }
-        Ok(())
+        self.keep_map(number, Some(&map))
     }
 
     /// Returns the kept map of a file.
@@ -126,7 +123,7 @@ impl<S: Substrate> State<'_, S> {
     }
 
     /// Writes the kept map of a file, unless it would be longer than `bytes_max`. Returns its length in bytes.
-    pub(crate) fn write_map(&self, number: FileNo, map: &KeptMap, bytes_max: u64) -> Result<Option<u64>, StateError> {
+    fn write_map(&self, number: FileNo, map: &KeptMap, bytes_max: u64) -> Result<Option<u64>, StateError> {
         let extents = map.extents();
         if extents.len() > map::EXTENTS_MAX {
             return Ok(None);
@@ -146,6 +143,9 @@ impl<S: Substrate> State<'_, S> {
 
     /// Drops the kept map of a file.
     pub(crate) fn forget_map(&self, number: FileNo) -> Result<(), StateError> {
+        if let Some(known) = &mut *self.map_lengths.lock() {
+            known.remove(&number);
+        }
         self.remove(&path(self, number))
     }
 }

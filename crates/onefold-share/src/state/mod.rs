@@ -109,6 +109,7 @@ pub struct State<'a, S: Substrate> {
     useless: Option<UselessFiles>,
     /// Folders for which a notice has reported that others had rights to something in them.
     reported: parking_lot::Mutex<BTreeSet<PathBuf>>,
+    map_lengths: parking_lot::Mutex<maps::MapLengths>,
 }
 
 impl<'a, S: Substrate> State<'a, S> {
@@ -192,6 +193,7 @@ impl<'a, S: Substrate> State<'a, S> {
             has_dropped_older: AtomicBool::new(false),
             useless: None,
             reported: parking_lot::Mutex::default(),
+            map_lengths: parking_lot::Mutex::default(),
         })
     }
 

@@ -7,6 +7,7 @@ mod declared;
 mod disturbed;
 mod finders;
 mod intents;
+mod maps;
 mod names;
 mod once;
 mod selection;
