@@ -12,8 +12,8 @@ use onefold_guest::volume::{Volume, VolumeReader};
 use super::unused::{ALL_FREE, DIGESTS, SUMMED, UNUSED, WITHOUT_SUMS, change, images, poison};
 use crate::fixtures::Images;
 
-/// Makes `image` without holes by the options `$1`. Folder `d` in the first group has files with inodes of groups 0 to 3.
-/// Its folder `sub` in group 3 has files with inodes of groups 3 and 4. A group has 64 inodes and 2048 blocks. Those of
+/// Makes `image` without holes by the options `$1`. Folder `d` in the first group has files with inodes of groups 0 to
+/// 3. Its folder `sub` in group 3 has files with inodes of groups 3 and 4. A group has 64 inodes and 2048 blocks. Those of
 /// inodes of groups 2 to 4 lie in group 2, at least in part.
 const MAKE: &str = r#"rm -rf tree image; mkdir -p tree/d
 for file in $(seq 200); do head -c 20000 /dev/urandom >tree/d/$file; done
@@ -40,8 +40,8 @@ fn content(images: &Images, group: &str) -> String {
     images.script(CONTENT, [group])
 }
 
-/// Makes an image, and changes it with a script. These groups then say that they have no inodes, and group 2 that it has
-/// no blocks.
+/// Makes an image, and changes it with a script. These groups then say that they have no inodes, and group 2 that it
+/// has no blocks.
 fn make(images: &Images, options: &str, script: &str, groups: &[&str]) {
     images.script(MAKE, [options]);
     images.script(script, [""; 0]);
