@@ -136,7 +136,7 @@ impl fmt::Display for Doubt {
             Doubt::HasErrors => "it has errors that its checker has not repaired",
             Doubt::Hibernated => "a system is hibernated on it",
             Doubt::InUse => "a machine has it mounted",
-            Doubt::LongerThanVolume => "it is longer than its volume",
+            Doubt::LongerThanVolume => "its file system is longer than the volume; the image may be cut off",
             Doubt::MetadataDamaged => "its metadata is damaged",
             Doubt::UnknownFeature => "it has a feature that is unknown here",
             Doubt::MayHaveSlices => "its partition may have partitions of its own",

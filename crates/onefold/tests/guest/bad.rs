@@ -29,13 +29,26 @@ fn noise(length: usize) -> Vec<u8> {
 fn a_file_system_that_is_longer_than_its_partition_has_no_free_byte() {
     let Some(fixture) = Fixture::new() else { return };
     patch(&fixture.image, 446 + 12, &(20 * 2048_u32).to_le_bytes());
-    let why = "it is longer than its volume";
+    let why = "its file system is longer than the volume; the image may be cut off";
     let volume = first_volume(&fixture);
     assert_eq!((&volume["state"], &volume["free_bytes"]), (&"unsure".into(), &0.into()), "{volume}");
     assert_eq!(volume["counts_whole_because"], why);
     let listed = fixture.guest("ls", &["/etc"]).done();
     assert!(listed.out == "hostname\npasswd\n" && listed.err.contains(why), "{listed:?}");
     assert!(fixture.guest("df", &[]).done().out.contains(" ? "), "the figure is marked");
+}
+
+/// `info` told of a table of volumes, without a volume in it.
+#[test]
+fn an_empty_image_is_called_empty() {
+    let folder = Folder::new();
+    let image = folder.path("empty.raw");
+    fs::write(&image, "").unwrap();
+    let told = onefold("guest info", &[&image]).done();
+    assert_eq!(told.out, format!("{}: raw, 0 B, no partition table\n  the disk is empty\n", text(&image)));
+    assert_eq!(onefold("guest info --json", &[&image]).done().json()["images"][0]["volumes"], serde_json::json!([]));
+    let listed = onefold("guest ls", &[&image]).failed(FAILED, "no file system on this disk");
+    assert!(listed.err.contains("the disk is empty"), "{listed:?}");
 }
 
 #[test]

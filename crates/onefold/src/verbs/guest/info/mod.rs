@@ -70,6 +70,10 @@ impl ImageInfo<'_, '_, '_> {
         for problem in self.guest.table().iter().flat_map(|table| &table.problems) {
             let _ = writeln!(text, "  {problem}");
         }
+        if self.guest.volumes().is_empty() {
+            text.push_str("  the disk is empty\n");
+            return text.trim_end().to_owned();
+        }
         let _ = writeln!(text, "{}", self.table());
         for (at, volume) in &self.volumes {
             text.push_str(&details(volume, self.guest.whole_because(*at)));
