@@ -1,16 +1,18 @@
-//! Direct writers beside readers through the page cache: once a write has completed, no reader gets the old content.
+//! Writers past the page cache beside readers and mappings in it: once a write has completed, no reader gets the old
+//! content, and no byte of a write or a mapping is lost.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
 
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use common::ring::AsyncWriter;
-use common::{TestMount, can_mount, new_pool};
+use common::{TestMount, can_mount, new_pool, run};
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
 
 const BYTES: usize = 640 << 10;
@@ -37,6 +39,8 @@ enum Opening {
     Direct,
     /// Without `O_DIRECT`, which it sets by `fcntl(2)` afterwards.
     DirectLater,
+    /// For writing only: its writes bypass the cache too.
+    WriteOnly,
 }
 
 fn open_to_write(mount: &TestMount, opening: Opening) -> File {
@@ -49,6 +53,7 @@ fn open_to_write(mount: &TestMount, opening: Opening) -> File {
             rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::DIRECT).unwrap();
             file
         }
+        Opening::WriteOnly => OpenOptions::new().write(true).open(path).unwrap(),
     }
 }
 
@@ -56,8 +61,8 @@ fn open_to_write(mount: &TestMount, opening: Opening) -> File {
 /// version completed before the read began.
 fn stale_blocks(threads: usize, opening: Opening, rounds: u64, piece: usize) -> u64 {
     let mount = TestMount::with(new_pool(), |options| options.threads = NonZeroUsize::new(threads).unwrap());
-    let cached = mount.create("disk");
-    cached.write_all_at(&blocks_of(0), 0).unwrap();
+    fs::write(mount.path("disk"), &blocks_of(0)[..BYTES]).unwrap();
+    let cached = File::open(mount.path("disk")).unwrap();
     let writer_file = open_to_write(&mount, opening);
     let (complete, is_over, stale) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let look = |file: &File, into: &mut [u8]| {
@@ -128,4 +133,163 @@ fn a_file_that_becomes_direct_after_it_was_opened_is_no_exception() {
         return;
     }
     assert_eq!(stale_blocks(3, Opening::DirectLater, 300, BYTES), 0);
+}
+
+#[test]
+fn cached_readers_see_completed_asynchronous_writes_of_an_opening_that_cannot_read() {
+    if !can_mount() {
+        return;
+    }
+    assert_eq!(stale_blocks(3, Opening::WriteOnly, 1000, BYTES), 0);
+    assert_eq!(stale_blocks(1, Opening::WriteOnly, 200, 64 << 10), 0);
+}
+
+/// Changes single bytes of a file by writes that bypass the cache, beside a process that reads a mapping of it all the
+/// time; the mapping must show each byte at once.
+const WRITE_BESIDE_READ_MAPPING: &str = r#"
+import mmap, os, signal, sys
+path, length = sys.argv[1], 16 * 4096
+writer = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+os.pwrite(writer, bytes(length), 0)
+reader = os.open(path, os.O_RDONLY)
+mapping = mmap.mmap(reader, length, prot=mmap.PROT_READ)
+child = os.fork()
+while child == 0:
+    bytes(mapping)
+try:
+    for number in range(3000):
+        at, value = number * 4099 % length, number % 255 + 1
+        os.pwrite(writer, bytes([value]), at)
+        assert mapping[at] == value, f"byte {at} of write {number} is not in the mapping"
+        assert os.pread(reader, 1, at) == bytes([value]), f"byte {at} of write {number} is not read"
+finally:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"#;
+
+/// Changes a byte of each page by writes, while another process changes another byte of it through a mapping. Each must
+/// find its own bytes in the end.
+const WRITE_BESIDE_WRITTEN_MAPPING: &str = r#"
+import mmap, os, sys
+path, length = sys.argv[1], 16 * 4096
+both = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+os.pwrite(both, bytes(length), 0)
+writer = os.open(path, os.O_WRONLY)
+mapping = mmap.mmap(both, length)
+ask, asked = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(asked)
+    os.set_blocking(ask, False)
+    value = 0
+    while True:
+        value = value % 255 + 1
+        for page in range(0, length, 4096):
+            assert mapping[page] in (0, (value - 2) % 255 + 1), f"page {page} has lost what the mapping had"
+            mapping[page] = value
+        try:
+            if os.read(ask, 1) == b"":
+                break
+        except BlockingIOError:
+            pass
+    mapping.flush()
+    os._exit(0)
+os.close(ask)
+for number in range(4000):
+    at, value = number % 16 * 4096 + 100, number % 255 + 1
+    os.pwrite(writer, bytes([value]), at)
+    previous = number - 16
+    if previous >= 0:
+        page = (number + 1) % 16
+        expected = (number - 15) % 255 + 1
+        got = mapping[page * 4096 + 100]
+        assert got == expected, f"write {number - 15} is lost: {got}, not {expected}"
+os.close(asked)
+assert os.waitpid(child, 0)[1] == 0
+"#;
+
+/// Writes behind a store into a mapping that was made after the file was opened for writing only, in turns.
+const WRITE_AFTER_STORE: &str = r#"
+import mmap, os, sys
+path, length = sys.argv[1], 4 * 4096
+writer = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+os.pwrite(writer, bytes(length), 0)
+both = os.open(path, os.O_RDWR)
+mapping = mmap.mmap(both, length)
+for number in range(1000):
+    page, value = number % 4 * 4096, number % 255 + 1
+    mapping[page] = value
+    os.pwrite(writer, bytes([value]), page + 1)
+    assert mapping[page : page + 2] == bytes([value, value]), f"turn {number}: {mapping[page : page + 2]}"
+    os.pwrite(writer, bytes([value]), page + 2)
+    mapping[page + 3] = value
+    assert os.pread(both, 4, page) == bytes([value] * 4), f"turn {number}"
+"#;
+
+/// Runs a script of these on a new file in another process. A process that waits for a daemon with its address space
+/// locked must not be the daemon.
+fn run_on_new_file(script: &str) {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    run("python3", &["-c".as_ref(), script.as_ref(), OsStr::new(&mount.path("file"))]);
+    mount.end();
+}
+
+#[test]
+fn a_mapping_shows_writes_of_an_opening_that_cannot_read() {
+    run_on_new_file(WRITE_BESIDE_READ_MAPPING);
+}
+
+/// With a trial that let such writes bypass the cache in any case, some did not survive: the kernel handed over a page
+/// that it had read before the write and that the mapping changed.
+#[test]
+fn no_write_is_undone_by_a_page_of_a_mapping() {
+    run_on_new_file(WRITE_BESIDE_WRITTEN_MAPPING);
+}
+
+#[test]
+fn a_write_and_the_stores_before_and_after_it_all_stay() {
+    run_on_new_file(WRITE_AFTER_STORE);
+}
+
+/// The kernel keeps the order of appends, also beside readers and between writers of different openings.
+#[test]
+fn no_append_is_lost_or_torn() {
+    const WRITERS: usize = 4;
+    const LINES: usize = 500;
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let append = || OpenOptions::new().append(true).create(true).open(mount.path("log")).unwrap();
+    drop(append());
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let mut log = append();
+            scope.spawn(move || {
+                for line in 0..LINES {
+                    let text = format!("{writer} {line} {}\n", "x".repeat(line % 97));
+                    assert_eq!(std::io::Write::write(&mut log, text.as_bytes()).unwrap(), text.len());
+                }
+            });
+        }
+        let mut last = Vec::new();
+        while last.iter().filter(|byte| **byte == b'\n').count() < WRITERS * LINES {
+            let now = fs::read(mount.path("log")).unwrap();
+            assert!(now.starts_with(&last), "what was read once stays");
+            last = now;
+        }
+    });
+    let text = fs::read_to_string(mount.path("log")).unwrap();
+    let mut next = [0; WRITERS];
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let (writer, number): (usize, usize) = (fields[0].parse().unwrap(), fields[1].parse().unwrap());
+        assert_eq!((number, fields[2].len()), (next[writer], number % 97));
+        next[writer] += 1;
+    }
+    assert_eq!(next, [LINES; WRITERS]);
+    mount.end();
 }

@@ -259,6 +259,42 @@ fn a_program_that_others_change_loses_the_rights_of_its_owner() {
     mount.end();
 }
 
+/// The kernel removes the capabilities of a program before it sends a cached write of root, and forgets writes that
+/// bypass the cache.
+#[test]
+fn a_program_that_root_changes_keeps_its_bits_and_loses_its_capabilities() {
+    const CAPABILITY: &str = "security.capability";
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    // Version 2, `CAP_NET_RAW` permitted and effective.
+    let mut capabilities = [0; 20];
+    (capabilities[0], capabilities[3], capabilities[5]) = (1, 2, 0x20);
+    let openings: [(&str, fn(&mut OpenOptions) -> &mut OpenOptions); 3] = [
+        ("cached", |options| options.read(true).write(true)),
+        ("write-only", |options| options.write(true)),
+        ("direct", |options| options.write(true).custom_flags(libc::O_DIRECT)),
+    ];
+    for (name, opening) in openings {
+        let program = mount.path(name);
+        fs::write(&program, noise(5, 8192)).unwrap();
+        let block = AlignedBuffer::copy_of(&noise(6, 4096));
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)).unwrap();
+        opening(&mut OpenOptions::new()).open(&program).unwrap().write_all_at(&block, 0).unwrap();
+        assert_eq!(fs::metadata(&program).unwrap().mode() & 0o7777, 0o6755, "{name}");
+        rustix::fs::setxattr(&program, CAPABILITY, &capabilities, XattrFlags::empty()).unwrap();
+        opening(&mut OpenOptions::new()).open(&program).unwrap().write_all_at(&block, 0).unwrap();
+        assert_eq!(rustix::fs::getxattr(&program, CAPABILITY, &mut [0; 20]), Err(Errno::NODATA), "{name}");
+        rustix::fs::setxattr(&program, CAPABILITY, &capabilities, XattrFlags::empty()).unwrap();
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o6777)).unwrap();
+        as_nobody(|| opening(&mut OpenOptions::new()).open(&program).unwrap().write_all_at(&block, 4096).unwrap());
+        assert_eq!(rustix::fs::getxattr(&program, CAPABILITY, &mut [0; 20]), Err(Errno::NODATA), "{name}, a user");
+        assert_eq!(fs::metadata(&program).unwrap().mode() & 0o7777, 0o777, "{name}, a user");
+    }
+    mount.end();
+}
+
 /// Seen: each write of an ordinary user waited until all accepted writes had taken effect, because the kernel requests
 /// the loss of privileges with each of them. libvirt's QEMU, which does not run as root, wrote 9,900 blocks a second
 /// where root wrote 74,400.

@@ -11,10 +11,11 @@ use rustix::io::Errno;
 
 use super::attributes::{kind_of_node, new_file};
 use super::device::FuseDevice;
-use super::filesystem::{ContentCaching, FileOffset, FileOwner, NameInDirectory, OpenReply, PoolFilesystem, Result};
+use super::filesystem::{FileOffset, FileOwner, NameInDirectory, PoolFilesystem, Result};
 use super::flags::OpenFlags;
 use super::held_replies::{HeldReplies, HeldReply};
 use super::open_files::OpenFiles;
+use super::opening::{self, OpenReply, bypasses_cache};
 use super::privileges::{Caller, Privileges};
 use super::protocol::{
     DirectoryReply, InitFlags, Operation, Read, RequestHeader, Write, WriteHead, created, encode_attributes, entry,
@@ -23,14 +24,6 @@ use super::protocol::{
 use super::read_buffer;
 use super::settled_seeks::{HeldSeek, SettledSeeks};
 use crate::options::{MountOptions, StBlocks};
-
-/// Flags of the answer to an opening.
-mod opening {
-    pub(super) const DIRECT_IO: u32 = 1;
-    pub(super) const KEEP_CACHE: u32 = 1 << 1;
-    pub(super) const NOFLUSH: u32 = 1 << 5;
-    pub(super) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
-}
 
 /// The ioctl by which `fstrim` has free space discarded: `_IOWR('X', 121, struct fstrim_range)`. The kernel hands it to
 /// the daemon. The range in it is ignored, as the pool's free blocks have no places that callers could know.
@@ -209,12 +202,12 @@ impl FuseFilesystem {
     ) -> io::Result<()> {
         let ino = Ino(header.node);
         let range = head.offset..head.offset.saturating_add(bytes as u64);
-        let is_direct = OpenFlags(head.flags).is_direct() && !head.is_from_cache;
+        let is_direct = (OpenFlags(head.flags).is_direct() || bypasses_cache(head.handle)) && !head.is_from_cache;
         if !is_direct {
             // The written pages stay in the cache, and may be older than a direct write beside this one.
             self.open_files.note_cached(ino, range.clone());
         }
-        let prepared = self.prepare_write(header, head.privileges);
+        let prepared = self.prepare_write(header, head.privileges, is_direct);
         let has_new_mode = match prepared.and_then(|has_new_mode| write().map(|()| has_new_mode)) {
             Ok(has_new_mode) => has_new_mode,
             Err(errno) => return device.reply(header.unique, errno.raw_os_error(), &[]),
@@ -239,10 +232,11 @@ impl FuseFilesystem {
     }
 
     /// Prepares the file for a write. Returns whether its mode has changed.
-    fn prepare_write(&self, header: &RequestHeader, privileges: Privileges) -> Result<bool> {
+    fn prepare_write(&self, header: &RequestHeader, privileges: Privileges, is_direct: bool) -> Result<bool> {
         match privileges {
             // Done before the content changes: new content must never run with old privileges.
             Privileges::Dropped => self.filesystem.drop_privileges(Ino(header.node), caller(header)),
+            Privileges::Kept if is_direct => self.filesystem.drop_capabilities(Ino(header.node)).map(|()| false),
             Privileges::Kept => Ok(false),
         }
     }
@@ -279,7 +273,7 @@ impl FuseFilesystem {
             }
             Operation::Link { node, name } => self.entry(fs.link(Ino(node), at(name))),
             Operation::Open { flags } => {
-                let opening = fs.open(ino, OpenFlags(flags));
+                let opening = self.open(ino, flags);
                 Ok(opened(opening.handle, self.opening_flags(opening)))
             }
             Operation::Create { name, mode, umask, flags } => {
@@ -334,18 +328,18 @@ impl FuseFilesystem {
 
     fn created(&self, made: Result<Attr>, flags: i32) -> Result<Vec<u8>> {
         let attr = made?;
-        let opening = self.filesystem.open(attr.ino, OpenFlags(flags));
+        let opening = self.open(attr.ino, flags);
         Ok(created(&attr, self.st_blocks, opening.handle, self.opening_flags(opening)))
     }
 
+    /// Opens a file. With the writeback cache, pages that the kernel holds back must not be older than a write that has
+    /// bypassed them, so only openings with `O_DIRECT` bypass the cache.
+    fn open(&self, ino: Ino, flags: i32) -> OpenReply {
+        self.filesystem.open(ino, OpenFlags(flags), self.bypasses_cache && !self.writeback_cache)
+    }
+
     fn opening_flags(&self, opened: OpenReply) -> u32 {
-        let flags = match opened.caching {
-            // Kernels before 6.6 neither allow shared mappings of such a file nor drop cached pages that a direct write
-            // makes stale. On these kernels, the kernel's own O_DIRECT path does both.
-            ContentCaching::Bypass if self.bypasses_cache => opening::DIRECT_IO | opening::PARALLEL_DIRECT_WRITES,
-            ContentCaching::Bypass | ContentCaching::Keep => opening::KEEP_CACHE,
-            ContentCaching::Drop => 0,
-        };
+        let flags = opened.flags(self.bypasses_cache);
         // A flush has nothing to do here. With the writeback cache, the kernel uses it to hand over its dirty pages.
         if self.writeback_cache { flags } else { flags | opening::NOFLUSH }
     }

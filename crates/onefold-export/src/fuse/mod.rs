@@ -25,6 +25,7 @@ mod lead;
 mod mounting;
 mod open_files;
 mod opened_losses;
+mod opening;
 mod privileges;
 mod protocol;
 mod read_buffer;

@@ -2,7 +2,9 @@
 //!
 //! The kernel could do this by itself. But then it asks for `security.capability` before *every* buffered write, and it
 //! forgets direct writes. So the door negotiates `FUSE_HANDLE_KILLPRIV_V2` and does this work itself whenever the
-//! kernel requests it: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`.
+//! kernel requests it: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`. Other callers
+//! keep the bits, but not `security.capability`: the kernel removes it before a cached write, the door before a direct
+//! one.
 //!
 //! The set-group-id bit of a file that its group may not execute is no privilege by itself. It becomes one as soon as
 //! the owner lets the group execute the file. So, as in the kernel since Linux 6.2, a change by a caller outside the
@@ -93,12 +95,27 @@ pub(crate) fn drop_from(pool: &Pool, ino: Ino, caller: Option<Caller>) -> onefol
         pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
         is_changed = true;
     }
-    if !has_capabilities {
-        return Ok(is_changed);
+    if has_capabilities {
+        remove_capabilities(pool, ino)?;
     }
+    Ok(is_changed)
+}
+
+/// Removes the capabilities of a program and leaves its mode: what a write by a process with the right to set the mode
+/// does.
+///
+/// # Errors
+/// The pool's error.
+pub(super) fn drop_capabilities_from(pool: &Pool, ino: Ino) -> onefold_pool::Result<()> {
+    let (_, _, has_capabilities) = pool.mode_and_xattr(ino, CAPABILITY_XATTR)?;
+    if has_capabilities { remove_capabilities(pool, ino) } else { Ok(()) }
+}
+
+/// Removes capabilities that another request may have removed meanwhile.
+fn remove_capabilities(pool: &Pool, ino: Ino) -> onefold_pool::Result<()> {
     match pool.remove_xattr(ino, CAPABILITY_XATTR) {
-        Err(PoolError::NoAttribute) => Ok(is_changed),
-        removed => removed.map(|()| is_changed),
+        Err(PoolError::NoAttribute) => Ok(()),
+        removed => removed,
     }
 }
 

@@ -105,6 +105,12 @@ impl PoolFilesystem {
         privileges::drop_from(&self.pool, ino, Some(caller)).map_err(|error| self.failed("write", ino, &error))
     }
 
+    /// Removes the capabilities that a program gives, because a process that may grant them writes to it past the page
+    /// cache. The kernel removes them before any other write.
+    pub(in crate::fuse) fn drop_capabilities(&self, ino: Ino) -> Result<()> {
+        privileges::drop_capabilities_from(&self.pool, ino).map_err(|error| self.failed("write", ino, &error))
+    }
+
     pub(in crate::fuse) fn allocate(&self, at: FileOffset, bytes: u64, mode: i32) -> Result<()> {
         let mode = allocate_mode(mode)?;
         self.pool.allocate(at.ino, at.offset, bytes, mode).map_err(|error| self.failed("fallocate", at.ino, &error))

@@ -22,6 +22,7 @@ use super::failures::FailureHandler;
 use super::flags::OpenFlags;
 use super::open_files::OpenFiles;
 use super::opened_losses::OpenedLosses;
+use super::opening::{ContentCaching, OpenReply};
 use super::privileges::{self, Caller, Privileges};
 use crate::below::FileBelow;
 use crate::options::{AccessTimes, MountOptions};
@@ -40,24 +41,6 @@ pub(crate) struct PoolFilesystem {
     access_times: AccessTimes,
     control_path: PathBuf,
     below: Option<Arc<FileBelow>>,
-}
-
-/// How the kernel treats the content of an opened file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ContentCaching {
-    /// The page cache's content of the file is still valid.
-    Keep,
-    /// The page cache drops what it has of the file, so that the first read reaches the daemon.
-    Drop,
-    /// Reads and writes bypass the page cache.
-    Bypass,
-}
-
-/// An opened file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OpenReply {
-    pub(super) handle: u64,
-    pub(super) caching: ContentCaching,
 }
 
 impl PoolFilesystem {
@@ -137,20 +120,21 @@ impl PoolFilesystem {
         self.below.as_ref().map_or(space, |below| below.limit(space))
     }
 
-    /// Opens a file. The kernel has checked the caller's permission.
-    pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> OpenReply {
-        self.open_files.opened(ino, flags);
+    /// Opens a file. The kernel has checked the caller's permission. With `may_bypass`, writes of an opening that
+    /// cannot read may bypass the page cache.
+    pub(super) fn open(&self, ino: Ino, flags: OpenFlags, may_bypass: bool) -> OpenReply {
         // Every change of a file goes through this mount, or is a clone that the door reports to the kernel. Writes
         // through a volume are neither, so a file must not be served through both.
         let moves_access_time = flags.allows_reads() && !flags.keeps_access_time();
-        let caching = match self.access_times {
-            _ if flags.is_direct() => ContentCaching::Bypass,
-            AccessTimes::Strict if moves_access_time => ContentCaching::Drop,
-            _ => ContentCaching::Keep,
+        let caching = match self.open_files.opened(ino, flags, may_bypass) {
+            ContentCaching::Keep if moves_access_time && self.access_times == AccessTimes::Strict => {
+                ContentCaching::Drop
+            }
+            caching => caching,
         };
-        let handle = self.marks.open();
-        self.losses.opened(&self.pool, ino, handle);
-        OpenReply { handle, caching }
+        let opened = OpenReply::new(self.marks.open(), caching);
+        self.losses.opened(&self.pool, ino, opened.handle);
+        opened
     }
 
     /// Opens a folder and returns its handle.
