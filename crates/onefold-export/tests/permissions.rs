@@ -263,6 +263,7 @@ fn a_program_that_others_change_loses_the_rights_of_its_owner() {
 /// bypass the cache.
 #[test]
 fn a_program_that_root_changes_keeps_its_bits_and_loses_its_capabilities() {
+    type SetMode = fn(&mut OpenOptions) -> &mut OpenOptions;
     const CAPABILITY: &str = "security.capability";
     if !can_mount() {
         return;
@@ -271,7 +272,7 @@ fn a_program_that_root_changes_keeps_its_bits_and_loses_its_capabilities() {
     // Version 2, `CAP_NET_RAW` permitted and effective.
     let mut capabilities = [0; 20];
     (capabilities[0], capabilities[3], capabilities[5]) = (1, 2, 0x20);
-    let openings: [(&str, fn(&mut OpenOptions) -> &mut OpenOptions); 3] = [
+    let openings: [(&str, SetMode); 3] = [
         ("cached", |options| options.read(true).write(true)),
         ("write-only", |options| options.write(true)),
         ("direct", |options| options.write(true).custom_flags(libc::O_DIRECT)),
