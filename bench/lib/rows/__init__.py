@@ -41,7 +41,7 @@ ROWS = [
     PunchedRow(),
     FsyncRow("fsync-write-1", "1 writer", "0.5x / 1.0x"),
     FsyncRow("fsync-write-8", "8 writers, each with a file", "0.5x / 1.0x", writers=8, files=8),
-    FsyncRow("fsync-write-8-one-file", "8 writers in one file", "report", writers=8),
+    FsyncRow("fsync-write-8-one-file", "8 writers in one file", "0.3x / 0.5x", writers=8),
     SmallFilesRow(),
     EmptyFilesRow(),
     PollingRow(),

@@ -32,7 +32,7 @@ class UniqueWriteRow(WriteRow):
     """Writing a new file of blocks that are nowhere yet, and fsync."""
 
     def __init__(self, name, direct):
-        goal = "0.75x / 1.0x" if direct else "0.85x / 1.0x"
+        goal = "0.75x / 1.0x" if direct else "0.95x / 1.0x"
         super().__init__(name, "unique", direct, goal, "report / 0.7 s/GiB")
 
     def measure(self, side, settings, round_no):
