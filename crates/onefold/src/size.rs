@@ -88,6 +88,12 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// Returns a number of things in words: "1 file", "1,200 files". `noun` gets an `s` if there is not one.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", grouped(number))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +146,14 @@ mod tests {
         assert_eq!(human((2 << 30) - 1), "1.99 GiB");
         assert_eq!(human(u64::MAX), "16383.99 PiB");
         assert_eq!(format!("{:>10}|", ByteSize(1 << 20)), "  1.00 MiB|");
+    }
+
+    #[test]
+    fn one_thing_is_not_several() {
+        assert_eq!(
+            [0, 1, 2, 1000].map(|number| counted(number, "unit")),
+            ["0 units", "1 unit", "2 units", "1,000 units"]
+        );
     }
 
     #[test]

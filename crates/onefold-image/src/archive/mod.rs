@@ -33,7 +33,7 @@ use parking_lot::RwLock;
 
 pub use ahead::{Headers, PlannedReads};
 pub use check::{CheckOptions, CheckReport, Damage, Sample};
-pub use collect::{Amount, COLLECT_BYTES_MIN, CollectOptions, CollectReport};
+pub use collect::{Amount, COLLECT_BYTES_MIN, CollectOptions, CollectReport, RemovalGain};
 pub use error::ArchiveError;
 pub use ledger::LedgerHole;
 pub use repair::{Heal, RepairOptions, RepairReport};

@@ -9,6 +9,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::SortWriter;
 use onefold_substrate::Substrate;
 
+use super::dry_run::PlannedPlaces;
 use super::images::Images;
 use super::lists::part_bytes;
 use super::outcome::{PassError, PassReport};
@@ -123,8 +124,10 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         }
     }
 
-    /// Counts the runs of a finder in files that this pass may read and change, and shares nothing.
+    /// Counts the runs of a finder in files that this pass may read and change, and what comes free once they share.
+    /// Shares nothing.
     fn count_found(&mut self, finder: &mut dyn Finder<'b, S>) -> Result<(), PassError> {
+        let mut places = PlannedPlaces::new(self.options);
         while let Some(batch) = finder.next_batch(self)? {
             while let Some(run) = batch.next_run()? {
                 self.options.pace.boundary()?;
@@ -139,12 +142,18 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
                 let planned = &mut self.passed.planned;
                 let sum = if is_admitted { &mut planned.targets } else { &mut planned.outside };
                 *sum = sum.saturating_add(run.count());
+                if is_admitted {
+                    places.add(run.target().file, run.target().block, run.count())?;
+                }
             }
             finder.end_batch(self)?;
         }
         let targets = self.passed.planned.targets.saturating_mul(BLOCK_BYTES_U64);
-        let planned = PassProgress::Planned { targets };
-        if (self.options.progress)(planned).is_break() { Err(StateError::Interrupted.into()) } else { Ok(()) }
+        if (self.options.progress)(PassProgress::Planned { targets }).is_break() {
+            return Err(StateError::Interrupted.into());
+        }
+        self.passed.to_free = places.bytes_to_free(self.state, &self.images)?;
+        Ok(())
     }
 
     /// Shares the runs of one batch, and frees space by it.

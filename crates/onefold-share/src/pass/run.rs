@@ -9,6 +9,7 @@ use onefold_substrate::Substrate;
 use super::arenas::Arenas;
 use super::batch::{PlanResult, ScanFinder};
 use super::collect::{CollectionResult, Occasion, collect};
+use super::dry_run::PlannedPlaces;
 use super::engine::Engine;
 use super::indexing::FinderState;
 use super::intake::TakenLog;
@@ -17,11 +18,12 @@ use super::outcome::{PassError, PassReport};
 use super::plan::{Plan, Sources, plan};
 use super::publish::{KnownShards, LOCK_PAUSE, LOCK_TRIES};
 use super::publish_batch::PlannedChanges;
+use super::rows::{Target, WaitingPlace};
 use super::slots::SlotSet;
 use super::stop_watch::StopWatch;
 use super::stretches::{Candidates, Targets, WaitingPlaces};
 use super::sweep::{discard, sweep};
-use super::{PassOptions, PassProgress, dry_run, requests};
+use super::{PassOptions, PassProgress, requests};
 use crate::format::FileNo;
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
@@ -172,9 +174,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             return Err(StateError::Interrupted.into());
         }
         if self.engine.options.is_dry_run {
-            let planned = (lists.others.finish()?, lists.targets.finish()?);
-            let (state, options) = (self.engine.state, self.engine.options);
-            self.engine.passed.to_free = dry_run::bytes_to_free(state, &self.engine.images, planned, options)?;
+            self.engine.passed.to_free = self.bytes_to_free(lists)?;
             return Ok(None);
         }
         let planning = PlanResult {
@@ -185,6 +185,20 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             known,
         };
         Ok(Some(PlannedWork { planning, requests: lists.requests.finish()?, arenas: sources.arenas, dropped }))
+    }
+
+    /// Returns the bytes that come free once the planned places share. `None` if the file system shows no maps.
+    fn bytes_to_free(&self, lists: Lists) -> Result<Option<u64>, PassError> {
+        let mut planned = PlannedPlaces::new(self.engine.options);
+        for row in lists.others.finish()? {
+            let WaitingPlace { file, block, .. } = WaitingPlace::of(row?);
+            planned.add(file, block, 1)?;
+        }
+        for row in lists.targets.finish()? {
+            let Target { file, block, .. } = Target::of(row?);
+            planned.add(file, block, 1)?;
+        }
+        planned.bytes_to_free(self.engine.state, &self.engine.images)
     }
 
     /// Step 3: empties the slots that a killed pass has left. Entries that are to be dropped still exist, so their

@@ -6,6 +6,7 @@
 //! and stores units of such packs again. The delay before a deletion serves readers. Clocks decide only about this
 //! delay, and when a silent writer is given up.
 
+mod gain;
 mod listing;
 mod merge;
 mod need;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use onefold_block::{Clock, Random, Timestamp};
 
+pub use self::gain::RemovalGain;
 use self::listing::{Fate, Judge, StoredObjects, before};
 use super::objects::random_bytes;
 use super::{Archive, ArchiveError, Writer, snapshot};

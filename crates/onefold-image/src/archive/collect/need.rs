@@ -43,6 +43,8 @@ pub(super) struct Needs {
     pub(super) state: State,
     /// All live packs, in the order of the entries that added them.
     pub(super) packs: Vec<PackNeed>,
+    /// Number of different needed units that the packs hold.
+    pub(super) units: u64,
     /// The tables of all packs, sorted by unit.
     tables: Spool,
     /// All needed units, sorted, some of them several times.
@@ -72,18 +74,18 @@ impl Room<'_> {
 }
 
 impl Needs {
-    /// Determines what the images need, by the ledger as last read. Calls `on_progress` with the number of packs and
-    /// images that were read, and that of all.
+    /// Determines what the images of a state need. Calls `on_progress` with the number of packs and images that were
+    /// read, and that of all.
     ///
     /// # Errors
     /// [`ArchiveError::Unknown`] when manifest or header of an image cannot be read: nobody can tell then what it
     /// needs.
     pub(super) fn of(
         archive: &Archive,
+        state: State,
         room: Room<'_>,
         on_progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Needs, ArchiveError> {
-        let state = archive.state.read().clone();
         let images: Vec<ImageRecord> = state.images.values().cloned().collect();
         let total = state.packs().len() as u64 + images.len() as u64;
         let mut done = 0;
@@ -92,7 +94,7 @@ impl Needs {
             on_progress(done, total);
         };
         let PackTables { mut packs, tables, unheld } = read_tables(archive, &state, room, &mut step)?;
-        let mut unheld = unheld.peekable();
+        let (mut unheld, mut units) = (unheld.peekable(), 0);
         let needed = Headers { archive, images: &images, packs: &packs, room }.read(&tables, &mut step)?;
         let (all_needed, all_tables) = (needed.read(0, u64::MAX), tables.read(0, u64::MAX));
         join(all_needed, all_tables, &mut |key, matched| {
@@ -100,6 +102,7 @@ impl Needs {
                 Match::Copy { unit, kept } => {
                     let pack = &mut packs[unit.pack as usize];
                     if unit == kept {
+                        units += 1;
                         pack.needed_bytes += cost_of(unit.span.stored_bytes);
                     } else {
                         pack.surplus += 1;
@@ -119,7 +122,7 @@ impl Needs {
             }
             Ok(())
         })?;
-        Ok(Needs { state, packs, tables, needed })
+        Ok(Needs { state, packs, units, tables, needed })
     }
 
     /// Calls `each` with the needed units of the packs that `is_wanted` selects by their number, in the order of packs

@@ -19,7 +19,8 @@ impl Collection<'_> {
     pub(super) fn retire_all(&mut self, on_progress: &mut dyn FnMut(u64, u64)) -> Result<(), ArchiveError> {
         let room = Room { folder: self.options.folder, memory_bytes: self.memory_bytes() };
         for _ in 0..ATTEMPTS {
-            let needs = Needs::of(self.archive, room, on_progress)?;
+            let state = self.archive.state.read().clone();
+            let needs = Needs::of(self.archive, state, room, on_progress)?;
             self.count(&needs);
             if self.options.dry_run {
                 return Ok(());
@@ -117,7 +118,7 @@ impl Collection<'_> {
 
 impl PackNeed {
     /// Returns whether no image needs anything of it.
-    fn is_unneeded(&self) -> bool {
+    pub(super) fn is_unneeded(&self) -> bool {
         self.is_read && self.needed_bytes == 0 && self.surplus == 0
     }
 

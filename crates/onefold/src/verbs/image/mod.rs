@@ -37,7 +37,7 @@ pub(crate) fn run(command: ImageCommand, talk: Talk) -> Outcome<Report> {
         ImageCommand::Install(arguments) => install::run(&arguments, talk),
         ImageCommand::Export(arguments) => export::run(&arguments, talk),
         ImageCommand::Serve(arguments) => serve::run(&arguments, talk),
-        ImageCommand::Rm(arguments) => rm::run(&arguments),
+        ImageCommand::Rm(arguments) => rm::run(&arguments, talk),
         ImageCommand::Sign(arguments) => sign::sign(&arguments),
         ImageCommand::Verify(arguments) => sign::verify(&arguments),
     }

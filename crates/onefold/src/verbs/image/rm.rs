@@ -5,16 +5,23 @@ use std::path::Path;
 
 use onefold_block::Show;
 use onefold_block::random::SystemRandom;
-use onefold_image::archive::{Archive, ArchiveError, ImageRecord};
+use onefold_image::archive::{Archive, ArchiveError, ImageRecord, RemovalGain};
+use onefold_image::format::pack::PACK_BYTES;
 use onefold_image::{ImageName, ImageVersion};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{find, keep};
+use crate::cli::Talk;
 use crate::cli::image::{ImageRef, RemovalTarget, RmArgs};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::InterruptibleClock;
 use crate::output::Report;
+use crate::progress::Meter;
+use crate::size::{counted, human};
 use crate::verbs::archive::watched::WatchedArchive;
+
+/// Memory in which a dry run sorts units; the rest goes into temporary files.
+const MEMORY_BYTES: usize = 512 << 20;
 
 /// The versions that a command removes, and those of the same names that it leaves because of a rule.
 #[derive(Debug, Default)]
@@ -23,7 +30,7 @@ struct Choice {
     kept: Vec<ImageRecord>,
 }
 
-pub(super) fn run(arguments: &RmArgs) -> Outcome<Report> {
+pub(super) fn run(arguments: &RmArgs, talk: Talk) -> Outcome<Report> {
     let watched = WatchedArchive::open(&arguments.archive, None)?;
     let archive = &watched.archive;
     // All are looked up before the first is removed.
@@ -40,6 +47,10 @@ pub(super) fn run(arguments: &RmArgs) -> Outcome<Report> {
             watched.failure(unfinished.failure(), &unfinished.text(), "run the command again for those that are left")
         })?;
     }
+    let gain = match arguments.dry_run && !removed.is_empty() {
+        true => Some(ExpectedGain::of(&watched, &removed, talk)?),
+        false => None,
+    };
     let (removed, kept) = (names(&removed), names(&kept));
     let mut text = match (removed.is_empty(), arguments.dry_run) {
         (true, _) => "nothing to remove".to_owned(),
@@ -49,7 +60,66 @@ pub(super) fn run(arguments: &RmArgs) -> Outcome<Report> {
     if !kept.is_empty() {
         text.push_str(&format!("\nkept {}", kept.join(", ")));
     }
-    Ok(Report::done(text, json!({ "removed": removed, "kept": kept, "dry_run": arguments.dry_run })))
+    let mut json = json!({ "removed": removed, "kept": kept, "dry_run": arguments.dry_run });
+    if let Some(gain) = gain {
+        text.push_str(&format!("\n{}", gain.text()));
+        json["gain"] = gain.json();
+    }
+    Ok(Report::done(text, json))
+}
+
+/// What a removal would let `archive gc` free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExpectedGain {
+    Known(RemovalGain),
+    /// Damage hides what an image needs.
+    Unknown,
+}
+
+impl ExpectedGain {
+    /// Determines it, and changes nothing.
+    fn of(watched: &WatchedArchive, removed: &[ImageVersion], talk: Talk) -> Outcome<ExpectedGain> {
+        let temporary = onefold_disk::temporary_folder();
+        let meter = Meter::new("looking for what other images need", talk.quiet, watched.interrupt.clone());
+        let gain = watched.archive.gain_of_removal(removed, &temporary, MEMORY_BYTES, &mut |done, total| {
+            // Packs are most of the work, and have about this length.
+            let _ = meter.show_bytes(done.saturating_mul(PACK_BYTES), total.saturating_mul(PACK_BYTES));
+        });
+        meter.finish();
+        match gain {
+            Ok(gain) => Ok(ExpectedGain::Known(gain)),
+            // An interrupt can look like damage.
+            Err(ArchiveError::Unknown { .. }) if !watched.is_cut_short() => Ok(ExpectedGain::Unknown),
+            Err(error) => {
+                let failure = Failure::of_archive("cannot tell what the removal would free", &error);
+                Err(watched.failure(failure, "nothing was removed", "run the command again"))
+            }
+        }
+    }
+
+    fn text(self) -> String {
+        let ExpectedGain::Known(RemovalGain { units, bytes, whole_pack_bytes }) = self else {
+            return "what would come free is unknown, because of damage; `onefold archive check` tells more".to_owned();
+        };
+        let freed = match whole_pack_bytes {
+            _ if units == 0 => {
+                return "other images need all of their units: `archive gc` would free nothing".to_owned();
+            }
+            all if all == bytes => "all of it".to_owned(),
+            0 => "it when it rewrites packs that other images need in part".to_owned(),
+            least => format!("at least {}, and the rest when it rewrites packs", human(least)),
+        };
+        format!("no other image needs {} in {}: `archive gc` would free {freed}", human(bytes), counted(units, "unit"))
+    }
+
+    fn json(self) -> Value {
+        match self {
+            ExpectedGain::Known(RemovalGain { units, bytes, whole_pack_bytes }) => {
+                json!({ "units": units, "bytes": bytes, "least_bytes": whole_pack_bytes })
+            }
+            ExpectedGain::Unknown => Value::Null,
+        }
+    }
 }
 
 /// A removal of several images that ended before the last one.
@@ -204,6 +274,24 @@ mod tests {
         let chosen = by_version(&archive, &arguments).unwrap().removed;
         let names: Vec<String> = chosen.iter().map(|record| record.image.to_string()).collect();
         assert_eq!(names, ["debian/12@2", "debian/12@1"]);
+    }
+
+    #[test]
+    fn a_dry_run_says_what_a_collection_would_free_and_how_sure_that_is() {
+        let text =
+            |units, bytes, whole_pack_bytes| ExpectedGain::Known(RemovalGain { units, bytes, whole_pack_bytes }).text();
+        assert!(text(0, 0, 0).ends_with("would free nothing"));
+        let all = "no other image needs 2.00 MiB in 1 unit: `archive gc` would free all of it";
+        assert_eq!(text(1, 2 << 20, 2 << 20), all);
+        let some = text(1500, 2 << 20, 1 << 20);
+        assert_eq!(
+            some,
+            "no other image needs 2.00 MiB in 1,500 units: `archive gc` would free at least 1.00 MiB, and the rest when \
+             it rewrites packs"
+        );
+        assert!(text(2, 2 << 20, 0).ends_with("would free it when it rewrites packs that other images need in part"));
+        assert!(ExpectedGain::Unknown.text().contains("unknown"));
+        assert_eq!(ExpectedGain::Unknown.json(), Value::Null);
     }
 
     #[test]

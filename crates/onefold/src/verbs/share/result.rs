@@ -247,7 +247,7 @@ impl ShareResult {
 }
 
 /// Returns the name of what a dry run would free.
-fn to_free_words(kind: SubstrateKind) -> &'static str {
+pub(super) fn to_free_words(kind: SubstrateKind) -> &'static str {
     match kind {
         // An extent comes free as a whole.
         SubstrateKind::Btrfs => "would come free at most, by the maps of the files",

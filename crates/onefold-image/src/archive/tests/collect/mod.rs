@@ -131,6 +131,39 @@ fn packs_of_removed_images_are_retired_and_deleted_after_the_delay() {
     bench.verify(&[(&mail, &content[10..])]);
 }
 
+/// What a removal is said to bring is what a collection then finds: bytes of packs that it retires, and bytes that are
+/// not needed in packs that stay.
+#[test]
+fn the_gain_of_a_removal_is_what_a_collection_finds_after_it() {
+    let bench = Bench::new(1);
+    let content = noise(&bench.random, 20);
+    // Mail needs a half of the units of the first image, in some of its packs.
+    let every_second = |from: usize| content[from..].iter().step_by(2).cloned().collect::<Vec<_>>();
+    let web = bench.capture("web", &content[..14]);
+    let mail = bench.capture("mail", &[&every_second(7)[..4], &content[14..]].concat());
+    let gain = |images: &[ImageVersion]| {
+        bench.other().gain_of_removal(images, Path::new("/tmp"), COLLECT_BYTES_MIN, &mut |_, _| ()).unwrap()
+    };
+    assert_eq!(gain(&[]), RemovalGain::default());
+    let before = bench.store.objects();
+    let of_web = gain(&[web.clone()]);
+    assert_eq!(bench.store.objects(), before, "it changes nothing");
+    // Ten units of content, and the header of the chunk.
+    assert_eq!(of_web.units, 11, "{of_web:?}");
+    assert!(of_web.bytes > 11 * 512 / 2 && of_web.whole_pack_bytes > 0, "{of_web:?}");
+    assert!(of_web.whole_pack_bytes < of_web.bytes, "some packs stay: {of_web:?}");
+    let both = gain(&[web.clone(), mail.clone()]);
+    assert_eq!((both.units, both.bytes), (22, both.whole_pack_bytes), "nothing needs any pack: {both:?}");
+
+    bench.remove(&web);
+    // No pack is rewritten.
+    let found = bench.collect(&CollectOptions { needed_percent: 0, dry_run: true, ..options() });
+    assert_eq!(found.kept_bytes, of_web.bytes - of_web.whole_pack_bytes, "{found:?}");
+    assert!(found.retired.bytes > of_web.whole_pack_bytes, "headers and tables of packs come on top: {found:?}");
+    assert!(found.retired.bytes < of_web.whole_pack_bytes * 2, "{found:?}");
+    assert_eq!(gain(&[web]), RemovalGain::default(), "it is gone already");
+}
+
 #[test]
 fn signatures_of_removed_images_go_with_their_manifests() {
     use crate::signature::{KeyFiles, SecretKey};

@@ -105,6 +105,7 @@ fn selection_and_opt_outs_bind_both_sides() {
     };
     let (passed, finder) = runs(true);
     assert_eq!((passed.planned.targets, passed.planned.outside, finder.told()), (10, 40, 0), "{passed:?}");
+    assert_eq!(passed.to_free, Some(10 * K), "only of files that share");
     let bound = |path: &Path| path != Path::new("out") && path != Path::new("opted");
     ground.host.substrate.bind(Some(std::rc::Rc::new(bound)));
     let (passed, finder) = runs(false);
@@ -206,6 +207,25 @@ fn a_file_with_two_numbers_is_left_alone_where_one_of_them_has_a_name_outside() 
         assert_eq!((passed.shared.now, finder.came(1, Outcome::Barred)), (0, 10), "{target:?}: {passed:?}");
         assert!(passed.trouble.failed.is_empty(), "{passed:?}");
     }
+}
+
+/// The source and every second copy are counted once, and blocks that share already are not.
+#[test]
+fn a_dry_run_says_what_would_come_free() {
+    let ground = Ground::new();
+    for path in ["one", "two", "three"] {
+        ground.write(path, 1, 10);
+    }
+    let dry = PassSettings { is_dry_run: true, ..USUAL };
+    let twice = [(("one", 0), ("two", 0), 10, 1), (("one", 0), ("two", 4), 6, 2), (("one", 0), ("three", 5), 5, 3)];
+    let (passed, _) = ground.share_runs_as(dry, &twice);
+    assert_eq!((passed.to_free, ground.freed()), (Some(15 * K), 0), "{passed:?}");
+    ground.share_runs(&twice[..1]);
+    assert_eq!(ground.freed(), 10);
+    let (passed, _) = ground.share_runs_as(dry, &twice);
+    assert_eq!(passed.to_free, Some(5 * K), "{passed:?}");
+    let (passed, _) = ground.share_runs(&[(("one", 5), ("three", 5), 5, 3)]);
+    assert_eq!((passed.to_free, ground.freed()), (None, 15), "{passed:?}");
 }
 
 #[test]

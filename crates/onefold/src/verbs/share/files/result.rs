@@ -16,7 +16,7 @@ use crate::progress::duration;
 use crate::size::human;
 use crate::verbs::share::common::UsedVolume;
 use crate::verbs::share::given_up::{given_up_json, given_up_lines};
-use crate::verbs::share::result::{Space, files, trouble_json, trouble_lines};
+use crate::verbs::share::result::{Space, files, to_free_words, trouble_json, trouble_lines};
 use crate::verbs::share::user_paths::UserPaths;
 
 /// Maximum number of packages and images named in the text; the JSON has all of them.
@@ -116,7 +116,11 @@ impl FilesFindings {
         for (tier, counts) in tiers {
             row(format!("believed equal, {tier}"), counts.believed);
         }
-        if !self.is_dry_run {
+        if self.is_dry_run {
+            if let Some(bytes) = passed.to_free {
+                row(to_free_words(self.kind).to_owned(), bytes);
+            }
+        } else {
             row("compared".to_owned(), self.sum(TierCounts::compared));
             if self.sum(|counts| counts.second) > 0 {
                 row("different, and tried with a second image".to_owned(), self.sum(|counts| counts.second));
@@ -278,6 +282,7 @@ impl FilesFindings {
                 "elsewhere_bytes": shared.elsewhere,
                 "barred_bytes": shared.barred,
             },
+            "would_free_bytes": passed.to_free.filter(|_| self.is_dry_run),
             "common": self.volume.as_ref().map(UsedVolume::json),
             "calls": { "clones": self.calls.clones, "shares": self.calls.shares },
             "free_bytes_before": self.space.free_before,
