@@ -12,7 +12,7 @@ from .section import Section
 INODE_BYTES = 256
 KINDS = ("ext3", "ext4")
 # A pass makes calls shorter when they take longer. At the upper limit, other work hardly changes their number.
-PATIENT = ("--max-stall", "100")
+PATIENT = ("--max-stall", "100ms")
 MIB = 1 << 20
 
 

@@ -22,7 +22,7 @@ SMALL_BATCHES = f"batches of {SLOTS_SMALL * BLOCK_BYTES // MIB} MiB (`{' '.join(
 BATCHES_MIN = 4
 # A pass makes calls shorter when they take longer than this. At the upper limit, other work hardly changes how many
 # there are.
-PATIENT = ("--max-stall", "100")
+PATIENT = ("--max-stall", "100ms")
 
 
 class BatchRow(ShareRow):

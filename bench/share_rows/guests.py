@@ -13,7 +13,7 @@ from .row import ShareRow
 
 SOURCE, GUEST, OWN = "a-source", "b-guest", "c-own"
 # Options of the pass, by the end of the lines' keys.
-MODES = {"usual": (), "stall": ("--max-stall", "5"), "limited": ("--io-limit", "64M")}
+MODES = {"usual": (), "stall": ("--max-stall", "5ms"), "limited": ("--io-limit", "64M")}
 # In this one the guest has an image of its own, which the pass leaves alone.
 BESIDE = "beside"
 # It reads back each few blocks that it wrote. It writes no faster than a busy machine: a guest that overwrites all of

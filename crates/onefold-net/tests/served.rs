@@ -114,7 +114,7 @@ impl Drop for RunningServer {
 }
 
 fn options(patience: Duration) -> RemoteOptions {
-    RemoteOptions { ca: None, allow_http: false, patience, on_wait: Box::new(|_, _| ()) }
+    RemoteOptions { ca: None, allow_http: false, patience, first_patience: patience, on_wait: Box::new(|_, _| ()) }
 }
 
 fn open(address: SocketAddr, patience: Duration) -> Result<RemoteArchive, ArchiveError> {

@@ -32,8 +32,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use onefold_block::shown::{Show, ShownText, is_hidden};
 
+use cli::percent::with_joined_samples;
 use cli::{Cli, Command};
 use failure::{EXIT_BUG, Exit, Failure};
 
@@ -46,7 +48,7 @@ fn main() -> ExitCode {
         None => {}
     }
     let cli = match mount_helper::translate(arguments) {
-        Ok(arguments) => parse(&arguments),
+        Ok(arguments) => parse(&with_joined_samples(arguments)),
         Err(failure) => return fail(&failure, false),
     };
     let talk = cli.talk;
@@ -82,9 +84,7 @@ fn parse(arguments: &[OsString]) -> Cli {
         Err(error) => error,
     };
     if error.use_stderr() && asks_for_json(arguments) {
-        let text = error.to_string();
-        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        let failure = Failure::usage(what).hint("`--help` lists the arguments");
+        let failure = Failure::usage(usage_error(&error)).hint("`--help` lists the arguments");
         output::print_failure_document(&failure);
     }
     let is_plain = |argument: &OsString| argument.to_str().is_some_and(|text| !text.chars().any(is_hidden));
@@ -101,6 +101,18 @@ fn parse(arguments: &[OsString]) -> Cli {
     // The escapes themselves made the arguments valid, for example where an argument must be UTF-8.
     eprint!("{}", ShownText::lines(&error.to_string()));
     std::process::exit(error.exit_code());
+}
+
+/// Returns what is wrong with a command line, in one line: the first paragraph of the message, which also names missing
+/// arguments and possible values.
+fn usage_error(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing".to_owned();
+    }
+    let text = error.to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let line = paragraph.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    line.trim_start_matches("error: ").to_owned()
 }
 
 /// Returns whether a command line that is not valid asks for JSON.

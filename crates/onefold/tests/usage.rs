@@ -97,10 +97,50 @@ fn wrong_usage_is_json_too() {
         assert!(!json["error"].as_str().unwrap().starts_with("error"), "{json}");
         assert!(json["hint"].as_str().unwrap().contains("--help"), "{json}");
     }
+    let error = |arguments: &str| onefold(arguments, &[]).json()["error"].as_str().unwrap().to_owned();
+    let missing = error("--json image install arc web");
+    assert!(missing.contains("not provided: <DISK>"), "{missing}");
+    let wrong = error("--json archive create --unit blocks x");
+    assert!(wrong.contains("possible values: files, fixed"), "{wrong}");
+    assert_eq!(error("--json pool"), "a command is missing");
     let help = onefold("pool --help --json", &[]).done().out;
     assert!(help.contains("Usage: "), "{help}");
     let plain = onefold("pool create -- --json more", &[]);
     assert!(plain.code == USAGE && plain.out.is_empty(), "{plain:?}");
+}
+
+/// Options of one meaning take the same values everywhere, and say which.
+#[test]
+fn times_and_percentages_are_the_same_everywhere() {
+    let gone = [Path::new("/gone")];
+    for arguments in
+        ["analyze --sample 5%", "analyze --sample=5%", "archive check --sample 5%", "archive check --sample=5"]
+    {
+        onefold(arguments, &gone).failed(FAILED, "/gone");
+    }
+    for arguments in ["analyze --sample=x", "archive check --sample x"] {
+        onefold(arguments, &gone).failed(USAGE, "such as 5%");
+    }
+    onefold("archive check --patience 1min s3://BUCKET/", &[]).failed(FAILED, "BUCKET");
+    for arguments in ["archive check --patience soon", "archive gc --delay soon", "share watch --interval soon"] {
+        onefold(arguments, &gone).failed(USAGE, "(ms, s, min, h), such as 5s");
+    }
+    onefold("share run --max-stall 20", &gone).failed(USAGE, "from 1ms to 100ms");
+}
+
+#[test]
+fn an_archive_that_is_not_there_is_a_wrong_path_and_no_broken_disk() {
+    let run = onefold("archive stat /gone", &[]).failed(FAILED, "cannot open the archive `/gone`");
+    assert!(run.err.contains("archive create") && !run.err.contains("dmesg"), "{run:?}");
+    onefold("image list http://127.0.0.1:1", &[]).failed(USAGE, "image install");
+}
+
+/// Nothing listens there, and nobody would want to wait for a quarter of an hour.
+#[test]
+fn a_server_that_refuses_connections_is_waited_for_as_long_as_the_message_says() {
+    let run = onefold("image install --patience 5s http://127.0.0.1:1 web /dev/null", &[]);
+    let run = run.failed(FAILED, "gives up after 5 s (--patience)");
+    assert!(run.err.contains("gave up waiting"), "{run:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onefold_block::Random;
@@ -50,6 +51,8 @@ pub struct RemoteOptions {
     pub allow_http: bool,
     /// How long a server that does not answer is waited for.
     pub patience: Duration,
+    /// The same for a server that has never answered.
+    pub first_patience: Duration,
     /// Called before each pause.
     pub on_wait: WaitHook,
 }
@@ -67,6 +70,9 @@ struct Requests {
     /// The address for messages.
     text: String,
     policy: RetryPolicy,
+    first_patience: Duration,
+    /// Whether the server has answered any request.
+    has_answered: AtomicBool,
     on_wait: WaitHook,
     random: SystemRandom,
 }
@@ -132,7 +138,10 @@ impl RemoteTransport {
         let base = base.map_err(|_| NetError::Endpoint { text: text.clone(), what: "it is no address" })?;
         let policy = RetryPolicy { longest_pause: PAUSE_MAX, patience: options.patience, ..RetryPolicy::default() };
         let client = builder.build().map_err(failed)?;
-        let requests = Requests { client, base, text, policy, on_wait: options.on_wait, random: SystemRandom };
+        let RemoteOptions { first_patience, on_wait, .. } = options;
+        let has_answered = AtomicBool::new(false);
+        let requests =
+            Requests { client, base, text, policy, first_patience, has_answered, on_wait, random: SystemRandom };
         Ok(RemoteTransport { requests: Arc::new(requests), runtime })
     }
 
@@ -204,7 +213,7 @@ impl Requests {
             };
             let (action, name) = ("read", self.name(&request.path));
             let waited = began.get_or_insert_with(Instant::now).elapsed();
-            let left = self.policy.patience.saturating_sub(waited);
+            let left = self.patience().saturating_sub(waited);
             if left.is_zero() {
                 return Err(StoreError::GaveUp { action, name, source });
             }
@@ -222,6 +231,7 @@ impl Requests {
             Some(body) => self.client.post(url).body(body.clone()),
         };
         let answer = timeout(ANSWER, sent.send()).await.map_err(|_| late())?.map_err(|error| lost(&error))?;
+        self.has_answered.store(true, Ordering::Relaxed);
         match answer.status() {
             StatusCode::OK => body(answer, request.bytes_max).await,
             StatusCode::NOT_FOUND => Err(Failure::Missing),
@@ -235,6 +245,11 @@ impl Requests {
                 Err(if is_waiting { Failure::Unavailable(source) } else { Failure::Refused(source) })
             }
         }
+    }
+
+    /// Returns how long the server is waited for.
+    fn patience(&self) -> Duration {
+        if self.has_answered.load(Ordering::Relaxed) { self.policy.patience } else { self.first_patience }
     }
 
     fn name(&self, path: &str) -> String {

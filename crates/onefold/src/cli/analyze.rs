@@ -7,6 +7,7 @@ use clap::Args;
 use glob::Pattern;
 use onefold_report::Share;
 
+use super::percent::parse_percent;
 use super::temporary::TemporaryArg;
 use super::values::InputFormat;
 use crate::size::ByteSize;
@@ -31,8 +32,8 @@ pub(crate) struct AnalyzeArgs {
     /// Also show the findings for each image and block size, how blocks repeat, and which images are alike
     #[arg(long)]
     pub(crate) details: bool,
-    /// Read only a share of each image, such as --sample=8% (4% if none is named), and report ranges instead of exact
-    /// numbers; for large sets
+    /// Read only a share of each image, such as 8% (4% if none is named), and report ranges instead of exact numbers; for
+    /// large sets
     #[arg(
         long,
         value_name = "SHARE",
@@ -45,10 +46,10 @@ pub(crate) struct AnalyzeArgs {
     /// Also write the report as one page of HTML with figures; replaces a report that is there
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Format of all images; without it told from their first bytes
+    /// Format of the images; by default, it is detected from their first bytes
     #[arg(long, value_enum)]
     pub(crate) format: Option<InputFormat>,
-    /// A folder that backing files may lie in, with all below it, besides the folder of the image
+    /// Also accept backing files in this folder and below it, besides the image's own folder
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
     /// Upper limit of memory; what does not fit goes into temporary files
@@ -93,10 +94,9 @@ impl FromStr for ShareArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ShareArg, String> {
-        let number = text.strip_suffix('%').map_or(text, str::trim_end).parse::<f64>().ok();
-        let percent = number.ok_or("expected a percentage, such as 4%")?;
-        let range = || format!("from {} % to {} %", Share::MIN.part() * 100.0, Share::MAX.part() * 100.0);
-        Share::new(percent / 100.0).map(ShareArg).ok_or_else(|| format!("a sample is {}", range()))
+        let part = f64::from(parse_percent(text)?) / 1e6;
+        let range = || format!("from {}% to {}%", Share::MIN.part() * 100.0, Share::MAX.part() * 100.0);
+        Share::new(part).map(ShareArg).ok_or_else(|| format!("a sample is {}, such as 4%", range()))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::examples::examples;
+use super::percent::parse_percent;
 use super::place::ArchiveArg;
 use super::values::{InputFormat, parse_duration};
 use crate::byte_rate::ByteRate;
@@ -96,28 +97,15 @@ pub(crate) struct CheckArgs {
     /// Also read all stored bytes and compare them with their names
     #[arg(long)]
     pub(crate) data: bool,
-    /// Read only a random part of the stored bytes, as `5%`
+    /// Read only a random part of the stored bytes, such as 5%
     #[arg(long, value_name = "SHARE", value_parser = parse_percent, conflicts_with = "data")]
     pub(crate) sample: Option<u32>,
     /// Read the part that a check with this seed has read
     #[arg(long, value_name = "NUMBER", requires = "sample")]
     pub(crate) seed: Option<u64>,
-    /// Read at most so many bytes in a second
+    /// Read at most this many bytes a second
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<ByteRate>,
-}
-
-/// Returns a percentage in millionths.
-fn parse_percent(text: &str) -> Result<u32, String> {
-    let wrong = || "a percentage between 0 and 100, as `5%` or `0.1%`".to_owned();
-    let number = text.strip_suffix('%').unwrap_or(text);
-    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    let is_digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
-    if whole.is_empty() || whole.len() > 3 || part.len() > 4 || !is_digits(whole) || !is_digits(part) {
-        return Err(wrong());
-    }
-    let millionths: u32 = format!("{whole}{part:0<4}").parse().map_err(|_| wrong())?;
-    if millionths <= 1_000_000 { Ok(millionths) } else { Err(wrong()) }
 }
 
 /// Arguments of `repair`.
@@ -129,13 +117,13 @@ pub(crate) struct RepairArgs {
     /// a block device. It may be in use, and need not be the captured one
     #[arg(long, value_name = "DISK")]
     pub(crate) from: Option<PathBuf>,
-    /// Format of the disk; without it told from its first bytes
+    /// Format of the disk; by default, it is detected from its first bytes
     #[arg(long, value_enum, requires = "from")]
     pub(crate) format: Option<InputFormat>,
-    /// A folder that backing files may lie in, with all below it, besides the folder of the disk
+    /// Also accept backing files in this folder and below it, besides the disk's own folder
     #[arg(long, value_name = "DIRECTORY", requires = "from")]
     pub(crate) backing_from: Vec<PathBuf>,
-    /// Read and write at most so many bytes of the archive in a second
+    /// Read and write at most this many bytes of the archive a second
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<ByteRate>,
     /// Only tell what is to be done
@@ -173,7 +161,7 @@ pub(crate) struct GcArgs {
     /// Upper limit of buffers, besides the index
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     pub(crate) memory: ByteSize,
-    /// Read and write at most so many bytes in a second
+    /// Read and write at most this many bytes a second
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<ByteRate>,
 }
@@ -193,19 +181,4 @@ pub(crate) struct ProbeArgs {
     /// Length of the large objects that are written and read, at most 64M
     #[arg(long, value_name = "SIZE", default_value = "32M")]
     pub(crate) size: ByteSize,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentages_are_millionths() {
-        for (text, millionths) in [("5%", 50_000), ("100%", 1_000_000), ("0.1%", 1000), ("0.0001", 1), ("0%", 0)] {
-            assert_eq!(parse_percent(text), Ok(millionths), "{text}");
-        }
-        for text in ["", "%", ".5%", "101%", "100.0001%", "-1%", "+1%", "5%%", "1.23456%", "1e1%", "9999%"] {
-            assert!(parse_percent(text).is_err(), "{text}");
-        }
-    }
 }

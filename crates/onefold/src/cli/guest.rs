@@ -36,7 +36,7 @@ pub(crate) enum GuestCommand {
     /// Write the content of files to standard output
     #[command(after_help = examples([
         "onefold guest cat web.qcow2 /etc/fstab",
-        "onefold guest cat /srv/archive#web@2 /var/log/syslog | less",
+        "onefold guest cat '/srv/archive#web@2' /var/log/syslog | less",
     ]))]
     Cat(GuestCatArgs),
     /// Show the places of a file's content on the disk
@@ -72,7 +72,7 @@ pub(crate) enum GuestCommand {
     /// databases record the same digest and the files have the same time. A difference in times alone does not count.
     #[command(after_help = examples([
         "onefold guest diff template.qcow2 web.qcow2",
-        "onefold guest diff --below /etc /srv/archive#web@1 /srv/archive#web@2",
+        "onefold guest diff --below /etc '/srv/archive#web@1' '/srv/archive#web@2'",
     ]))]
     Diff(GuestDiffArgs),
     /// Write files as a tar archive to standard output
@@ -162,7 +162,7 @@ pub(crate) struct GuestLsArgs {
     #[command(flatten)]
     pub(crate) image: GuestImageArgs,
     /// Files and folders of the guest
-    #[arg(default_value = "/")]
+    #[arg(value_name = "PATH", default_value = "/")]
     pub(crate) paths: Vec<OsString>,
     /// Also show type, mode, links, owner, size and time (UTC)
     #[arg(long, short)]
@@ -181,7 +181,7 @@ pub(crate) struct GuestCatArgs {
     #[command(flatten)]
     pub(crate) image: GuestImageArgs,
     /// Files of the guest
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
 }
 
@@ -210,7 +210,7 @@ pub(crate) struct GuestDuArgs {
     #[command(flatten)]
     pub(crate) image: GuestImageArgs,
     /// Folders of the guest
-    #[arg(default_value = "/")]
+    #[arg(value_name = "PATH", default_value = "/")]
     pub(crate) paths: Vec<OsString>,
     /// Show folders at most this many levels below the named ones
     #[arg(long, short, value_name = "LEVELS")]
@@ -284,7 +284,7 @@ pub(crate) struct GuestTarArgs {
     #[command(flatten)]
     pub(crate) image: GuestImageArgs,
     /// Files and folders of the guest
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
 }
 

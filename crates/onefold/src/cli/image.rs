@@ -42,8 +42,8 @@ pub(crate) enum ImageCommand {
     Show(ShowArgs),
     /// Write an image to a disk, a partition or a file
     ///
-    /// All checks come before the first write. The target does not boot until all of the image is on it. ARCHIVE may
-    /// also be a server of images, as `http://HOST:7443`; every byte that it sends is verified.
+    /// All checks come before the first write. The disk does not boot until all of the image is on it. ARCHIVE may
+    /// also be a server of images, such as `http://HOST:7443`; every byte that it sends is verified.
     #[command(after_help = examples([
         "onefold image install --fit --verify /srv/archive web@2 /dev/sdb",
         "onefold image install http://192.168.1.10:7443 web /dev/nvme0n1",
@@ -57,7 +57,7 @@ pub(crate) enum ImageCommand {
     Export(ExportArgs),
     /// Serve the images of an archive to other machines, until the command is interrupted
     ///
-    /// `image install http://HOST:7443 IMAGE TARGET` installs them there, and any HTTP client reads one as
+    /// `image install http://HOST:7443 IMAGE DISK` installs them there, and any HTTP client reads one as
     /// `http://HOST:7443/v1/images/IMAGE/raw`. New images are served as soon as they are captured.
     #[command(after_help = examples([
         "onefold image serve --plain --interface eth1 /srv/archive",
@@ -88,7 +88,7 @@ pub(crate) enum ImageCommand {
     Verify(VerifyArgs),
 }
 
-/// An image, and one of its versions if it is named, as `web` or `web@2`.
+/// An image, and one of its versions if it is named: `web` or `web@2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImageRef {
     pub(crate) name: ImageName,
@@ -141,10 +141,10 @@ pub(crate) struct CaptureArgs {
     /// this archive; a failure does not stop the rest
     #[arg(long, value_name = "FOLDER")]
     pub(crate) each: Option<PathBuf>,
-    /// Format of the images; without it told from their first bytes
+    /// Format of the images; by default, it is detected from their first bytes
     #[arg(long, value_enum)]
     pub(crate) format: Option<InputFormat>,
-    /// A folder that backing files may lie in, with all below it, besides the folder of the image
+    /// Also accept backing files in this folder and below it, besides the image's own folder
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
     /// Take only one partition; the image is a disk that begins with its first sector
@@ -160,7 +160,7 @@ pub(crate) struct CaptureArgs {
     /// Level of compression by Zstandard
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) level: i32,
-    /// Read at most so many bytes of the disk in a second
+    /// Read at most this many bytes of the disk a second
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<ByteRate>,
     /// Upper limit of buffers, at least 64M
@@ -187,7 +187,7 @@ pub(crate) struct ListArgs {
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// The image, as `web` (its newest version) or `web@2`
+    /// The image, such as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
 }
 
@@ -207,9 +207,10 @@ pub(crate) enum FreeSectors {
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// The image, as `web` (its newest version) or `web@2`
+    /// The image, such as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
     /// A disk, a partition or a file; a file that is not there is made
+    #[arg(value_name = "DISK")]
     pub(crate) target: PathBuf,
     /// Overwrite what the target holds
     #[arg(long)]
@@ -229,7 +230,7 @@ pub(crate) struct InstallArgs {
     /// Check everything and write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Write, and read back, at most so many bytes in a second
+    /// Write, and read back, at most this many bytes a second
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<ByteRate>,
     /// Upper limit of buffers, at least 64M
@@ -244,7 +245,7 @@ pub(crate) struct InstallArgs {
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// The image, as `web` (its newest version) or `web@2`
+    /// The image, such as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
     /// The image file to make, which must not exist yet; a directory, which takes the image under its own name; or `-`,
     /// which writes a raw image to standard output
@@ -255,7 +256,7 @@ pub(crate) struct ExportArgs {
     /// Export a damaged image, too: what cannot be read becomes zeros, and is listed
     #[arg(long)]
     pub(crate) damaged: bool,
-    /// Write at most so many bytes in a second
+    /// Write at most this many bytes a second
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<ByteRate>,
     /// Upper limit of buffers, at least 64M
@@ -276,7 +277,7 @@ pub(crate) struct ServeArgs {
     /// Address and port to listen at; without it and --interface only this machine is served, at port 7443
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Take connections over this network interface only, as `eth1`
+    /// Take connections over this network interface only, such as `eth1`
     #[arg(long, value_name = "NAME")]
     pub(crate) interface: Option<String>,
     /// Upper limit of buffers, at least 64M
@@ -289,12 +290,12 @@ pub(crate) struct ServeArgs {
 pub(crate) struct RmArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// The version to remove, as `web@1`; with a --keep option a name, as `web`, or a pattern of names, as `web-*`
+    /// The version to remove, such as `web@1`; with a --keep option a name, such as `web`, or a pattern such as `web-*`
     #[arg(required = true, value_name = "IMAGE@VERSION")]
     pub(crate) images: Vec<RemovalTarget>,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
-    /// Say what would be removed, and remove nothing
+    /// Say what would be removed and what `archive gc` would free then, and remove nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -359,7 +360,7 @@ impl fmt::Display for RemovalTarget {
 pub(crate) struct SignArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// The image, as `web` (its newest version) or `web@2`
+    /// The image, such as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
     /// The file of the secret key
     pub(crate) key: PathBuf,
@@ -372,7 +373,7 @@ pub(crate) struct SignArgs {
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// The image, as `web` (its newest version) or `web@2`
+    /// The image, such as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
     /// A public key, as a file or in base 64, instead of those that are trusted
     #[arg(long)]

@@ -19,8 +19,8 @@ pub(crate) enum KeyCommand {
     Create(CreateArgs),
     /// Trust a key for the images of some names
     ///
-    /// Once any key is trusted, `image install` and `image export` refuse images that no key has signed which is
-    /// trusted for their names.
+    /// Once any key is trusted, `image install` and `image export` refuse an image without the signature of a key that
+    /// is trusted for its name.
     #[command(after_help = examples([
         "onefold key trust builder.pub 'web-*'",
         "onefold key trust --note builder2 builder.pub web db",

@@ -6,6 +6,7 @@ pub(crate) mod examples;
 pub(crate) mod guest;
 pub(crate) mod image;
 pub(crate) mod key;
+pub(crate) mod percent;
 pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod share;

@@ -2,8 +2,11 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
+
+use super::values::parse_duration;
 
 /// Heading of the options of object stores.
 const HEADING: &str = "Object stores";
@@ -36,9 +39,10 @@ pub(crate) struct StoreOptions {
     /// Promise that there is never more than one writer, for a server that cannot create an object only if it is absent
     #[arg(long, help_heading = HEADING)]
     pub(crate) one_writer: bool,
-    /// How long to wait for a server that does not answer, in seconds; without it 900
-    #[arg(long, help_heading = HEADING, value_name = "SECONDS")]
-    pub(crate) patience: Option<u32>,
+    /// How long to wait for a server that does not answer, such as 5min; by default 15min, or 30s for a server of images
+    /// that has never answered
+    #[arg(long, help_heading = HEADING, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) patience: Option<Duration>,
 }
 
 impl StoreOptions {

@@ -227,6 +227,7 @@ pub(crate) struct StatArgs {
     /// The mount point, or the pool's file or partition
     pub(crate) target: PathBuf,
     /// Files of the pool to show one by one: paths below the mount point, or names inside the pool
+    #[arg(value_name = "NAME")]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
@@ -356,8 +357,10 @@ pub(crate) struct CloneArgs {
     /// The mount point, or the pool's file or partition
     pub(crate) target: PathBuf,
     /// The file in the pool to copy
+    #[arg(value_name = "NAME")]
     pub(crate) source: PathBuf,
     /// Name of the copy; with --count, `%d` or `%03d` in it becomes the number
+    #[arg(value_name = "COPY")]
     pub(crate) destination: PathBuf,
     /// Make this many copies, numbered from 1
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

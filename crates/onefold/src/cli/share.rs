@@ -244,9 +244,9 @@ pub(crate) struct ShareCloneArgs {
     #[arg(value_name = "SOURCE")]
     pub(crate) source: PathBuf,
     /// The clone, or a folder that it gets into; on the same file system
-    #[arg(value_name = "TARGET")]
+    #[arg(value_name = "CLONE")]
     pub(crate) target: PathBuf,
-    /// Replace a file that has the target's name, in one step
+    /// Replace a file that has the clone's name, in one step
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -315,7 +315,7 @@ pub(crate) struct ShareGuestsArgs {
     /// images hold to the volume, and removes content that only the volume refers to, unless a user added it
     #[arg(long)]
     pub(crate) common: bool,
-    /// Name the packages whose files would be shared, and share nothing
+    /// Name the packages whose files would be shared, say what would come free, and share nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Look at all images and at where their blocks lie, even if no image has changed since a run that did so. Without

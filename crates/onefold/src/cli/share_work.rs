@@ -1,9 +1,12 @@
 //! Options that several of the verbs `share run`, `share files`, `share watch` and `share mend` have.
 
+use std::time::Duration;
+
 use clap::Args;
 use glob::Pattern;
 
 use super::temporary::TemporaryArg;
+use super::values::parse_duration;
 use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
 
@@ -37,8 +40,15 @@ pub(crate) struct LimitArgs {
     pub(crate) cpu_limit: Option<u32>,
     /// The longest time that one call of the file system should take; a program that writes to a file of the call
     /// waits for its end
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100))]
-    pub(crate) max_stall: u64,
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = parse_stall)]
+    pub(crate) max_stall: Duration,
+}
+
+/// Parses the longest time of a call, which has bounds.
+fn parse_stall(text: &str) -> Result<Duration, String> {
+    let is_allowed = |time: &Duration| (Duration::from_millis(1)..=Duration::from_millis(100)).contains(time);
+    let time = parse_duration(text).ok().filter(is_allowed);
+    time.ok_or_else(|| "expected a time from 1ms to 100ms, such as 20ms".to_owned())
 }
 
 /// What `share run` and `share watch` do so that room really comes free.

@@ -194,7 +194,9 @@ impl OutputFormat {
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let number_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
-    let number: u64 = number.parse().map_err(|_| "expected a time such as 5s or 250ms".to_owned())?;
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "expected a number with an optional unit (ms, s, min, h), such as 5s or 2min".to_owned())?;
     match unit.trim_start() {
         "ms" => Ok(Duration::from_millis(number)),
         "" | "s" => Ok(Duration::from_secs(number)),

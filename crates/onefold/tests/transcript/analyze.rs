@@ -13,7 +13,7 @@ fn the_answer_first() {
     session.run("analyze --quiet one.raw two.raw own.raw").done();
     session.run("analyze --quiet --details one.raw two.raw own.raw").done();
     session.run("analyze --quiet gone.raw one.raw");
-    session.run("analyze --quiet --sample 4% one.raw");
+    session.run("analyze --quiet --sample 4 one.raw");
     session.run("analyze --quiet --memory 1M one.raw");
     session.assert_kept("analyze");
 }

@@ -106,15 +106,14 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report { text, json, exit })
 }
 
-/// Refuses a share of a sample that was written as a word of its own: it counts as a path.
+/// Refuses a share of a sample that stands for itself and counts as a path, as in `--sample 8`.
 fn check_share(arguments: &AnalyzeArgs) -> Outcome<()> {
-    let looks_like_share =
-        |path: &&PathBuf| path.to_str().is_some_and(|text| text.ends_with('%') && text.parse::<ShareArg>().is_ok());
+    let looks_like_share = |path: &&PathBuf| path.to_str().is_some_and(|text| text.parse::<ShareArg>().is_ok());
     match arguments.paths.iter().find(looks_like_share).filter(|path| arguments.sample.is_some() && !path.exists()) {
         None => Ok(()),
         Some(share) => Err(Failure::usage("cannot analyse the images")
-            .because_of(format!("`{}` is not a file; a share needs a `=` before it", share.shown()))
-            .hint(format!("--sample={}", share.shown()))),
+            .because_of(format!("`{}` is not a file", share.shown()))
+            .hint(format!("for a share, write --sample={}", share.shown()))),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The store of an archive: a folder, or a part of a bucket.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +10,15 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
 use onefold_block::{Clock, Show};
-use onefold_image::store::{CallCounts, FolderStore, RetryPolicy, RetryingStore, StoppableStore, Store, WaitHook};
+use onefold_image::store::{
+    CallCounts, FolderStore, RetryPolicy, RetryingStore, StoppableStore, Store, StoreError, WaitHook,
+};
 use onefold_net::{Options, S3Place, S3Store, Settings};
 
 use crate::cli::place::{ArchiveArg, StoreOptions};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::{Interrupt, InterruptibleClock};
+use crate::progress::duration;
 
 /// Returns a view of a store.
 type View<'v> = dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + 'v;
@@ -68,6 +72,9 @@ impl ArchivePlace<'_> {
             Some(text) => self.open_bucket(text, view, clock).map_err(|failure| failure.wrap(cannot())),
             None => match FolderStore::open(self.folder()?) {
                 Ok(store) => Ok(view(Arc::new(store))),
+                Err(StoreError::Io { source, .. }) if is_wrong_path(&source) => {
+                    Err(Failure::new(cannot()).because(&source).hint(WRONG_PATH))
+                }
                 Err(error) => Err(Failure::of_archive(cannot(), &error.into())),
             },
         }
@@ -92,6 +99,10 @@ impl ArchivePlace<'_> {
 
     /// Returns the folder, with which options of object stores make no sense.
     fn folder(&self) -> Outcome<&Path> {
+        if self.path.to_str().is_some_and(|text| text.starts_with("http://") || text.starts_with("https://")) {
+            return Err(Failure::usage(format!("`{}` is a server of images, and no archive", self.path.shown()))
+                .hint("`onefold image install` takes images from a server; other commands need its archive"));
+        }
         match self.options {
             Some(options) if !options.are_absent() => {
                 Err(Failure::usage(format!("`{}` is a folder", self.path.shown()))
@@ -104,10 +115,8 @@ impl ArchivePlace<'_> {
 
     fn open_bucket(&self, text: &str, view: &View<'_>, clock: Arc<dyn Clock>) -> Outcome<Arc<dyn Store>> {
         let given = self.options.cloned().unwrap_or_default();
-        let mut policy = RetryPolicy { patience: PATIENCE, ..RetryPolicy::default() };
-        if let Some(seconds) = given.patience {
-            policy.patience = Duration::from_secs(seconds.into());
-        }
+        let patience = given.patience.unwrap_or(PATIENCE);
+        let policy = RetryPolicy { patience, ..RetryPolicy::default() };
         let options = Options {
             endpoint: given.endpoint,
             region: given.region,
@@ -121,8 +130,16 @@ impl ArchivePlace<'_> {
         });
         let store = store.map_err(|error| Failure::of_net("the store cannot be used", &error))?;
         let store = view(Arc::new(store));
-        Ok(Arc::new(RetryingStore::new(store, clock, Arc::new(SystemRandom), policy, tell_of_waits("the store"))))
+        let on_wait = tell_of_waits("the store", patience);
+        Ok(Arc::new(RetryingStore::new(store, clock, Arc::new(SystemRandom), policy, on_wait)))
     }
+}
+
+/// The hint where no folder is.
+const WRONG_PATH: &str = "check the path; `onefold archive create` makes a new archive";
+
+fn is_wrong_path(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// How long a store or a server that does not answer is waited for, if nothing else is asked.
@@ -130,13 +147,19 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
 /// Pauses from which on the user is told.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// Returns a function that tells the user, once, that the store, or what `what` names, does not answer.
-pub(crate) fn tell_of_waits(what: &'static str) -> WaitHook {
+/// Returns a function that tells the user, once, that the store, or what `what` names, does not answer, and how long
+/// the command waits.
+pub(crate) fn tell_of_waits(what: &'static str, patience: Duration) -> WaitHook {
     let has_told = AtomicBool::new(false);
     Box::new(move |error, pause| {
         if pause >= TOLD && !has_told.swap(true, Ordering::Relaxed) {
             let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            eprintln!("{}", ShownText::lines(&format!("waiting for {what}, which does not answer: {source}")));
+            eprintln!("{}", ShownText::lines(&waiting_text(what, patience, &source)));
         }
     })
+}
+
+fn waiting_text(what: &str, patience: Duration, source: &str) -> String {
+    let most = duration(patience.as_secs());
+    format!("waiting for {what}, which does not answer: {source}; gives up after {most} (--patience)")
 }

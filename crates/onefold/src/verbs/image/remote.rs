@@ -13,6 +13,9 @@ use crate::cli::place::StoreOptions;
 use crate::failure::{Failure, Outcome};
 use crate::verbs::archive::place::{PATIENCE, tell_of_waits};
 
+/// How long a server that has never answered is waited for, if nothing else is asked: its address may be wrong.
+const FIRST_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Returns the address of the server that an argument names instead of an archive.
 pub(super) fn server(archive: &Path) -> Option<&str> {
     archive.to_str().filter(|text| text.starts_with("http://") || text.starts_with("https://"))
@@ -38,7 +41,8 @@ fn options(given: &StoreOptions) -> Outcome<RemoteOptions> {
         return Err(Failure::usage("cannot use the server of images")
             .because_of("--endpoint, --region and --one-writer are for buckets"));
     }
-    let patience = given.patience.map_or(PATIENCE, |seconds| Duration::from_secs(seconds.into()));
-    let on_wait = tell_of_waits("the server");
-    Ok(RemoteOptions { ca: given.ca.clone(), allow_http: given.allow_http, patience, on_wait })
+    let patience = given.patience.unwrap_or(PATIENCE);
+    let first_patience = given.patience.unwrap_or(FIRST_PATIENCE);
+    let on_wait = tell_of_waits("the server", first_patience);
+    Ok(RemoteOptions { ca: given.ca.clone(), allow_http: given.allow_http, patience, first_patience, on_wait })
 }

@@ -34,6 +34,6 @@ pub(super) fn limits(arguments: LimitArgs) -> Outcome<Limits> {
         read_bytes_per_second: per_second,
         share_bytes_per_second: per_second,
         cpu_percent: arguments.cpu_limit.and_then(NonZeroU32::new),
-        stall_max: Some(Duration::from_millis(arguments.max_stall)),
+        stall_max: Some(arguments.max_stall),
     })
 }
