@@ -72,9 +72,10 @@ pub struct SampleReport {
 }
 
 impl SampledAnalysis {
-    /// Figures that are not included, in a sentence.
-    pub const NOT_TOLD: &str = "What each image shares with others and costs, how often blocks repeat, likeness, growth, \
-                                runs, groups, and what realigning brings needs all to be read: leave out --sample.";
+    /// Figures that a sample does not include, in sentences.
+    pub const NOT_TOLD: &str = "A sample does not show what each image shares with others and costs, how often blocks \
+                                repeat, likeness, growth, runs, groups, and what realigning brings. Leave out --sample to \
+                                see these.";
 }
 
 impl fmt::Display for SampleReport {

@@ -9,6 +9,7 @@ use onefold_image::install::{InstallError, TargetError};
 use onefold_image::store::{Refusal, StoreError};
 use onefold_image::{FileUser, HeaderError};
 use onefold_net::NetError;
+use rustix::io::Errno;
 
 use super::{Exit, Failure};
 
@@ -234,7 +235,9 @@ fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
                 Exit::Failed,
                 Some("make room on the archive's file system, and run the command again: it uses what this one stored"),
             ),
-            _ => (Exit::Failed, Some("the kernel's log (`dmesg`) may tell more about the disk")),
+            // The disk below has failed: other errors are not the kernel's to explain.
+            _ if is_of_disk(source) => (Exit::Failed, Some("the kernel's log (`dmesg`) may tell more about the disk")),
+            _ => (Exit::Failed, None),
         },
         StoreError::Unavailable { .. } | StoreError::GaveUp { .. } => (
             Exit::Failed,
@@ -243,6 +246,12 @@ fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
         StoreError::Stopped { .. } => (Exit::Interrupted, None),
         StoreError::Refused { why, action, .. } => (Exit::Failed, Some(explain_refusal(*why, action))),
     }
+}
+
+/// Returns whether an error is one that a failing disk, or a server of files that does not answer, causes.
+fn is_of_disk(error: &std::io::Error) -> bool {
+    let of_disk = [Errno::IO, Errno::NXIO, Errno::TIMEDOUT, Errno::STALE, Errno::REMOTEIO];
+    error.raw_os_error().is_some_and(|code| of_disk.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 fn explain_refusal(why: Refusal, action: &str) -> &'static str {
@@ -286,6 +295,16 @@ mod tests {
         assert_eq!(failure.exit, Exit::Damage);
         assert!(failure.causes[0].contains("`manifests/00/11`"), "{failure}");
         assert!(failure.hint.is_some_and(|hint| hint.contains("archive check")));
+    }
+
+    #[test]
+    fn only_errors_of_a_disk_point_to_the_log_of_the_kernel() {
+        let hint = |errno: Errno| {
+            let source = std::io::Error::from(errno);
+            explain_store(&StoreError::Io { action: "open", name: "packs/00".to_owned(), source }).1
+        };
+        assert!(hint(Errno::IO).is_some_and(|hint| hint.contains("dmesg")));
+        assert_eq!([Errno::NOENT, Errno::NOTDIR, Errno::MFILE].map(hint), [None; 3]);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) fn text(found: &SampledAnalysis, cost: &Cost, details: Details) -> St
 }
 
 fn sample(found: &SampledAnalysis) -> String {
-    let mut text = format!("{}\nnot told: {}", found.sample, SampledAnalysis::NOT_TOLD);
+    let mut text = format!("{}\n{}", found.sample, SampledAnalysis::NOT_TOLD);
     if found.sample.is_small {
         text.push_str("\nwarning: these images are too small to be sampled; the ranges say little, and reading all of them is quick");
     }

@@ -18,7 +18,7 @@ use crate::locate::{self, PoolTarget};
 use crate::output::findings::DATA;
 use crate::output::{Report, findings, machine_name};
 use crate::progress::Meter;
-use crate::size::grouped;
+use crate::size::{counted, grouped};
 use crate::store::{PoolProblems, open_device};
 
 pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
@@ -118,8 +118,8 @@ fn verdict(found: &PoolProblems, left: Option<u64>) -> String {
     }
 }
 
-fn problems(count: u64) -> String {
-    if count == 1 { "1 problem".to_owned() } else { format!("{} problems", grouped(count)) }
+pub(super) fn problems(count: u64) -> String {
+    counted(count, "problem")
 }
 
 /// Returns what there is to say, each on a line of its own.

@@ -15,7 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::outgoing::{OutgoingImage, RawStream, is_stream, path_of};
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
-use crate::size::human;
+use crate::size::{counted, human};
 use crate::store::{self, Intent, OpenStore, PoolPath, Store};
 
 pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
         let one = export(arguments, store.as_ref(), name, &path, &meter);
         exported.push(one.map_err(|failure| match exported.len() {
             0 => failure,
-            done => failure.because_of(format!("the {done} images before it are exported")),
+            done => failure.because_of(format!("exported before it: {}", counted(done as u64, "image"))),
         })?);
     }
     let images: Vec<Value> = exported.iter().map(ExportResult::json).collect();

@@ -20,7 +20,7 @@ use crate::cli::pool::ImportArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
-use crate::size::human;
+use crate::size::{counted, human};
 use crate::store::{self, COPY_MODE_MAX, Intent, OpenStore, PoolFileKind, PoolPath, Store};
 use crate::verbs::images::archived::STREAM_BYTES;
 use crate::verbs::images::{self, FoundImage, archived};
@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
                 let failure = failure.wrap(format!("cannot import `{}`", path.shown()));
                 return Err(match done {
                     0 => failure,
-                    _ => failure.because_of(format!("the {done} images before it are in the pool")),
+                    done => failure.because_of(format!("in the pool before it: {}", counted(done as u64, "image"))),
                 });
             }
         }

@@ -6,9 +6,11 @@ use crate::*;
 #[test]
 fn places_on_the_disk_are_answered_beside_those_that_are_not() {
     let Some(fixture) = Fixture::new() else { return };
-    let told = fixture.guest("who", &["1", "100M", "2M", "1G"]).failed(FAILED, "cannot find byte 104857600");
+    let told = fixture
+        .guest("who", &["1", "100M", "2M", "1G"])
+        .failed(FAILED, "byte 104,857,600 is behind the end of the disk");
     assert!(
-        told.err.contains("cannot find byte 1073741824") && told.err.contains("is 33554432 bytes long"),
+        told.err.contains("byte 1,073,741,824") && told.err.contains("is 32.00 MiB long (33,554,432 bytes)"),
         "{told:?}"
     );
     assert!(told.out.starts_with("1: in no volume\n2097152: partition 1, "), "{told:?}");
@@ -76,7 +78,7 @@ fn map_and_who_agree_with_debugfs() {
         "{told}"
     );
     assert!(told.ends_with("\n0: in no volume\n"), "{told}");
-    fixture.guest("who", &["64M"]).failed(FAILED, "33554432 bytes long");
+    fixture.guest("who", &["64M"]).failed(FAILED, "32.00 MiB long");
 }
 
 #[test]

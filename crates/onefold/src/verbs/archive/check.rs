@@ -13,7 +13,7 @@ use crate::cli::archive::CheckArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
-use crate::size::{grouped, human};
+use crate::size::{counted, grouped, human};
 
 pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let path = &arguments.archive;
@@ -107,7 +107,7 @@ pub(super) fn damages_text(found: &CheckReport) -> String {
         text.push('\n');
     }
     if found.further_damages > 0 {
-        text.push_str(&format!("damaged: {} further objects and units\n", grouped(found.further_damages)));
+        text.push_str(&format!("damaged: {} further ones\n", grouped(found.further_damages)));
     }
     text
 }
@@ -115,13 +115,13 @@ pub(super) fn damages_text(found: &CheckReport) -> String {
 /// Returns the last line.
 fn summary(found: &CheckReport, has_read_data: bool) -> String {
     let mut text = String::new();
-    let (images, units, packs) = (grouped(found.images), grouped(found.units), grouped(found.packs));
-    text.push_str(&format!("{images} images, {units} units in {packs} packs"));
+    let (images, units) = (counted(found.images, "image"), counted(found.units, "unit"));
+    text.push_str(&format!("{images}, {units} in {}", counted(found.packs, "pack")));
     if has_read_data {
         text.push_str(&format!(", {} read and verified", human(found.verified_bytes)));
     }
     if found.leftovers > 0 {
-        text.push_str(&format!("; {} packs of no image", grouped(found.leftovers)));
+        text.push_str(&format!("; {} of no image", counted(found.leftovers, "pack")));
     }
     text.push_str(match found.damages.is_empty() && found.further_damages == 0 {
         true => ": no damage",

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::host;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
-use crate::size::{grouped, human};
+use crate::size::{counted, grouped, human};
 
 pub(super) fn run(arguments: &GcArgs, talk: Talk) -> Outcome<Report> {
     if arguments.memory.0 < COLLECT_BYTES_MIN as u64 {
@@ -71,8 +71,8 @@ fn text(report: &CollectReport, is_dry: bool) -> String {
     line(report.running, "of captures that run or were killed");
     line(report.foreign, "of unknown captures, left alone");
     if report.rewritten.objects > 0 {
-        let (packs, bytes) = (grouped(report.rewritten.objects), human(report.written_bytes));
-        lines.push(format!("rewritten: {packs} packs of {} into {bytes}", human(report.rewritten.bytes)));
+        let (packs, bytes) = (counted(report.rewritten.objects, "pack"), human(report.written_bytes));
+        lines.push(format!("rewritten: {packs} of {} into {bytes}", human(report.rewritten.bytes)));
     }
     lines.push(format!("not needed in packs that stay: {}", human(report.kept_bytes)));
     if report.given_up > 0 {
@@ -88,7 +88,7 @@ fn text(report: &CollectReport, is_dry: bool) -> String {
 }
 
 fn amount(amount: Amount) -> String {
-    format!("{} in {} objects", human(amount.bytes), grouped(amount.objects))
+    format!("{} in {}", human(amount.bytes), counted(amount.objects, "object"))
 }
 
 fn json_of(report: &CollectReport) -> Value {
@@ -118,6 +118,8 @@ mod tests {
         let some = Amount { objects: 2, bytes: 3 << 20 };
         let report = CollectReport { deleted: some, ..CollectReport::default() };
         assert_eq!(text(&report, false), "freed: 3.00 MiB in 2 objects\nnot needed in packs that stay: 0 B");
+        let report = CollectReport { deleted: Amount { objects: 1, bytes: 406 }, ..CollectReport::default() };
+        assert!(text(&report, false).starts_with("freed: 406 B in 1 object\n"));
         let report = CollectReport { waiting: some, given_up: 1, is_partial: true, ..CollectReport::default() };
         let said = text(&report, true);
         assert!(said.starts_with("would come free now: 0 B in 0 objects\nwould come free after the delay: 3.00 MiB"));

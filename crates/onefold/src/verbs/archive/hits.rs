@@ -15,7 +15,7 @@ use onefold_image::archive::{Archive, CheckReport, ImageRecord};
 use onefold_image::{ArchivedDisk, ImageVersion, SECTOR_BYTES};
 use serde_json::{Value, json};
 
-use crate::size::{grouped, human};
+use crate::size::{counted, human};
 use crate::verbs::guest::{origin, path_members};
 
 /// Memory for units of the image, pages of the disk, and allocation maps.
@@ -151,9 +151,9 @@ pub(super) fn text(hits: &[ImageHits]) -> String {
     for ImageHits { image, bytes, files, is_partial } in hits {
         let more = if *is_partial { ", and perhaps others" } else { "" };
         text.push_str(&format!(
-            "{image}: {} damaged, in {} files{more}\n",
+            "{image}: {} damaged, in {}{more}\n",
             human((*bytes).next_multiple_of(SECTOR_BYTES)),
-            grouped(files.len() as u64)
+            counted(files.len() as u64, "file")
         ));
         for (volume, path) in files {
             text.push_str(&format!("  {volume}: {}\n", path.shown()));

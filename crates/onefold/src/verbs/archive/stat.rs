@@ -13,7 +13,7 @@ use super::manifests::{Manifests, UnreadManifest};
 use crate::cli::archive::StatArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, TextTable, machine_name};
-use crate::size::{grouped, human};
+use crate::size::{counted, grouped, human};
 
 /// The kinds of objects, by the beginning of their names, and what they are called here.
 const KINDS: [(&str, &str); 7] = [
@@ -68,8 +68,8 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
     let (exit, lines) = UnreadManifest::lines(&unread);
     let lines = if lines.is_empty() { lines } else { format!("\nnot counted:\n{lines}") };
     let text = format!(
-        "{} images of {}: {} free, {} zero, {} data\nunits of up to {} {cut}\n\n{table}\n{}{lines}",
-        images.len(),
+        "{} of {}: {} free, {} zero, {} data\nunits of up to {} {cut}\n\n{table}\n{}{lines}",
+        counted(images.len() as u64, "image"),
         human(contained.size_bytes),
         human(contained.free_bytes),
         human(contained.zero_bytes),

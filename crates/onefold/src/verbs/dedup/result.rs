@@ -15,7 +15,7 @@ use super::places::DomainFolder;
 use crate::failure::Exit;
 use crate::output::{TextTable, machine_name};
 use crate::progress::duration;
-use crate::size::human;
+use crate::size::{counted, human};
 
 /// Maximum number of files named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
@@ -249,7 +249,7 @@ impl FilesResult {
 }
 
 fn files(count: u64) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+    counted(count, "file")
 }
 
 #[cfg(test)]

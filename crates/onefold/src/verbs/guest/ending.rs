@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use glob::Pattern;
 use onefold_block::Show;
 use onefold_guest::budget::Budget;
 use onefold_guest::content::VolumeContent;
@@ -89,6 +90,11 @@ impl Ending {
     /// Returns a failure that ends the verb, with the name of the current image if there are several.
     pub(super) fn named(&self, failure: Failure) -> Failure {
         self.messages.named(failure)
+    }
+
+    /// Notes that a pattern has matched no `thing` of any image: most likely it has a spelling error.
+    pub(super) fn unmatched(&mut self, thing: &str, pattern: &Pattern) {
+        self.failed(Failure::new(format!("no {thing} matches the pattern `{}`", pattern.as_str())));
     }
 
     /// Notes that a file of the guest could not be read.

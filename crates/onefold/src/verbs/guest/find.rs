@@ -30,6 +30,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
     let names_image = many::are_several(&arguments.images.paths);
     let mut ending = Ending::new(names_image);
     let mut outcome: PrintResult<()> = Ok(());
+    let mut has_named = false;
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
         let scene = Scene::open(image, guest, &arguments.images.open)?;
         let from = match scene.find(arguments.below.as_bytes(), Links::Follow) {
@@ -47,6 +48,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
             listing: &mut listing,
             wanted: FindFilter::of(arguments, owners),
             image: names_image.then_some(image),
+            has_named: &mut has_named,
             outcome: Ok(()),
         };
         let walked = scene.tree.walk(&from, Crossing::Enter, &mut finder);
@@ -57,6 +59,9 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
         scene.look_at(ending);
         Ok(if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
+    if let (Some(pattern), false, Ok(())) = (&arguments.name, has_named, &outcome) {
+        ending.unmatched("file", pattern);
+    }
     streaming::finish(outcome, listing, &mut ending)
 }
 
@@ -115,6 +120,8 @@ struct MatchPrinter<'f, 'g, 'a> {
     wanted: FindFilter<'f>,
     /// The image, if several are searched.
     image: Option<&'f GuestImage>,
+    /// Set once a file matches by its owner and its name.
+    has_named: &'f mut bool,
     outcome: PrintResult<()>,
 }
 
@@ -123,6 +130,7 @@ impl MatchPrinter<'_, '_, '_> {
         if !self.wanted.takes_entry(entry) {
             return Ok(());
         }
+        *self.has_named = true;
         let form = self.listing.form();
         if !self.wanted.needs_stat() && form != RowForm::Json {
             return self.print(entry, None);

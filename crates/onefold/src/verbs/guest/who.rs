@@ -15,6 +15,7 @@ use crate::cli::Talk;
 use crate::cli::guest::GuestWhoArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Report;
+use crate::size::{grouped, human};
 
 /// Maximum number of names of a file that are reported.
 const NAMES_MAX: usize = 20;
@@ -26,8 +27,9 @@ pub(super) fn run(arguments: &GuestWhoArgs, talk: Talk) -> Outcome<Report> {
         arguments.places.iter().map(|place| place.0).partition(|place| *place < size_bytes);
     let mut ending = Ending::of_one(&image);
     for place in outside {
-        let why = format!("`{}` is {size_bytes} bytes long", image.path().shown());
-        ending.failed(Failure::new(format!("cannot find byte {place} on the disk")).because_of(why));
+        let (size, exact) = (human(size_bytes), grouped(size_bytes));
+        let why = format!("`{}` is {size} long ({exact} bytes)", image.path().shown());
+        ending.failed(Failure::new(format!("byte {} is behind the end of the disk", grouped(place))).because_of(why));
     }
     image.with_guest(&arguments.image.open, |guest| {
         let cannot = || "cannot find the owners of these bytes";

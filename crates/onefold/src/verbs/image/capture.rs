@@ -277,7 +277,7 @@ fn report(done: &[CaptureResult], failed: &[FailedCapture], left: &[PathBuf]) ->
         if !text.is_empty() {
             text.push('\n');
         }
-        text.push_str(&failed.failure.line());
+        text.push_str(&failed.failure.to_string());
     }
     for path in left {
         if !text.is_empty() {

@@ -12,7 +12,7 @@ use crate::calendar;
 use crate::cli::image::ShowArgs;
 use crate::failure::Outcome;
 use crate::output::{Report, TextTable};
-use crate::size::{grouped, human};
+use crate::size::{counted, grouped, human};
 use crate::verbs::archive;
 
 pub(super) fn run(arguments: &ShowArgs) -> Outcome<Report> {
@@ -87,10 +87,10 @@ fn text(record: &ImageRecord, manifest: &Manifest) -> String {
     let shared_bytes = totals.data_bytes.saturating_sub(totals.new_bytes);
     let _ = write!(
         text,
-        "{table}\n\n{} units in {} chunks; {} were new: {}, stored in {}; {} were known",
-        grouped(totals.units),
-        grouped(manifest.chunks.len() as u64),
-        grouped(totals.new_units),
+        "{table}\n\n{} in {}; new: {} of {}, stored in {}; known: {}",
+        counted(totals.units, "unit"),
+        counted(manifest.chunks.len() as u64, "chunk"),
+        counted(totals.new_units, "unit"),
         human(totals.new_bytes),
         human(totals.stored_bytes),
         human(shared_bytes),

@@ -21,7 +21,7 @@ use super::saving;
 use super::user_paths::UserPaths;
 use crate::output::{TextTable, machine_name};
 use crate::progress::duration;
-use crate::size::human;
+use crate::size::{counted, human};
 
 /// Maximum number of files named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
@@ -318,5 +318,5 @@ pub(super) fn domains_json(domains: &BTreeMap<Domain, DomainCounts>) -> Value {
 }
 
 pub(super) fn files(count: u64) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+    counted(count, "file")
 }

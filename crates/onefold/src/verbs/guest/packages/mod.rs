@@ -3,6 +3,7 @@
 mod list;
 mod verification;
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use onefold_block::Show;
@@ -28,6 +29,7 @@ pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> 
     let names_image = many::are_several(&arguments.images.paths);
     let mut ending = Ending::new(names_image);
     let mut outcome: PrintResult<()> = Ok(());
+    let has_named = Cell::new(false);
     let interrupt = if arguments.verify { Interrupt::watch() } else { Interrupt::default() };
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
         let scene = Scene::open(image, guest, &arguments.images.open)?;
@@ -36,7 +38,8 @@ pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> 
             scene.look_at(ending);
             return Ok(ControlFlow::Continue(()));
         };
-        let of_image = ImagePackages { image, names_image, database: database.as_ref(), arguments };
+        let of_image =
+            ImagePackages { image, names_image, database: database.as_ref(), arguments, has_named: &has_named };
         outcome = match arguments.verify {
             true => VerificationResult::of(&scene, &of_image, talk, &interrupt).print(&of_image, &mut listing, ending),
             false => PackageList::of(&of_image).print(&of_image, &mut listing),
@@ -45,6 +48,11 @@ pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> 
         scene.look_at(ending);
         Ok(if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
+    // Of a verification, only packages with differences count, and none of these is good news.
+    let is_listed = !arguments.verify && outcome.is_ok();
+    if let Some(pattern) = arguments.name.as_ref().filter(|_| is_listed && !has_named.get()) {
+        ending.unmatched("package", pattern);
+    }
     streaming::finish(outcome, listing, &mut ending)
 }
 
@@ -61,12 +69,16 @@ struct ImagePackages<'i> {
     names_image: bool,
     database: &'i dyn PackageDatabase,
     arguments: &'i GuestPackagesArgs,
+    /// Set once a package is requested.
+    has_named: &'i Cell<bool>,
 }
 
 impl ImagePackages<'_> {
     /// Returns whether a package is requested.
     fn takes(&self, name: &str) -> bool {
-        self.arguments.name.as_ref().is_none_or(|pattern| pattern.matches(name))
+        let takes = self.arguments.name.as_ref().is_none_or(|pattern| pattern.matches(name));
+        self.has_named.set(self.has_named.get() || takes);
+        takes
     }
 
     /// Returns the prefix of a line.
