@@ -229,7 +229,7 @@ fn a_sample_reads_little_and_says_what_it_is() {
     assert!(found.get("similarity").is_none() && found["images"][0].get("only_here_bytes").is_none());
     let page = fs::read_to_string(&report).unwrap();
     assert!(page.contains("from a sample") && page.contains("In at least 95 of 100 such samples"), "{page}");
-    let told = onefold("analyze --details --sample=25%", &images).done().out;
+    let told = onefold("analyze --details --sample 25%", &images).done().out;
     assert!(
         told.contains("A sample: ") && told.contains("A sample does not show ") && told.contains("at most"),
         "{told}"

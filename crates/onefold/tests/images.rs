@@ -90,6 +90,14 @@ fn removal_needs_a_version_and_leaves_the_others() {
     capture(&archive, &image, "web");
     call(&["image", "rm", text(&archive), "web"]).failed(USAGE, "which version");
     call(&["image", "rm", text(&archive), "web@2", "web@3"]).failed(FAILED, "web@3");
+    // Both versions have the same content, so only the manifest of one would go.
+    let dry = |json: &[&str], images: &[&str]| {
+        call(&[json, &["image", "rm", "--dry-run", text(&archive)], images].concat()).done()
+    };
+    assert!(dry(&[], &["web@1"]).out.ends_with("`archive gc` would free nothing\n"));
+    let both = dry(&["--json"], &["web@1", "web@2"]).json();
+    assert!(number(&both["gain"], "units") > 1 && number(&both["gain"], "bytes") > 0, "{both}");
+    assert_eq!(both["gain"]["bytes"], both["gain"]["least_bytes"], "{both}");
     call(&["image", "rm", text(&archive), "web@1"]).done();
     let run = call(&["image", "show", text(&archive), "web@1"]).failed(FAILED, "web@2");
     assert!(run.err.contains("hint: "), "{run:?}");

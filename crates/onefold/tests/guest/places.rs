@@ -2,6 +2,18 @@
 
 use crate::*;
 
+/// A pattern that matches nothing most likely has a spelling error. Other conditions may hold for no file.
+#[test]
+fn a_pattern_that_matches_nothing_is_an_error() {
+    let Some(fixture) = Fixture::new() else { return };
+    for verb in ["find", "packages"] {
+        let verb = format!("{verb} --name *.nope");
+        fixture.guest(&verb, &[]).failed(FAILED, "matches the pattern `*.nope`");
+    }
+    assert_eq!(fixture.guest("find --larger 1P", &[]).done().out, "");
+    assert_eq!(fixture.guest("find --name hostname --larger 1P", &[]).done().out, "");
+}
+
 /// Regression: one place past the end of the disk, and no place was answered.
 #[test]
 fn places_on_the_disk_are_answered_beside_those_that_are_not() {

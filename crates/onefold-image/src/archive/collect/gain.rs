@@ -1,4 +1,4 @@
-//! What a removal of images would let a collection free.
+//! The units that a removal of images would let a collection free.
 
 use std::path::Path;
 

@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &RmArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report::done(text, json))
 }
 
-/// What a removal would let `archive gc` free.
+/// The space that a removal would let `archive gc` free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpectedGain {
     Known(RemovalGain),

@@ -1,7 +1,6 @@
 //! The limits of `share run` and `share watch`.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use onefold_share::pace::Limits;
 

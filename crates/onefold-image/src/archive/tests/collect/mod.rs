@@ -131,8 +131,8 @@ fn packs_of_removed_images_are_retired_and_deleted_after_the_delay() {
     bench.verify(&[(&mail, &content[10..])]);
 }
 
-/// What a removal is said to bring is what a collection then finds: bytes of packs that it retires, and bytes that are
-/// not needed in packs that stay.
+/// A collection finds the announced gain: bytes of packs that it retires, and bytes that are not needed in packs that
+/// stay.
 #[test]
 fn the_gain_of_a_removal_is_what_a_collection_finds_after_it() {
     let bench = Bench::new(1);
