@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     let left_out =
         |unfit: UnfitFile| SkippedImage { name: machine_name(&unfit.path), why: open::explain_failure(&unfit.why) };
     found.leave_out(finding.unfit.into_iter().map(left_out));
-    // What could not be done weighs more than damage that was skipped.
+    // An image that cannot be read weighs more than skipped damage.
     let exit = match (found.left_out().is_empty(), found.has_damage()) {
         (false, _) => unfit_exit.worse(Exit::Failed),
         (true, true) => Exit::Damage,
