@@ -282,7 +282,7 @@ mod tests {
         for _ in 0..16 {
             looked(&pace, extents / 16).unwrap();
         }
-        let (took, expected) = (clock.monotonic(), Duration::from_secs(LOOK_BYTES * extents as u64 >> 20));
+        let (took, expected) = (clock.monotonic(), Duration::from_secs((LOOK_BYTES * extents as u64) >> 20));
         assert!(took.abs_diff(expected) <= expected / 10, "{took:?}, not {expected:?}");
         assert!(asked.get() > 0);
         let pace = Pace::new(limits, &clock, &ProcessCpu, &|| Wish::StopNow);
