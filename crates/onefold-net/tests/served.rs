@@ -262,6 +262,17 @@ fn a_server_that_is_gone_is_waited_for_as_long_as_patience_lasts() {
 }
 
 #[test]
+fn a_server_that_has_never_answered_is_waited_for_for_a_shorter_time() {
+    // Nothing listens there once the listener is dropped.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (began, hour) = (Instant::now(), Duration::from_secs(3600));
+    let short = RemoteOptions { first_patience: Duration::from_millis(300), ..options(hour) };
+    let error = RemoteArchive::open(&format!("http://{address}"), short).unwrap().err();
+    assert!(matches!(error, Some(ArchiveError::Store(StoreError::GaveUp { .. }))), "{error:?}");
+    assert!(began.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
 fn plain_connections_to_other_machines_must_be_allowed() {
     let refused = RemoteArchive::open("http://192.0.2.1:7443", options(Duration::ZERO));
     assert!(matches!(refused, Err(NetError::PlainHttp { .. })));
