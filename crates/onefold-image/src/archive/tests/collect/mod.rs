@@ -146,7 +146,7 @@ fn the_gain_of_a_removal_is_what_a_collection_finds_after_it() {
     };
     assert_eq!(gain(&[]), RemovalGain::default());
     let before = bench.store.objects();
-    let of_web = gain(&[web.clone()]);
+    let of_web = gain(std::slice::from_ref(&web));
     assert_eq!(bench.store.objects(), before, "it changes nothing");
     // Ten units of content, and the header of the chunk.
     assert_eq!(of_web.units, 11, "{of_web:?}");
