@@ -1,5 +1,5 @@
-//! Writers past the page cache beside readers and mappings in it: once a write has completed, no reader gets the old
-//! content, and no byte of a write or a mapping is lost.
+//! Writers with and without `O_DIRECT` beside readers and mappings in the page cache: once a write has completed, no
+//! reader gets the old content, and no byte of a write or a mapping is lost.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -39,7 +39,7 @@ enum Opening {
     Direct,
     /// Without `O_DIRECT`, which it sets by `fcntl(2)` afterwards.
     DirectLater,
-    /// For writing only: its writes bypass the cache too.
+    /// For writing only: no read goes through it.
     WriteOnly,
 }
 
@@ -144,7 +144,7 @@ fn cached_readers_see_completed_asynchronous_writes_of_an_opening_that_cannot_re
     assert_eq!(stale_blocks(1, Opening::WriteOnly, 200, 64 << 10), 0);
 }
 
-/// Changes single bytes of a file by writes that bypass the cache, beside a process that reads a mapping of it all the
+/// Changes single bytes of a file through an opening for writing only, beside a process that reads a mapping of it all the
 /// time; the mapping must show each byte at once.
 const WRITE_BESIDE_READ_MAPPING: &str = r#"
 import mmap, os, signal, sys
@@ -242,8 +242,8 @@ fn a_mapping_shows_writes_of_an_opening_that_cannot_read() {
     run_on_new_file(WRITE_BESIDE_READ_MAPPING);
 }
 
-/// With a trial that let such writes bypass the cache in any case, some did not survive: the kernel handed over a page
-/// that it had read before the write and that the mapping changed.
+/// In a trial that let writes of openings for writing only bypass the cache, some did not survive: the kernel handed
+/// over a page that it had read before the write and that the mapping changed.
 #[test]
 fn no_write_is_undone_by_a_page_of_a_mapping() {
     run_on_new_file(WRITE_BESIDE_WRITTEN_MAPPING);

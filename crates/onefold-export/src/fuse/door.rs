@@ -15,7 +15,7 @@ use super::filesystem::{FileOffset, FileOwner, NameInDirectory, PoolFilesystem, 
 use super::flags::OpenFlags;
 use super::held_replies::{HeldReplies, HeldReply};
 use super::open_files::OpenFiles;
-use super::opening::{self, OpenReply, bypasses_cache};
+use super::opening::{self, OpenReply};
 use super::privileges::{Caller, Privileges};
 use super::protocol::{
     DirectoryReply, InitFlags, Operation, Read, RequestHeader, Write, WriteHead, created, encode_attributes, entry,
@@ -202,7 +202,7 @@ impl FuseFilesystem {
     ) -> io::Result<()> {
         let ino = Ino(header.node);
         let range = head.offset..head.offset.saturating_add(bytes as u64);
-        let is_direct = (OpenFlags(head.flags).is_direct() || bypasses_cache(head.handle)) && !head.is_from_cache;
+        let is_direct = OpenFlags(head.flags).is_direct() && !head.is_from_cache;
         if !is_direct {
             // The written pages stay in the cache, and may be older than a direct write beside this one.
             self.open_files.note_cached(ino, range.clone());
@@ -273,7 +273,7 @@ impl FuseFilesystem {
             }
             Operation::Link { node, name } => self.entry(fs.link(Ino(node), at(name))),
             Operation::Open { flags } => {
-                let opening = self.open(ino, flags);
+                let opening = fs.open(ino, OpenFlags(flags));
                 Ok(opened(opening.handle, self.opening_flags(opening)))
             }
             Operation::Create { name, mode, umask, flags } => {
@@ -328,14 +328,8 @@ impl FuseFilesystem {
 
     fn created(&self, made: Result<Attr>, flags: i32) -> Result<Vec<u8>> {
         let attr = made?;
-        let opening = self.open(attr.ino, flags);
+        let opening = self.filesystem.open(attr.ino, OpenFlags(flags));
         Ok(created(&attr, self.st_blocks, opening.handle, self.opening_flags(opening)))
-    }
-
-    /// Opens a file. With the writeback cache, pages that the kernel holds back must not be older than a write that has
-    /// bypassed them, so only openings with `O_DIRECT` bypass the cache.
-    fn open(&self, ino: Ino, flags: i32) -> OpenReply {
-        self.filesystem.open(ino, OpenFlags(flags), self.bypasses_cache && !self.writeback_cache)
     }
 
     fn opening_flags(&self, opened: OpenReply) -> u32 {

@@ -19,11 +19,6 @@ impl OpenFlags {
         self.has(libc::O_DIRECT)
     }
 
-    /// Returns whether the opener can write and cannot read: no read or mapping goes through this opening.
-    pub(super) fn is_write_only(self) -> bool {
-        self.0 & libc::O_ACCMODE == libc::O_WRONLY
-    }
-
     /// Returns whether a process can map the file through this opening and write to the mapping.
     pub(super) fn allows_shared_mapping(self) -> bool {
         self.0 & libc::O_ACCMODE == libc::O_RDWR
@@ -117,10 +112,7 @@ mod tests {
         let flags = OpenFlags(libc::O_RDWR | libc::O_DIRECT | libc::O_NOATIME);
         assert!(flags.is_direct() && flags.keeps_access_time());
         assert!(!OpenFlags(libc::O_RDWR | libc::O_SYNC).is_direct());
-        assert!(flags.allows_shared_mapping() && !flags.is_write_only());
-        assert!(
-            OpenFlags(libc::O_WRONLY | libc::O_APPEND).is_write_only() && !OpenFlags(libc::O_RDONLY).is_write_only()
-        );
+        assert!(flags.allows_shared_mapping());
         assert!(!OpenFlags(libc::O_WRONLY | libc::O_DIRECT).allows_shared_mapping());
         assert!(!OpenFlags(libc::O_RDONLY).allows_shared_mapping());
     }

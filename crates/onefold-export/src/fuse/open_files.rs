@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 use super::cached_pages::{CachedPages, RegionRoom, StaleScope};
 use super::flags::OpenFlags;
-use super::opening::ContentCaching;
 
 /// Counts the openings of files, and tracks the cached pages of files that processes write to past the kernel's cache.
 #[derive(Debug)]
@@ -43,24 +42,16 @@ impl OpenFiles {
         OpenFiles { table: Mutex::new(table), with_direct_writers: AtomicUsize::new(0) }
     }
 
-    /// Notes a new opening and returns how the kernel treats its content. Writes of an opening that cannot read bypass
-    /// the cache if `may_bypass` is set and no process may store into a mapping of the file: the page of such a store
-    /// could reach the pool after a write that it does not contain, and undo it.
-    pub(super) fn opened(&self, ino: Ino, flags: OpenFlags, may_bypass: bool) -> ContentCaching {
+    /// Notes a new opening.
+    pub(super) fn opened(&self, ino: Ino, flags: OpenFlags) {
         let mut table = self.table.lock();
         let file = table.files.entry(ino).or_default();
         file.openings += 1;
         file.may_be_mapped |= flags.allows_shared_mapping();
-        let caching = match () {
-            () if flags.is_direct() => ContentCaching::Bypass,
-            () if may_bypass && flags.is_write_only() && !file.may_be_mapped => ContentCaching::BypassInOrder,
-            () => ContentCaching::Keep,
-        };
-        if caching != ContentCaching::Keep && file.cached.is_none() {
+        if flags.is_direct() && file.cached.is_none() {
             file.cached = Some(CachedPages::default());
             self.with_direct_writers.fetch_add(1, Ordering::SeqCst);
         }
-        caching
     }
 
     pub(super) fn released(&self, ino: Ino) {
@@ -154,8 +145,8 @@ mod tests {
     #[test]
     fn a_file_is_open_until_its_last_release() {
         let files = OpenFiles::new(64 << 20);
-        files.opened(Ino(5), CACHED, false);
-        files.opened(Ino(5), CACHED, false);
+        files.opened(Ino(5), CACHED);
+        files.opened(Ino(5), CACHED);
         files.released(Ino(5));
         assert_eq!(files.list(), [Ino(5)]);
         files.released(Ino(5));
@@ -167,10 +158,10 @@ mod tests {
     #[test]
     fn a_file_may_be_mapped_from_an_opening_for_both_until_nobody_has_it_open() {
         let files = OpenFiles::new(64 << 20);
-        files.opened(Ino(5), CACHED, false);
-        files.opened(Ino(5), DIRECT, false);
+        files.opened(Ino(5), CACHED);
+        files.opened(Ino(5), DIRECT);
         assert!(!files.may_be_mapped(Ino(5)));
-        files.opened(Ino(5), OpenFlags(libc::O_RDWR), false);
+        files.opened(Ino(5), OpenFlags(libc::O_RDWR));
         files.released(Ino(5));
         files.released(Ino(5));
         assert!(files.may_be_mapped(Ino(5)), "the mapping keeps an opening");
@@ -179,30 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn openings_that_cannot_read_bypass_the_cache_unless_the_file_may_be_mapped() {
-        const WRITE_ONLY: OpenFlags = OpenFlags(libc::O_WRONLY);
-        let files = OpenFiles::new(64 << 20);
-        assert_eq!(files.opened(Ino(5), WRITE_ONLY, false), ContentCaching::Keep);
-        files.note_cached(Ino(5), 0..4096);
-        assert_eq!(files.with_direct_writers.load(Ordering::SeqCst), 0);
-        assert_eq!(files.opened(Ino(5), WRITE_ONLY, true), ContentCaching::BypassInOrder);
-        assert_eq!(files.opened(Ino(5), DIRECT, true), ContentCaching::Bypass);
-        assert_eq!(files.opened(Ino(5), CACHED, true), ContentCaching::Keep);
-        files.note_cached(Ino(5), 4096..8192);
-        assert_eq!(files.take_stale(Ino(5), 0..8192), Some(StaleScope::Range), "the kernel kept what it had cached");
-        assert_eq!(files.opened(Ino(5), OpenFlags(libc::O_RDWR), true), ContentCaching::Keep);
-        assert_eq!(files.opened(Ino(5), WRITE_ONLY, true), ContentCaching::Keep, "a process may have it mapped");
-        (0..6).for_each(|_| files.released(Ino(5)));
-        assert_eq!(files.opened(Ino(5), WRITE_ONLY, true), ContentCaching::BypassInOrder);
-    }
-
-    #[test]
     fn only_what_is_read_beside_direct_openings_is_stale_after_a_direct_write() {
         let files = OpenFiles::new(64 << 20);
-        files.opened(Ino(5), CACHED, false);
+        files.opened(Ino(5), CACHED);
         files.note_cached(Ino(5), 0..4096);
         // The kernel dropped these pages before it sent a write through this opening.
-        files.opened(Ino(5), DIRECT, false);
+        files.opened(Ino(5), DIRECT);
         assert_eq!(files.take_stale(Ino(5), 0..4096), None);
         files.note_cached(Ino(5), 0..4096);
         assert_eq!(files.take_stale(Ino(5), 0..8192), Some(StaleScope::Range));
@@ -220,7 +193,7 @@ mod tests {
     #[test]
     fn a_direct_write_through_an_opening_that_was_not_direct_drops_what_nobody_noted() {
         let files = OpenFiles::new(64 << 20);
-        files.opened(Ino(5), CACHED, false);
+        files.opened(Ino(5), CACHED);
         files.note_cached(Ino(5), 0..4096);
         assert_eq!(files.take_stale(Ino(5), 0..4096), Some(StaleScope::Range));
         files.dropped(Ino(5), &(0..4096), StaleScope::Range);

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use crate::Choices;
 
 // The binary has no library to link here.
+#[allow(dead_code, reason = "the target uses what parses and prints sizes, not all of the module")]
 #[path = "../../../onefold/src/size.rs"]
 mod size;
 

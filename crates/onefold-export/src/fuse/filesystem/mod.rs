@@ -120,21 +120,20 @@ impl PoolFilesystem {
         self.below.as_ref().map_or(space, |below| below.limit(space))
     }
 
-    /// Opens a file. The kernel has checked the caller's permission. With `may_bypass`, writes of an opening that
-    /// cannot read may bypass the page cache.
-    pub(super) fn open(&self, ino: Ino, flags: OpenFlags, may_bypass: bool) -> OpenReply {
+    /// Opens a file. The kernel has checked the caller's permission.
+    pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> OpenReply {
         // Every change of a file goes through this mount, or is a clone that the door reports to the kernel. Writes
         // through a volume are neither, so a file must not be served through both.
         let moves_access_time = flags.allows_reads() && !flags.keeps_access_time();
-        let caching = match self.open_files.opened(ino, flags, may_bypass) {
-            ContentCaching::Keep if moves_access_time && self.access_times == AccessTimes::Strict => {
-                ContentCaching::Drop
-            }
-            caching => caching,
+        self.open_files.opened(ino, flags);
+        let caching = match self.access_times {
+            _ if flags.is_direct() => ContentCaching::Bypass,
+            AccessTimes::Strict if moves_access_time => ContentCaching::Drop,
+            _ => ContentCaching::Keep,
         };
-        let opened = OpenReply::new(self.marks.open(), caching);
-        self.losses.opened(&self.pool, ino, opened.handle);
-        opened
+        let handle = self.marks.open();
+        self.losses.opened(&self.pool, ino, handle);
+        OpenReply { handle, caching }
     }
 
     /// Opens a folder and returns its handle.
