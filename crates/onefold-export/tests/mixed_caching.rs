@@ -144,8 +144,8 @@ fn cached_readers_see_completed_asynchronous_writes_of_an_opening_that_cannot_re
     assert_eq!(stale_blocks(1, Opening::WriteOnly, 200, 64 << 10), 0);
 }
 
-/// Changes single bytes of a file through an opening for writing only, beside a process that reads a mapping of it all the
-/// time; the mapping must show each byte at once.
+/// Changes single bytes of a file through an opening for writing only, beside a process that reads a mapping of it all
+/// the time; the mapping must show each byte at once.
 const WRITE_BESIDE_READ_MAPPING: &str = r#"
 import mmap, os, signal, sys
 path, length = sys.argv[1], 16 * 4096

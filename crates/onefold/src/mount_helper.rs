@@ -90,6 +90,10 @@ pub(crate) fn translate(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
             Some("-o") => {
                 let options = rest.next().unwrap_or_default();
                 for option in String::from_utf8_lossy(options.as_bytes()).split(',') {
+                    // The last of several options about one thing counts.
+                    if ["relatime", "nostrictatime"].contains(&option) {
+                        translated.retain(|flag| flag != "--strictatime");
+                    }
                     let Some(flag) = flag(option) else { continue };
                     if !BY_KERNEL.contains(&option) {
                         mount_options::check(option, &flag)?;

@@ -190,8 +190,10 @@ fn defined_type(line: &str) -> Option<&str> {
 /// Returns whether a name is a participle alone, such as `Told` or `Listed`: it says when a value came about, not what
 /// it is. Irregular participles are those that have been used as names.
 fn is_participle(name: &str) -> bool {
-    const IRREGULAR: [&str; 12] =
-        ["Found", "Held", "Known", "Left", "Lost", "Made", "Said", "Seen", "Shown", "Taken", "Told", "Written"];
+    const IRREGULAR: [&str; 15] = [
+        "Cut", "Found", "Heard", "Held", "Kept", "Known", "Left", "Lost", "Made", "Said", "Seen", "Shown", "Taken",
+        "Told", "Written",
+    ];
     let is_one_word = name.chars().skip(1).all(char::is_lowercase);
     is_one_word && ((name.ends_with("ed") && !NOUNS.contains(&name)) || IRREGULAR.contains(&name))
 }

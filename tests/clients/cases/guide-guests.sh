@@ -31,6 +31,7 @@ renamed() {
 shown_tree() {
     debian_tree "$1" "$2"
     renamed "$1" tool-2 gzip 1.12-1 amd64
+    renamed "$1" tool-3 libssl3 3.0.15-1 amd64
     mkdir -p "$1/boot/grub" "$1/usr/lib/udev"
     printf 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\n' >"$1/etc/os-release"
     printf '/dev/sda1 / ext4 defaults 0 %d\n' "$2" >"$1/etc/fstab"

@@ -83,6 +83,8 @@ fi
 # The server is killed in the middle of an installation, and a new one takes its place: the client goes on.
 head -c 64M /dev/urandom >"$dir/noise.raw"
 onefold image capture --quiet "$archive" "$dir/noise.raw" noise
+# The list of a server may be a second old.
+sleep 1.2
 at_client "$ONEFOLD" image install --quiet --allow-http --rate 16M "$address" noise "$dir/copy.raw" \
     2>"$dir/install.log" &
 client=$!

@@ -1,4 +1,5 @@
-//! The answer to an opening: how the kernel treats the content of the file, and the handle by which it names the opening.
+//! The answer to an opening: how the kernel treats the content of the file, and the handle by which it names the
+//! opening.
 
 /// Flags of the answer to an opening.
 const DIRECT_IO: u32 = 1;

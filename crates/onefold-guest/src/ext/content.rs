@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::inode::{Inode, MAP_AT, flags};
+use super::inode::{Inode, MAP_AT};
 use super::map::MapRun;
 use super::tables::Tables;
 use crate::error::GuestError;
@@ -21,7 +21,7 @@ impl Tables<'_> {
         inode: &Inode,
         visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
-        if inode.has(flags::INLINE_DATA) {
+        if inode.is_inline() {
             return self.each_inline_extent(inode, visit);
         }
         if inode.is_fast_link(&self.superblock) {
@@ -75,7 +75,7 @@ impl Tables<'_> {
         let rest = inode.size_bytes.saturating_sub(offset);
         let length = usize::try_from(rest).unwrap_or(usize::MAX).min(into.len());
         let into = &mut into[..length];
-        if inode.has(flags::INLINE_DATA) {
+        if inode.is_inline() {
             into.fill(0);
             self.read_inline(inode, offset, into)?;
         } else if inode.is_fast_link(&self.superblock) {

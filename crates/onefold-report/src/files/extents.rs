@@ -114,7 +114,7 @@ impl NameWriter<'_> {
             self.doubts.note_damage(format!("{name}: not all of its files can be found: {error}"));
         }
         if volume.is_full {
-            self.doubts.note_damage(format!("{name}: its files have more extents than are counted"));
+            self.doubts.note(format!("{name}: its files have more extents than are counted"));
         }
         if volume.unread > 0 {
             self.doubts.note_damage(format!("{name}: the blocks of {} files cannot be told", volume.unread));

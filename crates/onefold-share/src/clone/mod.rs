@@ -341,7 +341,8 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
             }
             let notes = &mut || Ok(digests.next()?.map(Note::Written));
             let blocks = state.write_log(LogKind::Log, clone.number, LogOrder::default(), notes)?.blocks;
-            state.keep_map(clone.number, map.as_ref())?;
+            // A map is a hint. Without it the next scan reads the clone again.
+            state.keep_map(clone.number, map.as_ref()).ok();
             // Space that was reserved in the source is also reserved in the clone.
             let flags = MarkFlags {
                 is_reserved: files.get(source).is_some_and(|mark| mark.flags.is_reserved),

@@ -15,7 +15,8 @@ use crate::kept_map::KeptMap;
 use crate::ranges::Ranges;
 
 pub(super) const FOLDER: &str = "maps";
-/// Maximum length of all kept maps together, in bytes: about thirty million extents.
+/// Maximum length of all kept maps together, in bytes: about thirty million extents. A host lists them once for each
+/// scan, so several hosts that scan at the same time may each add as much as was left when they began.
 pub(crate) const MAPS_BYTES_MAX: u64 = 256 << 20;
 
 /// The lengths of the existing kept maps, in bytes; `None` until a map is to be kept.

@@ -32,8 +32,8 @@ pub(crate) struct AnalyzeArgs {
     /// Also show the findings for each image and block size, how blocks repeat, and which images are alike
     #[arg(long)]
     pub(crate) details: bool,
-    /// Read only a share of each image, such as 8% (4% if none is named), and report ranges instead of exact numbers; for
-    /// large sets
+    /// Read only a share of each image, such as 8% (4% if none is named), and report ranges instead of exact numbers;
+    /// for large sets
     #[arg(
         long,
         value_name = "SHARE",

@@ -39,8 +39,8 @@ pub(crate) struct StoreOptions {
     /// Promise that there is never more than one writer, for a server that cannot create an object only if it is absent
     #[arg(long, help_heading = HEADING)]
     pub(crate) one_writer: bool,
-    /// How long to wait for a server that does not answer, such as 5min; by default 15min, or 30s for a server of images
-    /// that has never answered
+    /// How long to wait for a server that does not answer, such as 5min; by default 15min, or 30s for a server of
+    /// images that has never answered
     #[arg(long, help_heading = HEADING, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) patience: Option<Duration>,
 }

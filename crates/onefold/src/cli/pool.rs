@@ -167,8 +167,8 @@ pub(crate) struct MountArgs {
     /// Do not record times of access
     #[arg(long)]
     pub(crate) noatime: bool,
-    /// Record a time of access with the first read after each opening of a file, not by the rule of relatime; the kernel
-    /// then forgets what it has cached of a file when it is opened
+    /// Record a time of access with the first read after each opening of a file, not by the rule of relatime; the
+    /// kernel then forgets what it has cached of a file when it is opened
     #[arg(long, overrides_with = "noatime")]
     pub(crate) strictatime: bool,
     /// What st_blocks of a file counts; `user.onefold.st_blocks` of a file or folder takes precedence

@@ -141,8 +141,8 @@ impl PoolFilesystem {
         u32::try_from(cloned).map_err(|_| Errno::OVERFLOW)
     }
 
-    /// Updates the access time if the mount's rule requires it. If the pool cannot store the change (full, stopped), the
-    /// read still succeeds.
+    /// Updates the access time if the mount's rule requires it. If the pool cannot store the change (full, stopped),
+    /// the read still succeeds.
     fn touch(&self, ino: Ino) {
         let change = SetAttr { accessed: Some(TimeChange::Now), ..SetAttr::default() };
         let touched = self.pool.attr(ino).and_then(|attr| {

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use super::bitmaps::Bitmaps;
 use super::records::Records;
 use crate::error::GuestError;
-use crate::ext::inode::{Inode, Selection, flags};
+use crate::ext::inode::{Inode, Selection};
 use crate::ext::map::MapPiece;
 use crate::ext::tables::Tables;
 use crate::filesystem::{AllocationClass, FileKind, TableKind};
@@ -102,7 +102,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
 
     /// Notes an inline directory. Those with blocks are in the records.
     fn note_inline(&mut self, inode: &Inode) {
-        if inode.kind() != FileKind::Directory || !inode.has(flags::INLINE_DATA) {
+        if inode.kind() != FileKind::Directory || !inode.is_inline() {
             return;
         }
         match &mut self.inline_directories {

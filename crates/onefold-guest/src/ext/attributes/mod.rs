@@ -16,7 +16,7 @@
 mod acl;
 
 use super::checksum::crc32c;
-use super::inode::{Inode, MAP_AT, flags};
+use super::inode::{BASE_BYTES, Inode, MAP_AT, flags};
 use super::superblock::features;
 use super::tables::Tables;
 use crate::bytes::Bytes;
@@ -137,10 +137,7 @@ impl Tables<'_> {
         let mut parts = vec![(inode.offset + MAP_AT as u64, inode.map_bytes().0.to_vec())];
         let damage = |problem| GuestError::from(self.source.damage(inode.offset, "inline data", problem));
         if let Some(area) = inode_area(inode)
-            && let Some(entry) = entries(area.entries)
-                .map_err(damage)?
-                .iter()
-                .find(|entry| (entry.prefix, entry.name) == (SYSTEM, INLINE))
+            && let Some(entry) = entries(area.entries).map_err(damage)?.iter().find(|entry| entry.is_inline_data())
             && entry.value_bytes > 0
         {
             let value = area.value(entry).ok_or_else(|| damage("its second part is out of place"))?;
@@ -154,10 +151,26 @@ impl Tables<'_> {
     }
 }
 
+impl AttributeEntry<'_> {
+    fn is_inline_data(&self) -> bool {
+        (self.prefix, self.name) == (SYSTEM, INLINE)
+    }
+}
+
 impl<'b> Area<'b> {
     fn value(&self, entry: &AttributeEntry<'_>) -> Option<Bytes<'b>> {
         self.values.part(entry.value_at, entry.value_bytes)
     }
+}
+
+/// Returns whether an inode has the attribute of inline data. The kernel refuses an inode with damaged attributes, so
+/// nothing can be reached by its map.
+pub(super) fn has_inline_data(inode: &Inode) -> bool {
+    // Without fields behind byte 0x80 the kernel looks for no attributes.
+    let has_fields = inode.own_bytes().is_some_and(|own| own > BASE_BYTES);
+    inode_area(inode).filter(|_| has_fields).is_some_and(|area| {
+        entries(area.entries).map_or(true, |found| found.iter().any(AttributeEntry::is_inline_data))
+    })
 }
 
 /// Returns the attributes behind the fields of an inode.

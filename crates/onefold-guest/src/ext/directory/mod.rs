@@ -73,7 +73,7 @@ impl Tables<'_> {
         if inode.kind() != FileKind::Directory {
             return Err(GuestError::NotADirectory);
         }
-        if inode.has(flags::INLINE_DATA) {
+        if inode.is_inline() {
             return self.each_inline_name(inode, visit);
         }
         let mut outcome = Ok(ControlFlow::Continue(()));
@@ -144,7 +144,7 @@ impl Tables<'_> {
         if inode.kind() != FileKind::Directory {
             return Ok(false);
         }
-        if inode.has(flags::INLINE_DATA) {
+        if inode.is_inline() {
             return Ok(inode.map_bytes().le32(0) == Some(ROOT_INODE));
         }
         let mut first = None;

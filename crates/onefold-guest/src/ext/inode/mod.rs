@@ -26,6 +26,7 @@ use std::sync::Arc;
 pub(super) use table::Selection;
 pub(super) use unused::Leftover;
 
+use super::attributes;
 use super::checksum::crc32c;
 use super::superblock::{Superblock, features};
 use super::tables::Tables;
@@ -35,7 +36,7 @@ use crate::filesystem::{FileKind, FileStat, Timestamp};
 
 pub(super) const STRUCTURE: &str = "inode";
 /// Bytes of an inode that every file system has.
-const BASE_BYTES: usize = 0x80;
+pub(in crate::ext) const BASE_BYTES: usize = 0x80;
 const CHECKSUM_LOW_AT: usize = 0x7c;
 const CHECKSUM_HIGH_AT: usize = 0x82;
 /// Number of bytes that contain both halves of an inode's checksum. Most inodes have this length.
@@ -198,7 +199,7 @@ impl Inode {
         let unit = if is_huge && self.flags & flags::HUGE_FILE != 0 { superblock.block_bytes } else { 512 };
         self.allocated_bytes = (blocks_high << 32 | u64::from(bytes.le32(0x1c)?)).saturating_mul(unit);
         // The kernel counts content in the inode, so that programs do not mistake the file for a hole.
-        let is_inline = self.kind() == FileKind::Regular && self.has(flags::INLINE_DATA);
+        let is_inline = self.kind() == FileKind::Regular && self.is_inline();
         let inline_bytes = if is_inline { self.size_bytes.checked_next_multiple_of(512)? } else { 0 };
         self.shown_bytes = self.allocated_bytes.saturating_add(inline_bytes);
         let wide = if superblock.features.has(features::BITS_64) { u64::from(bytes.le16(0x76)?) } else { 0 };
@@ -274,13 +275,19 @@ impl Inode {
         self.flags & flag != 0
     }
 
+    /// Returns whether its content is in the inode, in place of a map. A flag alone does not tell: without an attribute
+    /// for such content, the kernel ignores the flag and follows the map.
+    pub(super) fn is_inline(&self) -> bool {
+        self.has(flags::INLINE_DATA) && attributes::has_inline_data(self)
+    }
+
     /// Returns whether it is a symbolic link whose target is in the inode, in place of a map. With `ea_inode`, the
     /// blocks for values of its attributes count as its own, so only its length decides.
     pub(super) fn is_fast_link(&self, superblock: &Superblock) -> bool {
         let attributes =
             if self.attribute_block == 0 { 0 } else { superblock.block_bytes * superblock.blocks_per_cluster };
         self.kind() == FileKind::SymbolicLink
-            && !self.has(flags::INLINE_DATA)
+            && !self.is_inline()
             && (superblock.features.has(features::EA_INODE) || self.allocated_bytes <= attributes)
             && self.size_bytes < MAP_BYTES as u64
     }
@@ -292,7 +299,7 @@ impl Inode {
             FileKind::SymbolicLink => !self.is_fast_link(superblock),
             _ => false,
         };
-        is_mapped && !self.has(flags::INLINE_DATA)
+        is_mapped && !self.is_inline()
     }
 
     /// Returns the encoding of the content.

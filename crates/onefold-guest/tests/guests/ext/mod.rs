@@ -4,6 +4,7 @@ mod allocation;
 mod dirty;
 mod features;
 mod hostile;
+mod inline_flag;
 mod large;
 mod leftover;
 mod listing;

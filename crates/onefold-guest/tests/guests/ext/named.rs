@@ -13,8 +13,8 @@ use super::unused::{ALL_FREE, DIGESTS, SUMMED, UNUSED, WITHOUT_SUMS, change, ima
 use crate::fixtures::Images;
 
 /// Makes `image` without holes by the options `$1`. Folder `d` in the first group has files with inodes of groups 0 to
-/// 3. Its folder `sub` in group 3 has files with inodes of groups 3 and 4. A group has 64 inodes and 2048 blocks. Blocks
-/// of the files of groups 2 to 4 lie in group 2, at least in part.
+/// 3. Its folder `sub` in group 3 has files with inodes of groups 3 and 4. A group has 64 inodes and 2048 blocks.
+/// Blocks of the files of groups 2 to 4 lie in group 2, at least in part.
 const MAKE: &str = r#"rm -rf tree image; mkdir -p tree/d
 for file in $(seq 200); do head -c 20000 /dev/urandom >tree/d/$file; done
 truncate -s 24M image; mke2fs -q -F -b 1024 -g 2048 -N 768 -d tree $1 image

@@ -20,8 +20,8 @@ pub struct RemovalGain {
 
 impl Archive {
     /// Returns what no image would need any more if `images` were removed, by the ledger as last read. Changes nothing.
-    /// Uses about `memory_bytes` of memory, and unnamed temporary files in `folder`. Calls `on_progress` with the number
-    /// of packs and images that were read, and that of all.
+    /// Uses about `memory_bytes` of memory, and unnamed temporary files in `folder`. Calls `on_progress` with the
+    /// number of packs and images that were read, and that of all.
     ///
     /// # Errors
     /// [`ArchiveError::Unknown`] when an image is damaged so that nobody can tell what it needs. Other errors when the

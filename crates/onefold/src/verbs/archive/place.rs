@@ -130,7 +130,7 @@ impl ArchivePlace<'_> {
         });
         let store = store.map_err(|error| Failure::of_net("the store cannot be used", &error))?;
         let store = view(Arc::new(store));
-        let on_wait = tell_of_waits("the store", patience);
+        let on_wait = tell_of_waits("the store", waiting_limit(patience));
         Ok(Arc::new(RetryingStore::new(store, clock, Arc::new(SystemRandom), policy, on_wait)))
     }
 }
@@ -147,19 +147,23 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
 /// Pauses from which on the user is told.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// Returns a function that tells the user, once, that the store, or what `what` names, does not answer, and how long
-/// the command waits.
-pub(crate) fn tell_of_waits(what: &'static str, patience: Duration) -> WaitHook {
+/// Returns how long a command waits, in words: "after 30 s". Parts of a second count as one.
+pub(crate) fn waiting_limit(patience: Duration) -> String {
+    format!("after {}", duration(patience.as_secs() + u64::from(patience.subsec_nanos() > 0)))
+}
+
+/// Returns a function that tells the user, once, that the store, or what `what` names, does not answer, and when the
+/// command gives up.
+pub(crate) fn tell_of_waits(what: &'static str, limit: String) -> WaitHook {
     let has_told = AtomicBool::new(false);
     Box::new(move |error, pause| {
         if pause >= TOLD && !has_told.swap(true, Ordering::Relaxed) {
             let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            eprintln!("{}", ShownText::lines(&waiting_text(what, patience, &source)));
+            eprintln!("{}", ShownText::lines(&waiting_text(what, &limit, &source)));
         }
     })
 }
 
-fn waiting_text(what: &str, patience: Duration, source: &str) -> String {
-    let most = duration(patience.as_secs());
-    format!("waiting for {what}, which does not answer: {source}; gives up after {most} (--patience)")
+fn waiting_text(what: &str, limit: &str, source: &str) -> String {
+    format!("waiting for {what}, which does not answer: {source}; gives up {limit} (--patience)")
 }

@@ -92,8 +92,12 @@ impl Ending {
         self.messages.named(failure)
     }
 
-    /// Notes that a pattern has matched no `thing` of any image: most likely it has a spelling error.
+    /// Notes that a pattern has matched no `thing` of any image: most likely it has a spelling error. Says nothing if a
+    /// part was not read, which may have had one.
     pub(super) fn unmatched(&mut self, thing: &str, pattern: &Pattern) {
+        if self.has_failed() {
+            return;
+        }
         self.failed(Failure::new(format!("no {thing} matches the pattern `{}`", pattern.as_str())));
     }
 

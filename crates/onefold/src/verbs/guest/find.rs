@@ -91,11 +91,13 @@ impl<'a> FindFilter<'a> {
         FindFilter { name: arguments.name.as_ref(), newer: arguments.newer, larger, owners }
     }
 
-    /// Returns whether a file matches by its owner and its name. A pattern with a slash is compared with its path.
-    fn takes_entry(&self, entry: &WalkEntry<'_>) -> bool {
-        if self.owners.as_ref().is_some_and(|owners| owners.package(entry.file).is_some()) {
-            return false;
-        }
+    /// Returns whether a file matches by its owner.
+    fn takes_owner(&self, entry: &WalkEntry<'_>) -> bool {
+        self.owners.as_ref().is_none_or(|owners| owners.package(entry.file).is_none())
+    }
+
+    /// Returns whether a file matches by its name. A pattern with a slash is compared with its path.
+    fn takes_name(&self, entry: &WalkEntry<'_>) -> bool {
         let Some(pattern) = self.name else { return true };
         let compared = if pattern.as_str().contains('/') { entry.path } else { entry.name };
         pattern.matches(&String::from_utf8_lossy(compared))
@@ -120,17 +122,20 @@ struct MatchPrinter<'f, 'g, 'a> {
     wanted: FindFilter<'f>,
     /// The image, if several are searched.
     image: Option<&'f GuestImage>,
-    /// Set once a file matches by its owner and its name.
+    /// Set once a file matches by its name.
     has_named: &'f mut bool,
     outcome: PrintResult<()>,
 }
 
 impl MatchPrinter<'_, '_, '_> {
     fn file(&mut self, entry: &WalkEntry<'_>) -> PrintResult<()> {
-        if !self.wanted.takes_entry(entry) {
+        if !self.wanted.takes_name(entry) {
             return Ok(());
         }
         *self.has_named = true;
+        if !self.wanted.takes_owner(entry) {
+            return Ok(());
+        }
         let form = self.listing.form();
         if !self.wanted.needs_stat() && form != RowForm::Json {
             return self.print(entry, None);

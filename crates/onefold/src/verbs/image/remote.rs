@@ -11,7 +11,7 @@ use super::{choose, signed};
 use crate::cli::image::InstallArgs;
 use crate::cli::place::StoreOptions;
 use crate::failure::{Failure, Outcome};
-use crate::verbs::archive::place::{PATIENCE, tell_of_waits};
+use crate::verbs::archive::place::{PATIENCE, tell_of_waits, waiting_limit};
 
 /// How long a server that has never answered is waited for, if nothing else is asked: its address may be wrong.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);
@@ -43,6 +43,10 @@ fn options(given: &StoreOptions) -> Outcome<RemoteOptions> {
     }
     let patience = given.patience.unwrap_or(PATIENCE);
     let first_patience = given.patience.unwrap_or(FIRST_PATIENCE);
-    let on_wait = tell_of_waits("the server", first_patience);
+    let limit = match given.patience {
+        Some(patience) => waiting_limit(patience),
+        None => format!("{} if it has never answered, else {}", waiting_limit(first_patience), waiting_limit(patience)),
+    };
+    let on_wait = tell_of_waits("the server", limit);
     Ok(RemoteOptions { ca: given.ca.clone(), allow_http: given.allow_http, patience, first_patience, on_wait })
 }

@@ -69,11 +69,11 @@ pub(super) fn run(arguments: &RmArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// The space that a removal would let `archive gc` free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum ExpectedGain {
     Known(RemovalGain),
-    /// Damage hides what an image needs.
-    Unknown,
+    /// It could not be determined, for this reason.
+    Unknown(String),
 }
 
 impl ExpectedGain {
@@ -89,7 +89,10 @@ impl ExpectedGain {
         match gain {
             Ok(gain) => Ok(ExpectedGain::Known(gain)),
             // An interrupt can look like damage.
-            Err(ArchiveError::Unknown { .. }) if !watched.is_cut_short() => Ok(ExpectedGain::Unknown),
+            Err(error) if !watched.is_cut_short() => Ok(ExpectedGain::Unknown(match error {
+                ArchiveError::Unknown { .. } => "damage hides it; `onefold archive check` tells more".to_owned(),
+                error => Failure::of_archive("cannot read what other images need", &error).line(),
+            })),
             Err(error) => {
                 let failure = Failure::of_archive("cannot tell what the removal would free", &error);
                 Err(watched.failure(failure, "nothing was removed", "run the command again"))
@@ -97,9 +100,10 @@ impl ExpectedGain {
         }
     }
 
-    fn text(self) -> String {
-        let ExpectedGain::Known(RemovalGain { units, bytes, whole_pack_bytes }) = self else {
-            return "what would come free is unknown, because of damage; `onefold archive check` tells more".to_owned();
+    fn text(&self) -> String {
+        let RemovalGain { units, bytes, whole_pack_bytes } = match self {
+            ExpectedGain::Known(gain) => *gain,
+            ExpectedGain::Unknown(why) => return format!("what would come free is unknown: {why}"),
         };
         let freed = match whole_pack_bytes {
             _ if units == 0 => {
@@ -112,12 +116,12 @@ impl ExpectedGain {
         format!("no other image needs {} in {}: `archive gc` would free {freed}", human(bytes), counted(units, "unit"))
     }
 
-    fn json(self) -> Value {
+    fn json(&self) -> Value {
         match self {
             ExpectedGain::Known(RemovalGain { units, bytes, whole_pack_bytes }) => {
                 json!({ "units": units, "bytes": bytes, "least_bytes": whole_pack_bytes })
             }
-            ExpectedGain::Unknown => Value::Null,
+            ExpectedGain::Unknown(_) => Value::Null,
         }
     }
 }
@@ -290,8 +294,8 @@ mod tests {
              it rewrites packs"
         );
         assert!(text(2, 2 << 20, 0).ends_with("would free it when it rewrites packs that other images need in part"));
-        assert!(ExpectedGain::Unknown.text().contains("unknown"));
-        assert_eq!(ExpectedGain::Unknown.json(), Value::Null);
+        assert!(ExpectedGain::Unknown("x".to_owned()).text().contains("unknown: x"));
+        assert_eq!(ExpectedGain::Unknown(String::new()).json(), Value::Null);
     }
 
     #[test]
