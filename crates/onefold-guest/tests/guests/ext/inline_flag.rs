@@ -5,11 +5,18 @@ use onefold_guest::filesystem::{AllocationClass, FileSystem};
 use super::with_ext;
 use crate::fixtures::{Images, has};
 
-/// Makes an image whose file `f` has extents. Sets flags `$1` of it, and marks its blocks as free. Prints these blocks.
+/// Makes an image whose file `f` has extents. Sets flags `$1` of it, marks its blocks as free, and has the counts agree.
+/// Prints these blocks.
 const MAKE: &str = r#"rm -rf d image; mkdir d; head -c 300000 /dev/urandom >d/f; truncate -s 24M image
 mke2fs -q -F -t ext4 -b 1024 -I 256 -O inline_data -d d image
-blocks=$(debugfs -R 'blocks /f' image 2>/dev/null); debugfs -w -R "sif /f flags $1" image >said 2>&1
-for block in $blocks; do echo "freeb $block"; done >commands; debugfs -w -f commands image >>said 2>&1; echo $blocks"#;
+blocks=$(debugfs -R 'blocks /f' image 2>/dev/null)
+free=$(dumpe2fs image 2>/dev/null | sed -n 's/^ *\([0-9]*\) free blocks.*/\1/p' | head -1)
+all=$(dumpe2fs -h image 2>/dev/null | sed -n 's/^Free blocks: *//p')
+(echo "sif /f flags $1"; for block in $blocks; do echo "freeb $block"; done) >commands
+debugfs -w -f commands image >said 2>&1
+set -- $blocks
+printf 'set_bg 0 free_blocks_count %d\nset_bg 0 checksum calc\nssv free_blocks_count %d\n' $((free + $#)) $((all + $#)) >commands
+debugfs -w -f commands image >>said 2>&1; echo $blocks"#;
 
 /// The kernel takes content to be inline only if the inode has the attribute `system.data`, too. Otherwise it follows
 /// the map, and a mount reads the file.
