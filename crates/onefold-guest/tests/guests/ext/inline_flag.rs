@@ -5,8 +5,8 @@ use onefold_guest::filesystem::{AllocationClass, FileSystem};
 use super::with_ext;
 use crate::fixtures::{Images, has};
 
-/// Makes an image whose file `f` has extents. Sets flags `$1` of it, marks its blocks as free, and has the counts agree.
-/// Prints these blocks.
+/// Makes an image whose file `f` has extents. Sets flags `$1` of it, marks its blocks as free, and has the counts
+/// agree. Prints these blocks.
 const MAKE: &str = r#"rm -rf d image; mkdir d; head -c 300000 /dev/urandom >d/f; truncate -s 24M image
 mke2fs -q -F -t ext4 -b 1024 -I 256 -O inline_data -d d image
 blocks=$(debugfs -R 'blocks /f' image 2>/dev/null)
