@@ -97,49 +97,6 @@ fn others_are_answered_beside_a_single_read() {
     mount.end();
 }
 
-/// While reads wait for the device, several threads receive; the last one of them still has to wake another.
-#[test]
-fn others_are_answered_beside_single_reads_of_all_threads_but_one() {
-    if !can_mount() {
-        return;
-    }
-    const READERS: usize = 4;
-    let mount = mount_with(READERS + 1, Arc::new(HeldDevice::new(new_pool())));
-    fs::write(mount.path("disk"), noise(1, 256 * BLOCK_BYTES)).unwrap();
-    let mount = mount_with(READERS + 1, mount.end());
-    let file = open_direct(&mount.path("disk"));
-    let read = |block: usize| {
-        let mut found = AlignedBuffer::zeroed(1);
-        file.read_exact_at(&mut found, (block * BLOCK_BYTES) as u64).unwrap();
-        assert_eq!(found[..], noise(1, 256 * BLOCK_BYTES)[block * BLOCK_BYTES..][..BLOCK_BYTES], "block {block}");
-    };
-    // Reads of two clients at the same time make three threads receive; no read finds its block in memory.
-    thread::scope(|scope| {
-        for client in 0..2 {
-            scope.spawn(move || (0..64).map(|block| 2 * block + client).for_each(read));
-        }
-    });
-    mount.device().close();
-    thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS)
-            .map(|reader| {
-                let reader = scope.spawn(move || read(200 + 2 * reader));
-                // One after the other, or a thread would answer several of them together.
-                assert!(mount.device().wait_until_held(1, SOON));
-                thread::sleep(ON_ITS_WAY);
-                reader
-            })
-            .collect();
-        let (is_held, is_answered) = (mount.device().wait_until_held(READERS, SOON), answers(&mount.root()));
-        let have_waited = !readers.iter().any(thread::ScopedJoinHandle::is_finished);
-        mount.device().open();
-        assert!(is_held && have_waited, "the reads did not wait for the device");
-        assert!(is_answered, "nobody received requests while single reads waited");
-    });
-    drop(file);
-    mount.end();
-}
-
 #[test]
 fn others_are_answered_beside_a_write_within_a_block() {
     if !can_mount() {

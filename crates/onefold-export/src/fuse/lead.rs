@@ -1,13 +1,8 @@
-//! Decides which of the answering threads receive the next requests: one leads, while the others sleep.
+//! Decides which of the answering threads receives the next request: one leads, while the others sleep.
 //!
 //! If all threads waited in the kernel, it would wake them in turn, each on another core, for consecutive requests of
 //! one client. So one thread leads: it receives requests, and answers those itself that need only memory. Before the
 //! leader waits for anything but a request, it passes the lead on, and another thread wakes up.
-//!
-//! While clients make single reads that wait for the device, several threads lead. A thread that has waited for the
-//! device joins the leaders and waits in the kernel too. So the next leader that has to wait finds another one there
-//! and wakes no thread. A leader that has answered anything else while others lead steps back and sleeps: names and
-//! cached reads stay with one thread.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,10 +10,7 @@ use std::thread::{self, Thread};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Maximum number of threads that lead at a time: two clients' reads wait for the device, and a third thread receives.
-const LEADERS_MAX: usize = 3;
-
-/// The lead, which several threads may share.
+/// The lead, which at most one thread has.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
     state: Mutex<LeadState>,
@@ -26,85 +18,60 @@ pub(super) struct Lead {
 
 #[derive(Debug, Default)]
 struct LeadState {
-    /// Number of threads that lead.
-    leaders: usize,
+    is_taken: bool,
     /// The threads that sleep until they get the lead. The last one to fall asleep wakes first, because its working
     /// memory is most likely still in a processor's cache.
     asleep: Vec<Thread>,
 }
 
-/// A thread's share in the lead. Dropping it passes the share on.
+/// A thread's share in the lead. Dropping it passes the lead on.
 #[derive(Debug)]
 pub(super) struct Leader {
     lead: Arc<Lead>,
     has_lead: Cell<bool>,
-    /// Whether this thread may join other leaders, because it comes from a read that waited for the device.
-    may_join: Cell<bool>,
 }
 
 impl Leader {
     /// Returns the `Leader` of a thread that does not have the lead.
     pub(super) fn new(lead: Arc<Lead>) -> Leader {
-        Leader { lead, has_lead: Cell::new(false), may_join: Cell::new(false) }
+        Leader { lead, has_lead: Cell::new(false) }
     }
 
-    /// Returns whether this thread leads.
+    /// Returns whether this thread has the lead.
     pub(super) fn has_lead(&self) -> bool {
         self.has_lead.get()
     }
 
     /// Waits for the lead, unless this thread has it.
     pub(super) fn take(&self) {
-        let leaders_max = if self.may_join.replace(false) { LEADERS_MAX } else { 1 };
-        if self.has_lead.replace(true) {
+        if self.has_lead.get() {
             return;
         }
         let mut state = self.lead.state.lock();
-        if state.leaders < leaders_max {
-            state.leaders += 1;
-            return;
+        if state.is_taken {
+            let this = thread::current();
+            let is_asleep = |state: &LeadState| state.asleep.iter().any(|thread| thread.id() == this.id());
+            state.asleep.push(this.clone());
+            while is_asleep(&state) {
+                MutexGuard::unlocked(&mut state, thread::park);
+            }
         }
-        let this = thread::current();
-        let is_asleep = |state: &LeadState| state.asleep.iter().any(|thread| thread.id() == this.id());
-        state.asleep.push(this.clone());
-        // The thread that wakes this one leaves its share in the lead to it.
-        while is_asleep(&state) {
-            MutexGuard::unlocked(&mut state, thread::park);
-        }
+        // The thread that woke this one has left the lead taken.
+        state.is_taken = true;
+        self.has_lead.set(true);
     }
 
-    /// Gives this thread's share in the lead away, if it has one. If no other thread leads, one that sleeps gets it.
+    /// Passes the lead on if this thread has it.
     pub(super) fn pass(&self) {
         if !self.has_lead.replace(false) {
             return;
         }
         let mut state = self.lead.state.lock();
-        let next = if state.leaders == 1 { state.asleep.pop() } else { None };
-        if next.is_none() {
-            state.leaders -= 1;
-        }
+        let next = state.asleep.pop();
+        state.is_taken = next.is_some();
         drop(state);
         if let Some(next) = next {
             next.unpark();
-        }
-    }
-
-    /// Records that this thread has answered one read by itself. If it gave the lead away meanwhile, it may join other
-    /// leaders with its next [`Leader::take`]. Otherwise no wait was necessary: see [`Leader::step_back`].
-    pub(super) fn has_read(&self) {
-        self.may_join.set(!self.has_lead());
-        self.step_back();
-    }
-
-    /// Leaves the lead to the other threads that have it, if there are any.
-    pub(super) fn step_back(&self) {
-        if !self.has_lead() {
-            return;
-        }
-        let mut state = self.lead.state.lock();
-        if state.leaders > 1 {
-            state.leaders -= 1;
-            self.has_lead.set(false);
         }
     }
 }
@@ -147,83 +114,14 @@ mod tests {
         let (one, other) = (Leader::new(lead.clone()), Leader::new(lead.clone()));
         one.take();
         one.take();
-        assert!(one.has_lead() && lead.state.lock().leaders == 1);
+        assert!(one.has_lead() && lead.state.lock().is_taken);
         one.pass();
         other.take();
         one.pass();
         drop(one);
-        assert!(other.has_lead() && lead.state.lock().leaders == 1, "it was not the one's to pass on");
+        assert!(other.has_lead() && lead.state.lock().is_taken, "it was not the one's to pass on");
         drop(other);
-        assert!(lead.state.lock().leaders == 0);
-    }
-
-    /// Returns the `Leader` of a thread that has passed the lead on during a read.
-    fn reader(lead: &Arc<Lead>) -> Leader {
-        let leader = Leader::new(lead.clone());
-        leader.take();
-        leader.pass();
-        leader.has_read();
-        leader
-    }
-
-    #[test]
-    fn readers_lead_beside_others_and_no_thread_wakes_before_the_last_of_them_waits() {
-        let lead = Arc::<Lead>::default();
-        let readers: Vec<Leader> = (0..LEADERS_MAX).map(|_| reader(&lead)).collect();
-        readers.iter().for_each(Leader::take);
-        assert_eq!(lead.state.lock().leaders, LEADERS_MAX);
-        let is_awake = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                Leader::new(lead.clone()).take();
-                is_awake.fetch_add(1, Ordering::SeqCst);
-            });
-            while lead.state.lock().asleep.is_empty() {
-                thread::yield_now();
-            }
-            let (last, others) = readers.split_last().unwrap();
-            others.iter().for_each(Leader::pass);
-            assert_eq!((lead.state.lock().asleep.len(), is_awake.load(Ordering::SeqCst)), (1, 0));
-            last.pass();
-        });
-        assert_eq!(is_awake.into_inner(), 1);
-        assert_eq!(lead.state.lock().leaders, 0);
-    }
-
-    #[test]
-    fn one_reader_too_many_sleeps() {
-        let lead = Arc::<Lead>::default();
-        let readers: Vec<Leader> = (0..LEADERS_MAX).map(|_| reader(&lead)).collect();
-        readers.iter().for_each(Leader::take);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let one_more = Leader::new(lead.clone());
-                one_more.may_join.set(true);
-                one_more.take();
-            });
-            while lead.state.lock().asleep.is_empty() {
-                thread::yield_now();
-            }
-            assert_eq!(lead.state.lock().leaders, LEADERS_MAX);
-            readers.iter().for_each(Leader::pass);
-        });
-    }
-
-    #[test]
-    fn only_the_last_leader_leads_on_after_an_answer_from_memory() {
-        let lead = Arc::<Lead>::default();
-        let (first, second) = (reader(&lead), reader(&lead));
-        first.take();
-        second.take();
-        first.step_back();
-        assert!(!first.has_lead() && second.has_lead());
-        second.step_back();
-        second.has_read();
-        assert!(second.has_lead() && !second.may_join.get(), "it has not waited");
-        assert_eq!(lead.state.lock().leaders, 1);
-        second.pass();
-        first.take();
-        assert_eq!(lead.state.lock().leaders, 1);
+        assert!(!lead.state.lock().is_taken);
     }
 
     #[test]

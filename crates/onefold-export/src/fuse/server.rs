@@ -140,8 +140,6 @@ impl Server {
                 leader.pass();
             }
             self.answer(&received, begins, &mut buffer, device);
-            // Only single reads are received by several threads at a time.
-            leader.step_back();
         }
     }
 
@@ -251,7 +249,6 @@ impl Server {
     ) -> io::Result<()> {
         let Some(impatient) = impatient else {
             self.answer_reads(&[first]);
-            leader.has_read();
             return Ok(());
         };
         let (reads, other) = self.gather(buffer, first, impatient)?;
@@ -259,10 +256,8 @@ impl Server {
             leader.pass();
         }
         self.answer_reads(&reads);
-        match other {
-            Some(received) => self.answer(&received, WriteStart::ByWorker, buffer, impatient),
-            None if reads.len() == 1 => leader.has_read(),
-            None => {}
+        if let Some(received) = other {
+            self.answer(&received, WriteStart::ByWorker, buffer, impatient);
         }
         Ok(())
     }
