@@ -15,7 +15,8 @@ all=$(dumpe2fs -h image 2>/dev/null | sed -n 's/^Free blocks: *//p')
 (echo "sif /f flags $1"; for block in $blocks; do echo "freeb $block"; done) >commands
 debugfs -w -f commands image >said 2>&1
 set -- $blocks
-printf 'set_bg 0 free_blocks_count %d\nset_bg 0 checksum calc\nssv free_blocks_count %d\n' $((free + $#)) $((all + $#)) >commands
+printf 'set_bg 0 free_blocks_count %d\nset_bg 0 checksum calc\n' $((free + $#)) >commands
+printf 'ssv free_blocks_count %d\n' $((all + $#)) >>commands
 debugfs -w -f commands image >>said 2>&1; echo $blocks"#;
 
 /// The kernel takes content to be inline only if the inode has the attribute `system.data`, too. Otherwise it follows
