@@ -138,16 +138,18 @@ impl<S: Substrate> State<'_, S> {
             self.discard(&scratch);
             return Ok(None);
         }
-        self.replace(&scratch, &path(self, number))?;
+        self.replace(&scratch, &path(self, number)).inspect_err(|_| self.discard(&scratch))?;
         Ok(Some(bytes))
     }
 
     /// Drops the kept map of a file.
     pub(crate) fn forget_map(&self, number: FileNo) -> Result<(), StateError> {
+        self.remove(&path(self, number))?;
+        // A map that could not be removed still counts.
         if let Some(known) = &mut *self.map_lengths.lock() {
             known.remove(&number);
         }
-        self.remove(&path(self, number))
+        Ok(())
     }
 }
 
