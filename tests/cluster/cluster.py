@@ -228,8 +228,10 @@ class Host:
             pipes = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
             return subprocess.Popen(self.ssh_command(command), start_new_session=True, **pipes)
 
-    def mount(self):
-        self.run(f"mount -t ocfs2 -o noatime,coherency=full,nointr {DEVICE} {SHARED}", MOUNT_S)
+    def mount(self, *options):
+        """Mounts the shared disk, with more options than the usual ones if there are any."""
+        options = ",".join(["noatime", "coherency=full", "nointr", *options])
+        self.run(f"mount -t ocfs2 -o {options} {DEVICE} {SHARED}", MOUNT_S)
 
     def unmount(self):
         self.run(f"umount {SHARED}", MOUNT_S)

@@ -369,6 +369,7 @@ class Engine:
         if tried.returncode != 0:
             self.say(f"engine: not tried, for this build refuses: {' '.join(tried.stdout.split())}")
             return None
+        self.try_local_locks()
         empty = self.used_blocks()
         for number in self.cluster.hosts:
             self.host(number).run(self.writer(number, "make"), 600)
@@ -392,6 +393,18 @@ class Engine:
             self.make_holes()
         self.finish(empty)
         return not self.failures
+
+    def try_local_locks(self):
+        """A host whose file locks no other host sees is refused."""
+        host = self.host(2)
+        host.unmount()
+        host.mount("localflocks")
+        tried = host.ssh(self.pass_command())
+        host.unmount()
+        host.mount()
+        if tried.returncode == 0 or "localflocks" not in tried.stdout:
+            self.failures.append(f"with localflocks, a pass ended with {tried.returncode}: {' '.join(tried.stdout.split())}")
+        self.counts["refusals of local locks"] += 1
 
     def clone(self):
         """Each host clones an image of another one, which a third compares."""

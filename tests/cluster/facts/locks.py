@@ -2,6 +2,8 @@
 
 import time
 
+from cluster import SHARED
+
 from .trial import answer, fact
 
 # (12 s without heartbeats, then recovery; emulated, on a busy machine.)
@@ -55,3 +57,23 @@ def flock_of_the_dead(trial):
     took = time.monotonic() - killed
     trial.cluster.host(2).restart()
     return f"{took:.1f} s after the kill", True
+
+
+@fact("a host that mounts with localflocks gets an flock that another host holds, and its mount options name localflocks")
+def local_flocks(trial):
+    host = trial.cluster.host(2)
+    trial.first.open("lock", trial.path("lock"))
+    trial.first.flock("lock")
+    host.unmount()
+    host.mount("localflocks")
+    try:
+        hand = host.hand()
+        hand.open("lock", trial.path("lock"))
+        got = answer(hand.flock, "lock")
+        hand.end()
+        options = host.run(f"findmnt -n -o OPTIONS {SHARED}").strip()
+    finally:
+        host.unmount()
+        host.mount()
+    seen = f"the second host: {'got it' if isinstance(got, float) else got}; options: {options}"
+    return seen, isinstance(got, float) and "localflocks" in options.split(",")
