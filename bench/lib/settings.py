@@ -89,6 +89,8 @@ TABLE = {
         # Of each of twenty images beside a watch, and how long their guests write.
         "watch_image_bytes": (128 * MIB, 32 * MIB, 4 * MIB),
         "watch_seconds": (60, 20, 3),
+        # Of each of twenty images that a watch has to read whole within the share of their writes.
+        "rotation_image_bytes": (32 * MIB, 16 * MIB, 2 * MIB),
         # Of made-up images, and how many there are where there are no real ones.
         "image_bytes": (512 * MIB, 64 * MIB, 8 * MIB),
         "images_made": (5, 4, 2),

@@ -10,6 +10,7 @@ from .guests import GuestRow
 from .index import IndexRow
 from .rates import CopyRow, ShuffledRow, SplitRow
 from .reads import ReadRow
+from .rotation import RotationRow
 from .sets import CopiesRow, SetRow
 from .watching import WatchRow
 
@@ -18,7 +19,8 @@ BOTH = (XFS, BTRFS)
 PARTS = {
     "speed": ((ShuffledRow, BOTH), (CopyRow, BOTH), (SplitRow, BOTH), (SetRow, BOTH), (CopiesRow, BOTH)),
     "costs": (
-        (IndexRow, (XFS,)), (GuestRow, BOTH), (ReadRow, BOTH), (WatchRow, BOTH), (CutRow, BOTH), (BatchRow, BOTH),
+        (IndexRow, (XFS,)), (GuestRow, BOTH), (ReadRow, BOTH), (WatchRow, BOTH), (RotationRow, (XFS,)), (CutRow, BOTH),
+        (BatchRow, BOTH),
     ),
 }
 
