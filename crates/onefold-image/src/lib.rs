@@ -21,6 +21,7 @@ mod gaps;
 mod image_source;
 mod in_use;
 pub mod install;
+pub mod multicast;
 mod name;
 mod placed;
 mod rate;

@@ -11,6 +11,7 @@ mod fields;
 mod frame;
 pub mod ledger;
 pub mod manifest;
+pub mod multicast;
 pub mod pack;
 pub mod segment;
 pub mod snapshot;

@@ -40,7 +40,7 @@ fn every_truncation_is_refused() {
 #[test]
 fn every_changed_byte_is_refused_or_another_object() {
     for (structure, samples, again) in structures() {
-        let has_digest = !structure.ends_with("header");
+        let has_digest = !structure.ends_with("header") && !structure.starts_with("multicast");
         for sample in samples {
             for at in 0..sample.len() {
                 for flip in [0x01, 0x80, 0xff, sample[at], sample[at] ^ 0xff] {

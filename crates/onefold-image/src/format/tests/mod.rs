@@ -1,6 +1,7 @@
 //! Encodes and decodes every structure, and passes hostile bytes to every decoder.
 
 mod hostile;
+mod multicast;
 mod samples;
 mod vectors;
 
@@ -9,6 +10,7 @@ use super::descriptor::Descriptor;
 use super::frame::{DIGEST_BYTES, FRAME_BYTES};
 use super::ledger::LedgerEntry;
 use super::manifest::Manifest;
+use super::multicast::JoinReply;
 use super::pack::{Tail, UNIT_HEADER_BYTES, UnitHeader, decode_pack, decode_tail};
 use super::segment::Segment;
 use super::snapshot::Snapshot;
@@ -34,6 +36,11 @@ pub(super) fn structures() -> Vec<(&'static str, Vec<Vec<u8>>, Again)> {
         ("chunk header", samples::chunk_headers(), |bytes| ChunkHeader::decode(bytes)?.encode()),
         ("unit header", samples::unit_headers(), |bytes| Ok(UnitHeader::decode(bytes)?.encode().to_vec())),
         ("pack", vec![samples::pack()], pack_again),
+        ("multicast header", multicast::headers(), multicast::header_again),
+        ("multicast symbol", multicast::symbols(), multicast::symbol_again),
+        ("multicast beacon", multicast::beacons(), multicast::beacon_again),
+        ("multicast request", multicast::requests(), multicast::request_again),
+        ("multicast join", multicast::joins(), |bytes| Ok(JoinReply::decode(bytes)?.encode())),
     ]
 }
 

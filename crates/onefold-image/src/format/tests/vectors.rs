@@ -29,6 +29,14 @@ fn a_frame_has_these_bytes() {
 }
 
 #[test]
+fn a_datagram_begins_with_these_bytes() {
+    let found: Vec<String> = super::multicast::headers().iter().map(|header| hexadecimal(header)).collect();
+    let expected =
+        ["0101010203040100000000000000", "0102010203040000000000010000", "010301020304ffffffffffffffff07000000"];
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn every_structure_has_these_digests() {
     let mut found = String::new();
     for (structure, samples, _) in structures() {
@@ -66,4 +74,15 @@ unit header 16 3152b642a7840fd1
 unit header 16 92046119fdcf4b7c
 unit header 16 811e93c653cc7a7e
 pack 411 a7cbf72b7ffb0dbc
+multicast header 14 21fc0e952983137d
+multicast header 14 55761e272a59a047
+multicast header 18 d775d7a58d1a80cf
+multicast symbol 142 9b511bfbe025dd0b
+multicast symbol 58 e0a72a804d4c3e9f
+multicast beacon 20 607b1aff64b01352
+multicast beacon 36 52ad4e99e62a867d
+multicast request 30 392d892c704d816f
+multicast request 62 eedeaec00e1982a6
+multicast join 53 be430d051cc36a76
+multicast join 117 3d0d78b3f0a94dce
 ";

@@ -1,0 +1,162 @@
+//! The chunks that machines lack, by their last requests. All of it may be lost at any moment: machines request again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::order::ChunkRank;
+use super::rules::{Rule, follows};
+use crate::format::multicast::{IndexSet, Request};
+
+/// Maximum number of chunks of which lacking symbols are noted. Machines request others again.
+const REPAIRS_MAX: usize = 4096;
+
+/// The chunks that machines lack.
+#[derive(Debug)]
+pub(super) struct Demand {
+    chunks: Vec<ChunkDemand>,
+    /// Chunks that machines lack as a whole, in the order in which they are sent.
+    ranking: BTreeSet<ChunkRank>,
+    /// Chunks that no machine lacks as a whole, and their lacking symbols.
+    repairs: BTreeMap<u32, Repair>,
+    /// Number of requests so far.
+    requests: u64,
+}
+
+/// The demand for one chunk.
+#[derive(Clone, Copy, Debug, Default)]
+struct ChunkDemand {
+    /// Number of machines that lack all of it.
+    machines: u32,
+    /// Number of requests when it was sent last. Earlier requests do not count any more.
+    answered: u64,
+    /// Sequence number of its last packet.
+    sent: u64,
+}
+
+/// Lacking symbols of a chunk.
+#[derive(Clone, Debug)]
+pub(super) struct Repair {
+    /// Form of the symbols that machines have.
+    pub(super) form: u32,
+    /// Symbols that a machine lacks.
+    pub(super) symbols: BTreeSet<u16>,
+}
+
+/// A request that counts until its machine replaces it.
+#[derive(Clone, Debug)]
+pub(super) struct CountedRequest {
+    number: u64,
+    lacking: IndexSet,
+}
+
+impl Demand {
+    pub(super) fn new(chunks: u32) -> Demand {
+        let chunks = vec![ChunkDemand::default(); chunks as usize];
+        Demand { chunks, ranking: BTreeSet::new(), repairs: BTreeMap::new(), requests: 0 }
+    }
+
+    /// Counts a request, of which chunks that `is_served` names need nothing.
+    pub(super) fn add(&mut self, request: &Request, is_served: impl Fn(u32) -> bool) -> CountedRequest {
+        self.requests += 1;
+        let number = self.requests;
+        let is_open = |chunks: &[ChunkDemand], chunk: u32| {
+            let is_in_flight = follows(Rule::FlightsCount)
+                && chunks.get(chunk as usize).is_none_or(|demand| demand.sent > request.seen);
+            !is_in_flight && !is_served(chunk)
+        };
+        let lacking: IndexSet = request.lacking.iter().filter(|chunk| is_open(&self.chunks, *chunk)).collect();
+        lacking.iter().for_each(|chunk| self.change(chunk, |machines| machines + 1));
+        for begun in &request.begun {
+            if !is_open(&self.chunks, begun.chunk) || self.machines(begun.chunk) > 0 {
+                continue;
+            }
+            if !follows(Rule::PartsRepaired) {
+                self.change(begun.chunk, |machines| machines + 1);
+                continue;
+            }
+            let symbols = begun.missing.iter().filter_map(|symbol| u16::try_from(symbol).ok());
+            let has_room = self.repairs.len() < REPAIRS_MAX;
+            match self.repairs.get_mut(&begun.chunk) {
+                Some(repair) if repair.form == begun.form => repair.symbols.extend(symbols),
+                // Machines have different forms of the chunk, so one of them has to begin anew.
+                Some(_) => self.change(begun.chunk, |machines| machines + 1),
+                None if has_room => {
+                    let symbols = symbols.collect();
+                    self.repairs.insert(begun.chunk, Repair { form: begun.form, symbols });
+                }
+                None => {}
+            }
+        }
+        CountedRequest { number, lacking }
+    }
+
+    /// Takes back a request that another one replaces.
+    pub(super) fn remove(&mut self, request: &CountedRequest) {
+        for chunk in request.lacking.iter() {
+            if self.chunks.get(chunk as usize).is_some_and(|demand| demand.answered < request.number) {
+                self.change(chunk, |machines| machines.saturating_sub(1));
+            }
+        }
+    }
+
+    /// Ends the demand for a chunk: it is sent, or never can be. Returns its lacking symbols if only those are lacking.
+    pub(super) fn answer(&mut self, chunk: u32) -> Option<Repair> {
+        self.change(chunk, |_| 0);
+        if let Some(demand) = self.chunks.get_mut(chunk as usize) {
+            demand.answered = self.requests;
+        }
+        self.repairs.remove(&chunk)
+    }
+
+    /// Notes the sequence number of a packet of a chunk.
+    pub(super) fn note_sent(&mut self, chunk: u32, sequence: u64) {
+        if let Some(demand) = self.chunks.get_mut(chunk as usize) {
+            demand.sent = sequence;
+        }
+    }
+
+    /// Has a chunk sent as a whole, since nobody can complete the form that machines have.
+    pub(super) fn begin_anew(&mut self, chunk: u32) {
+        self.change(chunk, |machines| machines.max(1));
+    }
+
+    /// Returns how many machines lack all of a chunk.
+    pub(super) fn machines(&self, chunk: u32) -> u32 {
+        self.chunks.get(chunk as usize).map_or(0, |demand| demand.machines)
+    }
+
+    /// Returns the chunks that machines lack as a whole, in the order in which they are sent.
+    pub(super) fn ranking(&self) -> &BTreeSet<ChunkRank> {
+        &self.ranking
+    }
+
+    /// Returns the chunks of which only symbols are lacking.
+    pub(super) fn repairs(&self) -> &BTreeMap<u32, Repair> {
+        &self.repairs
+    }
+
+    /// Returns all chunks that will be sent.
+    pub(super) fn queued(&self) -> IndexSet {
+        let mut queued: Vec<u32> = self.ranking.iter().map(|rank| rank.chunk).collect();
+        queued.extend(self.repairs.keys());
+        queued.sort_unstable();
+        queued.into_iter().collect()
+    }
+
+    /// Forgets all demand, once no machine lacks anything.
+    pub(super) fn clear(&mut self) {
+        let queued: Vec<u32> = self.queued().iter().collect();
+        queued.into_iter().for_each(|chunk| _ = self.answer(chunk));
+    }
+
+    /// Changes the number of machines that lack all of a chunk.
+    fn change(&mut self, chunk: u32, to: impl FnOnce(u32) -> u32) {
+        let Some(demand) = self.chunks.get_mut(chunk as usize) else { return };
+        let before = demand.machines;
+        demand.machines = to(before);
+        self.ranking.remove(&ChunkRank::new(before, chunk));
+        if demand.machines > 0 {
+            self.ranking.insert(ChunkRank::new(demand.machines, chunk));
+            self.repairs.remove(&chunk);
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! The receiver: a machine that takes chunks of one image as they pass, and requests those that do not come.
+//!
+//! Symbols of any chunk come in any order. The receiver puts chunks together in bounded memory and hands over complete
+//! ones; its caller verifies them. It is told the time, sends nothing and fetches nothing by itself: it returns actions.
+
+mod assembly;
+mod reach;
+mod requests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_block::random::Random;
+
+use self::assembly::{Assemblies, SymbolOutcome};
+pub use self::reach::HttpReason;
+use self::reach::{Reach, ReachStep};
+use self::requests::RequestTimer;
+use super::USUAL_CHUNK_BYTES;
+use crate::format::FormatError;
+use crate::format::multicast::{
+    Beacon, IndexSet, JoinReply, PacketHeader, PacketKind, Request, Symbol, TAG_BYTES, request_bytes_max,
+};
+
+/// What a receiver is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiverSettings {
+    /// Number of chunks of the image, by its manifest.
+    pub chunks: u32,
+    /// Memory for chunks that are put together, and for complete ones until they are settled, in bytes. A chunk that is
+    /// longer never has room.
+    pub memory_bytes: usize,
+}
+
+/// What the caller of a receiver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReceiverAction {
+    /// Send this request to the server: header, plain body, and room for the tag of the seal.
+    Send(Vec<u8>),
+    /// Verify and write a complete chunk, and then call [`Receiver::settle`].
+    Take {
+        /// Index of the chunk in the image.
+        chunk: u32,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// Fetch this chunk over HTTP, and then call [`Receiver::settle`].
+    FetchByHttp {
+        /// Index of the chunk in the image.
+        chunk: u32,
+    },
+    /// Fetch all lacking chunks over HTTP until multicast returns: call [`Receiver::claim`] for each.
+    UseHttp(HttpReason),
+    /// Fetch no further chunks over HTTP, since packets arrive again.
+    UseMulticast,
+    /// Join again, and then call [`Receiver::joined`]. Without a reply, the action comes again.
+    Join,
+    /// All chunks are present. Leave the session over HTTP.
+    Finish,
+}
+
+/// The fate of a chunk that the caller had in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// It is verified and written.
+    Present,
+    /// It is not what the manifest says. It will be fetched over HTTP.
+    Wrong,
+    /// It was not taken, or could not be fetched. It is lacking again.
+    Lacking,
+}
+
+/// Why a packet is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnwantedPacket {
+    /// It belongs to another session.
+    #[error("the packet belongs to another session")]
+    OtherSession,
+    /// It is a request, or its chunk is none of the image's.
+    #[error("the packet is not for a machine of this image")]
+    Foreign,
+    /// It is no packet.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// Counts of a receiver since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverCounts {
+    /// Packets that arrived.
+    pub received: u64,
+    /// Packets that the server sent while this machine listened, by their sequence numbers.
+    pub expected: u64,
+    /// Bytes of symbols that were put into a chunk.
+    pub useful_bytes: u64,
+    /// Bytes of symbols of chunks that were there already.
+    pub repeated_bytes: u64,
+    /// Chunks that were dropped for want of room.
+    pub dropped_chunks: u64,
+    /// Chunks that were not what the manifest says.
+    pub wrong_chunks: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Lacking symbols that were requested; those of a chunk that was requested twice count twice.
+    pub requested_symbols: u64,
+}
+
+/// The state of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChunkState {
+    /// Not complete: begun if it has an assembly.
+    Lacking,
+    /// Handed over to the caller, so many bytes.
+    Taken(u32),
+    /// The caller fetches it over HTTP.
+    ByHttp,
+    Present,
+}
+
+/// The receiver of one machine.
+pub struct Receiver {
+    states: Vec<ChunkState>,
+    /// Number of chunks that are lacking or in the caller's hands, without those that come over HTTP.
+    left: u32,
+    /// Number of chunks that are not present.
+    absent: u32,
+    assemblies: Assemblies,
+    session: Option<SessionState>,
+    reach: Reach,
+    /// The chunk where the search for lacking ones begins: behind the last one that was begun.
+    cursor: u32,
+    actions: VecDeque<ReceiverAction>,
+    counts: ReceiverCounts,
+    is_finished: bool,
+    random: Arc<dyn Random>,
+    now: Duration,
+}
+
+/// The session that a machine has joined.
+#[derive(Debug)]
+struct SessionState {
+    reply: JoinReply,
+    timer: RequestTimer,
+    /// Lowest and highest sequence number that arrived, and how many did; 0 before the first.
+    first: u64,
+    highest: u64,
+    received: u64,
+    /// Sequence number of the last request.
+    requests: u64,
+}
+
+impl std::fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receiver").field("left", &self.left).field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl Receiver {
+    /// Returns a receiver to which all chunks are lacking. Its pauses are drawn from `random`; times are those of a clock
+    /// that does not go backwards.
+    #[must_use]
+    pub fn new(settings: ReceiverSettings, random: Arc<dyn Random>, now: Duration) -> Receiver {
+        Receiver {
+            states: vec![ChunkState::Lacking; settings.chunks as usize],
+            left: settings.chunks,
+            absent: settings.chunks,
+            assemblies: Assemblies::new(settings.memory_bytes),
+            session: None,
+            reach: Reach::new(now),
+            cursor: 0,
+            actions: VecDeque::new(),
+            counts: ReceiverCounts::default(),
+            is_finished: false,
+            random,
+            now,
+        }
+    }
+
+    /// Takes the reply to a join. A reply for another image is ignored.
+    pub fn joined(&mut self, reply: JoinReply, now: Duration) {
+        self.pass(now);
+        if reply.chunks as usize != self.states.len() {
+            return;
+        }
+        let mut timer = RequestTimer::joined(reply.machines, self.now, &*self.random);
+        let (mut first, mut highest, mut received, mut requests) = (0, 0, 0, 0);
+        match self.session.take() {
+            Some(before) if (before.reply.session, before.reply.epoch) == (reply.session, reply.epoch) => {
+                (first, highest, received) = (before.first, before.highest, before.received);
+                // The same number has the same key, under which no sequence number comes again.
+                requests = if before.reply.client == reply.client { before.requests } else { 0 };
+            }
+            _ => {
+                timer.forget_beacons();
+                self.assemblies.begin_session(reply.symbol_bytes);
+            }
+        }
+        self.session = Some(SessionState { reply, timer, first, highest, received, requests });
+        self.reach.joined(self.now);
+    }
+
+    /// Takes a packet that was opened: its header and its plain body. Each packet is passed at most once.
+    ///
+    /// # Errors
+    /// When the packet is of no use. It changes nothing, except that one of another session shows that the server has
+    /// started again.
+    pub fn packet(&mut self, header: PacketHeader, body: &[u8], now: Duration) -> Result<(), UnwantedPacket> {
+        self.pass(now);
+        let Some(session) = &mut self.session else { return Err(UnwantedPacket::OtherSession) };
+        if header.session != session.reply.session {
+            self.reach.hear_other(self.now, &*self.random);
+            return Err(UnwantedPacket::OtherSession);
+        }
+        match header.kind {
+            PacketKind::Symbol => {
+                let symbol = Symbol::decode(body, session.reply.symbol_bytes)?;
+                if symbol.chunk as usize >= self.states.len() {
+                    return Err(UnwantedPacket::Foreign);
+                }
+                session.note(header.sequence, &mut self.counts);
+                self.take_symbol(&symbol, header.sequence);
+            }
+            PacketKind::Beacon => {
+                let beacon = Beacon::decode(body, session.reply.chunks)?;
+                if beacon.epoch != session.reply.epoch {
+                    return Err(UnwantedPacket::OtherSession);
+                }
+                // An older beacon that comes late says nothing new.
+                let is_newest = header.sequence > session.highest;
+                session.note(header.sequence, &mut self.counts);
+                if is_newest {
+                    let unavailable = beacon.unavailable.clone();
+                    session.timer.hear(beacon, self.now);
+                    self.fetch_unavailable(&unavailable);
+                }
+            }
+            PacketKind::Request(_) => return Err(UnwantedPacket::Foreign),
+        }
+        if self.reach.hear(self.now) {
+            self.actions.push_back(ReceiverAction::UseMulticast);
+        }
+        Ok(())
+    }
+
+    /// Notes the fate of a chunk that the caller has taken, claimed or fetched.
+    pub fn settle(&mut self, chunk: u32, settlement: Settlement) {
+        let Some(state) = self.states.get(chunk as usize).copied() else { return };
+        if let ChunkState::Taken(bytes) = state {
+            self.assemblies.release(bytes as usize);
+        }
+        match settlement {
+            Settlement::Present => self.change(chunk, ChunkState::Present),
+            Settlement::Lacking if state != ChunkState::Present => self.change(chunk, ChunkState::Lacking),
+            Settlement::Wrong if matches!(state, ChunkState::Taken(_)) => {
+                self.counts.wrong_chunks += 1;
+                self.change(chunk, ChunkState::ByHttp);
+                self.actions.push_back(ReceiverAction::FetchByHttp { chunk });
+            }
+            Settlement::Wrong if state == ChunkState::ByHttp => self.change(chunk, ChunkState::Lacking),
+            Settlement::Lacking | Settlement::Wrong => {}
+        }
+    }
+
+    /// Returns the next lacking chunk in the order of the image, from `from` on, which the caller now fetches over HTTP:
+    /// the receiver takes no packets of it any more. The caller settles it. Chunks that are found on the target are
+    /// claimed and settled likewise.
+    pub fn claim(&mut self, from: u32) -> Option<u32> {
+        let is_lacking = |chunk: &u32| self.states.get(*chunk as usize) == Some(&ChunkState::Lacking);
+        let chunk = (from..u32::try_from(self.states.len()).unwrap_or(u32::MAX)).find(is_lacking)?;
+        self.change(chunk, ChunkState::ByHttp);
+        Some(chunk)
+    }
+
+    /// Returns the next thing to do, until there is none.
+    pub fn next_action(&mut self, now: Duration) -> Option<ReceiverAction> {
+        self.pass(now);
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        if self.absent == 0 {
+            return (!std::mem::replace(&mut self.is_finished, true)).then_some(ReceiverAction::Finish);
+        }
+        self.session.as_ref()?;
+        match self.reach.step(self.now, &*self.random) {
+            Some(ReachStep::UseHttp(reason)) => return Some(ReceiverAction::UseHttp(reason)),
+            Some(ReachStep::Join) => return Some(ReceiverAction::Join),
+            Some(ReachStep::Probe) => return Some(self.request(IndexSet::default())),
+            None if !self.reach.is_expecting() => return None,
+            None => {}
+        }
+        self.due_request()
+    }
+
+    /// Returns when [`Self::next_action`] may have something new, unless a packet comes before.
+    #[must_use]
+    pub fn next_time(&self) -> Option<Duration> {
+        if !self.actions.is_empty() || (self.absent == 0 && !self.is_finished) {
+            return Some(self.now);
+        }
+        let session = self.session.as_ref().filter(|_| self.absent > 0)?;
+        let reach = self.reach.next();
+        Some(if self.reach.is_expecting() { reach.min(session.timer.next()) } else { reach })
+    }
+
+    /// Returns the number of chunks that are not present.
+    #[must_use]
+    pub fn absent(&self) -> u32 {
+        self.absent
+    }
+
+    /// Returns whether the machine has turned to HTTP, since no packets arrive.
+    #[must_use]
+    pub fn is_http(&self) -> bool {
+        self.reach.is_http()
+    }
+
+    /// Returns the counts since the start.
+    #[must_use]
+    pub fn counts(&self) -> ReceiverCounts {
+        self.counts
+    }
+
+    /// Lets time pass. A time that is before an earlier one changes nothing.
+    fn pass(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
+    fn take_symbol(&mut self, symbol: &Symbol<'_>, sequence: u64) {
+        let Some(session) = &self.session else { return };
+        let bytes = symbol.payload.len() as u64;
+        if self.states.get(symbol.chunk as usize) != Some(&ChunkState::Lacking) {
+            self.counts.repeated_bytes += bytes;
+            return;
+        }
+        match self.assemblies.place(symbol, sequence, session.reply.symbol_bytes) {
+            SymbolOutcome::Placed => {
+                self.counts.useful_bytes += bytes;
+                self.cursor = symbol.chunk + 1;
+            }
+            SymbolOutcome::Complete(chunk_bytes) => {
+                self.counts.useful_bytes += bytes;
+                self.change(symbol.chunk, ChunkState::Taken(symbol.chunk_bytes));
+                self.actions.push_back(ReceiverAction::Take { chunk: symbol.chunk, bytes: chunk_bytes });
+            }
+            SymbolOutcome::Repeated => self.counts.repeated_bytes += bytes,
+            SymbolOutcome::Refused { is_first } => self.counts.dropped_chunks += u64::from(is_first),
+        }
+    }
+
+    /// Turns to HTTP for chunks that the server cannot send by multicast.
+    fn fetch_unavailable(&mut self, unavailable: &IndexSet) {
+        for chunk in unavailable.iter() {
+            if self.states.get(chunk as usize) == Some(&ChunkState::Lacking) {
+                self.change(chunk, ChunkState::ByHttp);
+                self.actions.push_back(ReceiverAction::FetchByHttp { chunk });
+            }
+        }
+    }
+
+    /// Changes the state of a chunk.
+    fn change(&mut self, chunk: u32, to: ChunkState) {
+        let Some(state) = self.states.get_mut(chunk as usize) else { return };
+        let is_left = |state: ChunkState| u32::from(matches!(state, ChunkState::Lacking | ChunkState::Taken(_)));
+        let is_absent = |state: ChunkState| u32::from(state != ChunkState::Present);
+        self.left = self.left - is_left(*state) + is_left(to);
+        self.absent = self.absent - is_absent(*state) + is_absent(to);
+        *state = to;
+        if to != ChunkState::Lacking {
+            self.assemblies.drop_begun(chunk);
+        }
+    }
+
+    /// Returns lacking chunks of which no symbol has come, in the machine's own order: from behind the last begun chunk
+    /// on, and not more than there is room for.
+    fn window(&self) -> impl Iterator<Item = u32> + '_ {
+        let room = self.assemblies.room_chunks(USUAL_CHUNK_BYTES);
+        let count = u32::try_from(self.states.len()).unwrap_or(u32::MAX);
+        let begun: IndexSet = self.assemblies.begun().collect();
+        let is_open = move |chunk: &u32| {
+            self.states.get(*chunk as usize) == Some(&ChunkState::Lacking) && !begun.contains(*chunk)
+        };
+        let start = self.cursor.min(count);
+        (start..count).chain(0..start).filter(is_open).take(room)
+    }
+
+    /// Returns the request that is due now.
+    fn due_request(&mut self) -> Option<ReceiverAction> {
+        let mut session = self.session.take()?;
+        let is_needed = |timer: &RequestTimer| {
+            self.assemblies.begun().chain(self.window()).any(|chunk| !timer.is_answered(chunk, self.now))
+        };
+        let is_due = session.timer.is_due(self.now, is_needed, &*self.random);
+        self.session = Some(session);
+        if !is_due {
+            return None;
+        }
+        let mut lacking: Vec<u32> = self.window().collect();
+        lacking.sort_unstable();
+        Some(self.request(lacking.into_iter().collect()))
+    }
+
+    /// Returns a request for these chunks, and for the lacking symbols of all begun ones.
+    fn request(&mut self, lacking: IndexSet) -> ReceiverAction {
+        let begun: Vec<_> = self.assemblies.missing().collect();
+        let mut datagram = Vec::new();
+        self.counts.requests += 1;
+        self.counts.requested_symbols += begun.iter().map(|chunk| chunk.missing.len()).sum::<u64>();
+        if let Some(session) = &mut self.session {
+            session.requests += 1;
+            let expected = session.expected();
+            let request = Request {
+                seen: session.highest,
+                received: session.received.min(expected),
+                expected,
+                left: self.left,
+                lacking,
+                begun,
+            };
+            let kind = PacketKind::Request(session.reply.client);
+            let header = PacketHeader { kind, session: session.reply.session, sequence: session.requests };
+            header.encode(&mut datagram);
+            request.encode(request_bytes_max(session.reply.symbol_bytes), &mut datagram);
+            datagram.resize(datagram.len() + TAG_BYTES, 0);
+        }
+        ReceiverAction::Send(datagram)
+    }
+}
+
+impl SessionState {
+    /// Counts a packet.
+    fn note(&mut self, sequence: u64, counts: &mut ReceiverCounts) {
+        let before = self.expected();
+        self.first = if self.first == 0 { sequence } else { self.first.min(sequence) };
+        self.highest = self.highest.max(sequence);
+        self.received += 1;
+        counts.received += 1;
+        counts.expected += self.expected() - before;
+    }
+
+    /// Returns how many packets were sent while the machine listened.
+    fn expected(&self) -> u64 {
+        if self.first == 0 { 0 } else { self.highest - self.first + 1 }
+    }
+}

@@ -1,0 +1,62 @@
+//! Chunks that were built, within a bounded memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A chunk as it is sent.
+#[derive(Clone, Debug)]
+pub(super) struct BuiltChunk {
+    pub(super) form: u32,
+    pub(super) bytes: Arc<Vec<u8>>,
+}
+
+/// Chunks that were built. The least recently used one goes first.
+#[derive(Debug)]
+pub(super) struct ChunkCache {
+    chunks: BTreeMap<u32, CacheEntry>,
+    bytes: usize,
+    bytes_max: usize,
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct CacheEntry {
+    chunk: BuiltChunk,
+    last_use: u64,
+}
+
+impl ChunkCache {
+    pub(super) fn new(bytes_max: usize) -> ChunkCache {
+        ChunkCache { chunks: BTreeMap::new(), bytes: 0, bytes_max, uses: 0 }
+    }
+
+    /// Keeps a chunk. At least the new chunk stays, however long it is.
+    pub(super) fn insert(&mut self, index: u32, chunk: BuiltChunk) {
+        self.uses += 1;
+        self.bytes += chunk.bytes.len();
+        let replaced = self.chunks.insert(index, CacheEntry { chunk, last_use: self.uses });
+        self.bytes -= replaced.map_or(0, |entry| entry.chunk.bytes.len());
+        while self.bytes > self.bytes_max && self.chunks.len() > 1 {
+            let oldest = self.chunks.iter().min_by_key(|(_, entry)| entry.last_use).map(|(index, _)| *index);
+            let removed = oldest.and_then(|index| self.chunks.remove(&index));
+            self.bytes -= removed.map_or(0, |entry| entry.chunk.bytes.len());
+        }
+    }
+
+    /// Returns a chunk, which counts as used.
+    pub(super) fn get(&mut self, index: u32) -> Option<BuiltChunk> {
+        self.uses += 1;
+        let entry = self.chunks.get_mut(&index)?;
+        entry.last_use = self.uses;
+        Some(entry.chunk.clone())
+    }
+
+    pub(super) fn contains(&self, index: u32) -> bool {
+        self.chunks.contains_key(&index)
+    }
+
+    /// Returns the indices of all chunks.
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        self.chunks.keys().copied()
+    }
+}

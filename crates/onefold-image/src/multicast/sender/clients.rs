@@ -1,0 +1,140 @@
+//! The machines of a session: what each has requested last. Bounded for each machine, and in number.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::format::multicast::{ClientNumber, Request};
+use crate::multicast::demand::CountedRequest;
+use crate::multicast::timing::client_silence;
+
+/// Requests of one machine that are accepted per second. A machine that follows the protocol stays far below.
+const CLIENT_REQUESTS_PER_SECOND: u32 = 30;
+/// Requests of all machines that are accepted per second.
+const REQUESTS_PER_SECOND: u32 = 2000;
+
+/// A machine of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientStatus {
+    /// Its number.
+    pub client: ClientNumber,
+    /// Chunks that it lacks; `None` before its first request.
+    pub left: Option<u32>,
+    /// Datagrams of the server that it has received.
+    pub received: u64,
+    /// Datagrams that the server sent since it joined.
+    pub expected: u64,
+    /// Time since its last request, or since it joined.
+    pub silent: Duration,
+}
+
+/// The machines of a session.
+#[derive(Debug)]
+pub(super) struct Clients {
+    clients: BTreeMap<ClientNumber, Client>,
+    last: ClientNumber,
+    clients_max: u32,
+    limit: RequestLimit,
+}
+
+#[derive(Debug)]
+struct Client {
+    heard: Duration,
+    limit: RequestLimit,
+    seen: u64,
+    left: Option<u32>,
+    received: u64,
+    expected: u64,
+    request: Option<CountedRequest>,
+}
+
+/// A limit on requests per second. After a pause, those of one second may come at once.
+#[derive(Clone, Copy, Debug)]
+struct RequestLimit {
+    per_second: u32,
+    /// Time at which all requests so far are paid for.
+    paid_at: Duration,
+}
+
+impl RequestLimit {
+    fn takes(&mut self, now: Duration) -> bool {
+        let start = self.paid_at.max(now.saturating_sub(Duration::from_secs(1)));
+        if start > now {
+            return false;
+        }
+        self.paid_at = start + Duration::from_secs(1) / self.per_second;
+        true
+    }
+}
+
+impl Clients {
+    pub(super) fn new(clients_max: u32) -> Clients {
+        let limit = RequestLimit { per_second: REQUESTS_PER_SECOND, paid_at: Duration::ZERO };
+        Clients { clients: BTreeMap::new(), last: ClientNumber(0), clients_max, limit }
+    }
+
+    /// Adds a machine. Returns `None` if there are too many.
+    pub(super) fn join(&mut self, now: Duration) -> Option<ClientNumber> {
+        if self.clients.len() >= self.clients_max as usize {
+            return None;
+        }
+        let number = ClientNumber(self.last.0.checked_add(1)?);
+        self.last = number;
+        let limit = RequestLimit { per_second: CLIENT_REQUESTS_PER_SECOND, paid_at: Duration::ZERO };
+        let client = Client { heard: now, limit, seen: 0, left: None, received: 0, expected: 0, request: None };
+        self.clients.insert(number, client);
+        Some(number)
+    }
+
+    /// Removes a machine, and returns its request.
+    pub(super) fn leave(&mut self, client: ClientNumber) -> Option<CountedRequest> {
+        self.clients.remove(&client)?.request
+    }
+
+    /// Notes the figures of a request. Returns false if the request does not count: the machine is unknown, requests too
+    /// often, or a later request of it came before.
+    pub(super) fn accept(&mut self, client: ClientNumber, request: &Request, now: Duration) -> bool {
+        let Some(client) = self.clients.get_mut(&client) else { return false };
+        if request.seen < client.seen || !client.limit.takes(now) || !self.limit.takes(now) {
+            return false;
+        }
+        client.heard = now;
+        client.seen = request.seen;
+        client.left = Some(request.left);
+        (client.received, client.expected) = (request.received, request.expected);
+        true
+    }
+
+    /// Replaces the request of a machine.
+    pub(super) fn replace_request(
+        &mut self,
+        client: ClientNumber,
+        request: Option<CountedRequest>,
+    ) -> Option<CountedRequest> {
+        let client = self.clients.get_mut(&client)?;
+        std::mem::replace(&mut client.request, request)
+    }
+
+    /// Removes machines that have been silent for too long, and returns their requests.
+    pub(super) fn expire(&mut self, now: Duration) -> Vec<CountedRequest> {
+        let silence = client_silence(self.lacking());
+        let is_gone = |client: &Client| now.saturating_sub(client.heard) > silence;
+        self.clients.extract_if(.., |_, client| is_gone(client)).filter_map(|(_, client)| client.request).collect()
+    }
+
+    /// Returns how many machines lack chunks, or have not said yet.
+    pub(super) fn lacking(&self) -> u32 {
+        let count = self.clients.values().filter(|client| client.left != Some(0)).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Returns all machines.
+    pub(super) fn status(&self, now: Duration) -> impl Iterator<Item = ClientStatus> + '_ {
+        self.clients.iter().map(move |(number, client)| ClientStatus {
+            client: *number,
+            left: client.left,
+            received: client.received,
+            expected: client.expected,
+            silent: now.saturating_sub(client.heard),
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! One sender and one receiver without a network in between.
+
+use std::net::Ipv4Addr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_block::random::SeededRandom;
+
+use crate::format::multicast::{JoinReply, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES};
+use crate::multicast::rules::{Rule, leave_out};
+use crate::multicast::{
+    PacketBurst, Receiver, ReceiverAction, ReceiverSettings, Sender, SenderSettings, Settlement, UnwantedPacket,
+};
+
+const CHUNKS: u32 = 5;
+const CHUNK_BYTES: usize = 1000;
+const SYMBOL_BYTES: u16 = 128;
+const SETTINGS: SenderSettings = SenderSettings {
+    session: SessionId(7),
+    epoch: 3,
+    chunks: CHUNKS,
+    symbol_bytes: SYMBOL_BYTES,
+    rate_bytes_per_second: NonZeroU64::new(100_000).unwrap(),
+    cache_bytes: 3000,
+    clients_max: 2,
+};
+
+fn receiver(memory_bytes: usize) -> Receiver {
+    let settings = ReceiverSettings { chunks: CHUNKS, memory_bytes };
+    Receiver::new(settings, Arc::new(SeededRandom::new(1)), Duration::ZERO)
+}
+
+fn reply(sender: &mut Sender, now: Duration) -> JoinReply {
+    JoinReply {
+        group: Ipv4Addr::new(239, 1, 1, 1),
+        source: Ipv4Addr::new(192, 0, 2, 5),
+        port: 1,
+        request_port: 2,
+        symbol_bytes: SYMBOL_BYTES,
+        rate_bytes_per_second: SETTINGS.rate_bytes_per_second.get(),
+        session: SETTINGS.session,
+        epoch: SETTINGS.epoch,
+        client: sender.join(now).unwrap(),
+        machines: sender.machines(),
+        chunks: CHUNKS,
+        keys: None,
+    }
+}
+
+fn chunk_bytes(chunk: u32) -> Vec<u8> {
+    vec![u8::try_from(chunk).unwrap() + 1; CHUNK_BYTES]
+}
+
+/// Returns the header and the plain body of a packet.
+fn opened(packet: &[u8]) -> (PacketHeader, &[u8]) {
+    PacketHeader::decode(&packet[..packet.len() - TAG_BYTES]).unwrap()
+}
+
+fn pass_requests(receiver: &mut Receiver, sender: &mut Sender, now: Duration) -> Vec<ReceiverAction> {
+    let mut others = Vec::new();
+    while let Some(action) = receiver.next_action(now) {
+        match action {
+            ReceiverAction::Send(datagram) => {
+                let (header, body) = opened(&datagram);
+                let PacketKind::Request(client) = header.kind else { panic!("{header:?}") };
+                sender.request(client, &Request::decode(body, CHUNKS).unwrap(), now);
+            }
+            action => others.push(action),
+        }
+    }
+    others
+}
+
+#[test]
+fn a_machine_gets_every_chunk_once_and_the_session_ends() {
+    let mut sender = Sender::new(SETTINGS, Duration::ZERO);
+    let mut receiver = receiver(10_000);
+    receiver.joined(reply(&mut sender, Duration::ZERO), Duration::ZERO);
+    let (mut taken, mut burst, mut client) = (Vec::new(), PacketBurst::default(), None);
+    for millisecond in 0..2000 {
+        let now = Duration::from_millis(millisecond);
+        for action in pass_requests(&mut receiver, &mut sender, now) {
+            match action {
+                ReceiverAction::Take { chunk, bytes } => {
+                    assert_eq!(bytes, chunk_bytes(chunk));
+                    taken.push(chunk);
+                    receiver.settle(chunk, Settlement::Present);
+                }
+                ReceiverAction::Finish => client = sender.clients().next().map(|status| status.client),
+                action => panic!("{action:?}"),
+            }
+        }
+        if let Some(client) = client.take() {
+            sender.leave(client);
+        }
+        while let Some(chunk) = sender.next_build() {
+            sender.chunk_built(chunk, chunk, chunk_bytes(chunk), now);
+        }
+        burst.clear();
+        sender.send(now, &mut burst);
+        for packet in burst.packets_mut() {
+            let (header, body) = opened(packet);
+            receiver.packet(header, body, now).unwrap();
+        }
+    }
+    assert_eq!(taken, [0, 1, 2, 3, 4]);
+    assert!(!sender.is_running() && sender.next_send().is_none() && receiver.next_time().is_none());
+    let counts = sender.counts();
+    // The first request is for one chunk: the machine does not know yet how many it has room for.
+    assert_eq!((counts.requests, counts.payload_bytes, counts.repeated_bytes), (2, 5000, 0));
+    let counts = receiver.counts();
+    assert_eq!((counts.received, counts.repeated_bytes), (counts.expected, 0));
+}
+
+/// Passes the even symbols of one form of a chunk, then the odd ones of another, and returns the bytes of the chunk if
+/// it is complete.
+fn mixed() -> Option<Vec<u8>> {
+    let mut sender = Sender::new(SETTINGS, Duration::ZERO);
+    let mut receiver = receiver(10_000);
+    receiver.joined(reply(&mut sender, Duration::ZERO), Duration::ZERO);
+    let mut sequence = 0;
+    for (form, remainder) in [(1u8, 0), (2, 1)] {
+        for index in (0..8).filter(|index| index % 2 == remainder) {
+            let length = if index == 7 { CHUNK_BYTES - 7 * 128 } else { 128 };
+            let payload = vec![form; length];
+            let symbol = Symbol {
+                chunk: 0,
+                form: form.into(),
+                chunk_bytes: u32::try_from(CHUNK_BYTES).unwrap(),
+                index,
+                payload: &payload,
+            };
+            let mut body = Vec::new();
+            symbol.encode(&mut body);
+            sequence += 1;
+            let header = PacketHeader { kind: PacketKind::Symbol, session: SETTINGS.session, sequence };
+            receiver.packet(header, &body, Duration::ZERO).unwrap();
+        }
+    }
+    let actions = std::iter::from_fn(|| receiver.next_action(Duration::ZERO));
+    actions.into_iter().find_map(|action| match action {
+        ReceiverAction::Take { bytes, .. } => Some(bytes),
+        _ => None,
+    })
+}
+
+#[test]
+fn forms_of_a_chunk_are_never_mixed() {
+    assert_eq!(mixed(), None);
+    leave_out(Some(Rule::FormsApart));
+    let mixed = mixed();
+    leave_out(None);
+    assert!(mixed.is_some(), "the test notices mixed forms");
+}
+
+#[test]
+fn packets_that_are_not_for_a_machine_change_nothing() {
+    let mut sender = Sender::new(SETTINGS, Duration::ZERO);
+    let mut receiver = receiver(10_000);
+    let header = |kind, session| PacketHeader { kind, session: SessionId(session), sequence: 1 };
+    let beacon = |receiver: &mut Receiver, session| {
+        receiver.packet(header(PacketKind::Beacon, session), &[0; 20], Duration::ZERO)
+    };
+    assert_eq!(beacon(&mut receiver, 7), Err(UnwantedPacket::OtherSession), "it has not joined");
+    receiver.joined(reply(&mut sender, Duration::ZERO), Duration::ZERO);
+    assert_eq!(beacon(&mut receiver, 8), Err(UnwantedPacket::OtherSession));
+    assert_eq!(beacon(&mut receiver, 7), Err(UnwantedPacket::OtherSession), "another epoch");
+    let mut far = Vec::new();
+    Symbol { chunk: CHUNKS, form: 1, chunk_bytes: 1, index: 0, payload: &[1] }.encode(&mut far);
+    let symbol = header(PacketKind::Symbol, 7);
+    assert_eq!(receiver.packet(symbol, &far, Duration::ZERO), Err(UnwantedPacket::Foreign));
+    assert!(matches!(receiver.packet(symbol, &far[1..], Duration::ZERO), Err(UnwantedPacket::Format(_))));
+    assert_eq!(receiver.counts().received, 0);
+}

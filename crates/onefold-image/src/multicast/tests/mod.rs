@@ -1,0 +1,3 @@
+//! Tests of sender and receiver.
+
+mod basic;
