@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use onefold_block::Show;
 
-/// Why a store cannot be used.
+/// Why a store or a server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
     /// The place of an archive makes no sense.
@@ -57,6 +57,20 @@ pub enum NetError {
         path: PathBuf,
         /// Its fault.
         what: String,
+    },
+    /// Other users may read or change a file with a secret, or change a folder in which secrets are kept.
+    #[error("`{}` is open to other users", .path.shown())]
+    Open {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// A file cannot be made.
+    #[error("cannot make `{}`", .path.shown())]
+    Make {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// A server cannot listen.
     #[error("cannot listen at {address}")]

@@ -8,7 +8,8 @@
 //!
 //! Modules from the bottom up: `ini`, `place` (the names of buckets), `settings` (address, region, credentials, from
 //! options and the usual files), `client` (how requests are sent), `answer` (what an error of the library means), `s3`
-//! (the store); `server` (chunks and images over HTTP), `remote` (the client of that).
+//! (the store); `private` (files with secrets), `tls` (certificates), `server` (chunks and images over HTTP), `remote` (the
+//! client of that).
 
 #![forbid(unsafe_code)]
 
@@ -17,10 +18,12 @@ mod client;
 mod error;
 mod ini;
 mod place;
+mod private;
 mod remote;
 mod s3;
 mod server;
 mod settings;
+mod tls;
 
 pub use error::NetError;
 pub use place::S3Place;
@@ -28,3 +31,4 @@ pub use remote::{RemoteArchive, RemoteOptions, RemoteTransport};
 pub use s3::S3Store;
 pub use server::{ErrorHook, ImageServer, ServerOptions};
 pub use settings::{Environment, Options, Settings};
+pub use tls::{Fingerprint, InvalidFingerprint, ServerIdentity};

@@ -42,7 +42,6 @@ guest "$dir/web.raw" 1
 onefold image capture --quiet "$archive" "$dir/web.raw" web
 bytes=$(stat --format=%s "$dir/web.raw")
 onefold image export --quiet "$archive" web "$dir/web.export"
-refused 2 'plain connections only' onefold image serve "$archive"
 serve
 
 # Over noise: all bytes are those of the export, and free sectors are zeros where that is asked for.

@@ -328,6 +328,12 @@ pub enum Refusal {
     Condition,
     /// The store's certificate is not one that this host trusts.
     Certificate,
+    /// The certificate of a server of images is not one that this host trusts.
+    ImageServerCertificate,
+    /// The certificate of a server of images is not the pinned one.
+    Pin,
+    /// A server of images speaks no TLS, though it was asked to.
+    NoTls,
     /// A server of images refuses a request, or answers it as none would.
     ImageServer,
     /// The store's answer has no known reason.
@@ -344,7 +350,9 @@ impl fmt::Display for Refusal {
             Refusal::NoBucket => "there is no such bucket",
             Refusal::Elsewhere => "the bucket is in another region, or has another address",
             Refusal::Condition => "it cannot create an object only if it is absent",
-            Refusal::Certificate => "this machine does not trust its certificate",
+            Refusal::Certificate | Refusal::ImageServerCertificate => "this machine does not trust its certificate",
+            Refusal::Pin => "it has another certificate than the pinned one",
+            Refusal::NoTls => "it does not encrypt its connections",
             Refusal::ImageServer => "the server of images does not answer as it should",
             Refusal::Other => "it does not accept the request",
         })

@@ -16,12 +16,14 @@ use onefold_image::remote::{Chunks, Transport};
 use onefold_image::store::{Refusal, RetryPolicy, StoreError, WaitHook};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Response, StatusCode, Url};
+use rustls::{CertificateError, InvalidMessage};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::NetError;
 use crate::settings::{is_plain, read_certificates};
+use crate::tls::{Fingerprint, OtherCertificate, pinned_config};
 
 /// Threads of the runtime. Those of the caller decompress and write.
 const THREADS: usize = 2;
@@ -47,6 +49,9 @@ const TEXT_BYTES_MAX: u64 = 300;
 pub struct RemoteOptions {
     /// A file of certificates that are trusted besides those of the system.
     pub ca: Option<std::path::PathBuf>,
+    /// The fingerprint of the server's certificate. Given one, nothing else of the certificate counts, and plain
+    /// connections are refused.
+    pub pin: Option<Fingerprint>,
     /// Whether a plain connection may lead to another machine.
     pub allow_http: bool,
     /// How long a server that does not answer is waited for.
@@ -94,7 +99,7 @@ enum Failure {
     /// No answer, or one that asks to wait.
     Unavailable(io::Error),
     /// An answer that repetition does not change.
-    Refused(io::Error),
+    Refused(Refusal, io::Error),
 }
 
 impl fmt::Debug for RemoteTransport {
@@ -118,6 +123,8 @@ impl RemoteTransport {
             // A redirect may lead to any other host.
             .redirect(Policy::none())
             .https_only(!is_plain)
+            // Several connections at once share neither a window nor a thread that decrypts.
+            .http1_only()
             .connect_timeout(CONNECT)
             .pool_idle_timeout(IDLE)
             .tcp_keepalive(SILENCE / 2)
@@ -126,9 +133,17 @@ impl RemoteTransport {
         if is_plain {
             builder = builder.no_proxy();
         }
-        if let Some(path) = &options.ca {
-            let certificates = Certificate::from_pem_bundle(&read_certificates(path)?).map_err(failed)?;
-            builder = builder.tls_certs_merge(certificates);
+        match (&options.pin, &options.ca) {
+            (Some(_), _) if is_plain => {
+                let text = address.to_owned();
+                return Err(NetError::Endpoint { text, what: "a plain connection has no certificate to pin" });
+            }
+            (Some(pin), _) => builder = builder.tls_backend_preconfigured(pinned_config(*pin)?),
+            (None, Some(path)) => {
+                let certificates = Certificate::from_pem_bundle(&read_certificates(path)?).map_err(failed)?;
+                builder = builder.tls_certs_merge(certificates);
+            }
+            (None, None) => {}
         }
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("net").enable_all().build();
         let runtime = runtime.map_err(|error| NetError::Client(error.to_string()))?;
@@ -152,7 +167,10 @@ impl RemoteTransport {
     pub(super) fn get(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, ArchiveError> {
         match self.find(path, bytes_max)? {
             Some(bytes) => Ok(bytes),
-            None => Err(self.requests.refused(path, io::Error::other("404: there is nothing here")).into()),
+            None => {
+                let nothing = io::Error::other("404: there is nothing here");
+                Err(self.requests.refused(path, Refusal::ImageServer, nothing).into())
+            }
         }
     }
 
@@ -208,7 +226,7 @@ impl Requests {
             let source = match self.once(request).await {
                 Ok(bytes) => return Ok(Some(bytes)),
                 Err(Failure::Missing) => return Ok(None),
-                Err(Failure::Refused(source)) => return Err(self.refused(&request.path, source)),
+                Err(Failure::Refused(why, source)) => return Err(self.refused(&request.path, why, source)),
                 Err(Failure::Unavailable(source)) => source,
             };
             let (action, name) = ("read", self.name(&request.path));
@@ -225,7 +243,7 @@ impl Requests {
     }
 
     async fn once(&self, request: &Request) -> Result<Vec<u8>, Failure> {
-        let url = self.base.join(&request.path).map_err(|error| Failure::Refused(io::Error::other(error)))?;
+        let url = self.base.join(&request.path).map_err(|error| strange(io::Error::other(error)))?;
         let sent = match &request.body {
             None => self.client.get(url),
             Some(body) => self.client.post(url).body(body.clone()),
@@ -242,7 +260,7 @@ impl Requests {
                     false => String::from_utf8_lossy(&beginning(answer, TEXT_BYTES_MAX).await).trim().to_owned(),
                 };
                 let source = io::Error::other(format!("the server says {}: {text}", status.as_u16()));
-                Err(if is_waiting { Failure::Unavailable(source) } else { Failure::Refused(source) })
+                Err(if is_waiting { Failure::Unavailable(source) } else { strange(source) })
             }
         }
     }
@@ -256,8 +274,8 @@ impl Requests {
         format!("{}/{path}", self.text)
     }
 
-    fn refused(&self, path: &str, source: io::Error) -> StoreError {
-        StoreError::Refused { action: "read", name: self.name(path), why: Refusal::ImageServer, source }
+    fn refused(&self, path: &str, why: Refusal, source: io::Error) -> StoreError {
+        StoreError::Refused { action: "read", name: self.name(path), why, source }
     }
 
     /// Returns half of a pause plus a random part of the other half, so that clients that lost a server at the same
@@ -273,7 +291,7 @@ impl Requests {
 
 /// Reads the body of an answer. Each byte that came gives time for further ones, but not for ever.
 async fn body(mut answer: Response, bytes_max: u64) -> Result<Vec<u8>, Failure> {
-    let too_long = || Failure::Refused(io::Error::other(format!("the answer has more than {bytes_max} bytes")));
+    let too_long = || strange(io::Error::other(format!("the answer has more than {bytes_max} bytes")));
     let stated = answer.content_length();
     if stated.is_some_and(|stated| stated > bytes_max) {
         return Err(too_long());
@@ -309,14 +327,42 @@ fn late() -> Failure {
     Failure::Unavailable(io::Error::new(io::ErrorKind::TimedOut, "there was no answer in time"))
 }
 
+/// Returns the failure of an answer that no server of images should give.
+fn strange(source: io::Error) -> Failure {
+    Failure::Refused(Refusal::ImageServer, source)
+}
+
 /// Returns the failure of a connection, with its innermost cause, which says more than the library's words.
 fn lost(error: &reqwest::Error) -> Failure {
     let mut cause: &(dyn std::error::Error + 'static) = error;
-    let mut is_certificate = false;
-    while let Some(source) = cause.source() {
+    let mut why = error.is_builder().then_some(Refusal::ImageServer);
+    while let Some(source) = source_of(cause) {
         cause = source;
-        is_certificate |= matches!(cause.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)));
+        why = cause.downcast_ref().and_then(refusal_of).or(why);
     }
-    let text = io::Error::other(cause.to_string());
-    if is_certificate || error.is_builder() { Failure::Refused(text) } else { Failure::Unavailable(text) }
+    match why {
+        // The library's words for these help nobody.
+        Some(why @ (Refusal::Pin | Refusal::NoTls)) => Failure::Refused(why, io::Error::other(why.to_string())),
+        Some(why) => Failure::Refused(why, io::Error::other(cause.to_string())),
+        None => Failure::Unavailable(io::Error::other(cause.to_string())),
+    }
+}
+
+/// Returns the source of an error. An I/O error passes over the error in it.
+fn source_of<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e (dyn std::error::Error + 'static)> {
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    inner.map(|inner| inner as _).or_else(|| error.source())
+}
+
+/// Returns why an encrypted connection is refused for good; `None` if it may succeed later.
+fn refusal_of(error: &rustls::Error) -> Option<Refusal> {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) if other.0.is::<OtherCertificate>() => {
+            Some(Refusal::Pin)
+        }
+        rustls::Error::InvalidCertificate(_) => Some(Refusal::ImageServerCertificate),
+        // The beginning of an answer to a request that was none.
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some(Refusal::NoTls),
+        _ => None,
+    }
 }

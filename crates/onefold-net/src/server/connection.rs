@@ -52,8 +52,8 @@ impl Drop for AtWork {
     }
 }
 
-/// A stream whose bytes are counted.
-struct CountedStream {
+/// A connection whose bytes are counted.
+pub(super) struct CountedStream {
     stream: TcpStream,
     activity: Arc<Activity>,
 }
@@ -96,6 +96,27 @@ impl AsyncWrite for CountedStream {
 }
 
 impl CountedStream {
+    /// Begins to count the bytes of a connection.
+    pub(super) fn new(stream: TcpStream) -> CountedStream {
+        // Without it, the last packet of an answer waits for the client's acknowledgement.
+        let _ = stream.set_nodelay(true);
+        CountedStream { stream, activity: Arc::default() }
+    }
+
+    /// Returns the progress of the connection.
+    pub(super) fn activity(&self) -> &Arc<Activity> {
+        &self.activity
+    }
+
+    /// Waits for the first byte that the client sends, and leaves it to be read.
+    pub(super) async fn first_byte(&self) -> io::Result<u8> {
+        let mut first = [0; 1];
+        match self.stream.peek(&mut first).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(first[0]),
+        }
+    }
+
     fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &written {
             self.activity.moved_bytes.fetch_add(*bytes as u64, Ordering::Relaxed);
@@ -122,20 +143,21 @@ impl Watch {
     }
 }
 
-/// Answers the requests of a connection until it ends, stalls, or `stop` says that the server ends. Then the request
-/// that is under way is still answered.
-pub(super) async fn serve(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>) {
-    // Without it, the last packet of an answer waits for the client's acknowledgement.
-    let _ = stream.set_nodelay(true);
-    let activity = Arc::new(Activity::default());
+/// Answers the requests of a connection until it ends, stalls by its `activity`, or `stop` says that the server ends.
+/// Then the request that is under way is still answered.
+pub(super) async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    activity: Arc<Activity>,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) {
     let service = TowerToHyperService::new(router.layer(Extension(Arc::clone(&activity))));
-    let io = TokioIo::new(CountedStream { stream, activity: Arc::clone(&activity) });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(BUFFER_BYTES)
         .max_headers(HEADERS_MAX)
-        .serve_connection(io, service);
+        .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -6,6 +6,8 @@
 //! | part         | is                                                              |
 //! |--------------|-----------------------------------------------------------------|
 //! | `connection` | one client's connection, and when it is given up                |
+//! | `handshake`  | the beginning of an encrypted connection                        |
+//! | `places`     | how many connections there may be                               |
 //! | `routes`     | which address leads to which answer                             |
 //! | `state`      | the archive behind all answers, the memory and threads for them |
 //! | `range`      | conditions and ranges of requests                               |
@@ -13,25 +15,28 @@
 
 mod body;
 mod connection;
+mod handshake;
+mod places;
 mod range;
 mod routes;
 mod state;
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_image::archive::Archive;
-use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::NetError;
+use crate::{NetError, ServerIdentity};
+use connection::CountedStream;
+use handshake::Handshakes;
+use places::{Place, Places};
 use state::{READERS_MAX, ServerState};
 
 /// Threads that send and receive.
@@ -57,6 +62,8 @@ pub struct ServerOptions {
     pub interface: Option<String>,
     /// Memory for recent units, open images and answers, in bytes.
     pub memory_bytes: usize,
+    /// The certificate of encrypted connections; `None` for plain ones.
+    pub identity: Option<ServerIdentity>,
 }
 
 /// Receives a line about an answer that failed because of the archive.
@@ -68,6 +75,8 @@ pub struct ImageServer {
     listener: TcpListener,
     address: SocketAddr,
     state: Arc<ServerState>,
+    /// `None` if connections are plain.
+    handshakes: Option<Handshakes>,
     /// Dropped last: the listener belongs to it.
     runtime: Runtime,
 }
@@ -82,6 +91,7 @@ impl ImageServer {
         options: &ServerOptions,
         on_error: ErrorHook,
     ) -> Result<ImageServer, NetError> {
+        let handshakes = options.identity.as_ref().map(Handshakes::new).transpose()?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .max_blocking_threads(READERS_MAX)
@@ -96,7 +106,7 @@ impl ImageServer {
         };
         let address = listener.local_addr().map_err(cannot)?;
         let state = Arc::new(ServerState::new(archive, options.memory_bytes, on_error));
-        Ok(ImageServer { listener, address, state, runtime })
+        Ok(ImageServer { listener, address, state, handshakes, runtime })
     }
 
     /// Returns the address at which it listens.
@@ -107,8 +117,8 @@ impl ImageServer {
 
     /// Serves until `is_stopped` returns true. Then answers that are under way are finished, for at most ten seconds.
     pub fn run(self, is_stopped: &dyn Fn() -> bool) {
-        let ImageServer { listener, state, runtime, .. } = self;
-        runtime.block_on(accept(listener, state, is_stopped));
+        let ImageServer { listener, state, handshakes, runtime, .. } = self;
+        runtime.block_on(accept(listener, state, handshakes, is_stopped));
         // Threads may still wait for a store that does not answer.
         runtime.shutdown_background();
     }
@@ -126,10 +136,14 @@ fn bind(options: &ServerOptions) -> io::Result<TcpListener> {
 }
 
 /// Accepts connections until the server is to end, and then waits for those that are under way.
-async fn accept(listener: TcpListener, state: Arc<ServerState>, is_stopped: &dyn Fn() -> bool) {
+async fn accept(
+    listener: TcpListener,
+    state: Arc<ServerState>,
+    handshakes: Option<Handshakes>,
+    is_stopped: &dyn Fn() -> bool,
+) {
     let router = routes::router(state);
-    let clients = Arc::new(Clients::default());
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Places::new(CONNECTIONS_MAX, CONNECTIONS_OF_CLIENT_MAX);
     let (stop, stopped) = watch::channel(false);
     while let Some(accepted) = unless_stopped(listener.accept(), is_stopped).await {
         let Ok((stream, client)) = accepted else {
@@ -137,17 +151,32 @@ async fn accept(listener: TcpListener, state: Arc<ServerState>, is_stopped: &dyn
             continue;
         };
         // One that is refused is closed at once, so that its client knows.
-        let Some(place) = Place::take(&connections, &clients, client.ip()) else { continue };
-        tokio::spawn(hold(place, stream, router.clone(), stopped.clone()));
+        let Some(place) = connections.take(client.ip()) else { continue };
+        tokio::spawn(hold(place, (stream, client), handshakes.clone(), router.clone(), stopped.clone()));
     }
     drop(listener);
     let _ = stop.send(true);
-    let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
-    let _ = timeout(ENDING, connections.acquire_many(all)).await;
+    connections.all_free(ENDING).await;
 }
 
-async fn hold(place: Place, stream: TcpStream, router: axum::Router, stopped: watch::Receiver<bool>) {
-    connection::serve(stream, router, stopped).await;
+/// Serves a connection, which has its place until it ends.
+async fn hold(
+    place: Place,
+    (stream, client): (TcpStream, SocketAddr),
+    handshakes: Option<Handshakes>,
+    router: axum::Router,
+    stopped: watch::Receiver<bool>,
+) {
+    let stream = CountedStream::new(stream);
+    let activity = Arc::clone(stream.activity());
+    match handshakes {
+        None => connection::serve(stream, activity, router, stopped).await,
+        Some(handshakes) => {
+            if let Some(stream) = handshakes.make(stream, client.ip()).await {
+                connection::serve(stream, activity, router, stopped).await;
+            }
+        }
+    }
     drop(place);
 }
 
@@ -161,64 +190,5 @@ async fn unless_stopped<T>(next: impl Future<Output = T>, is_stopped: &dyn Fn() 
         if let Ok(next) = timeout_at(Instant::now() + LOOK, next.as_mut()).await {
             return Some(next);
         }
-    }
-}
-
-/// Number of connections from each address.
-#[derive(Debug, Default)]
-struct Clients(Mutex<HashMap<IpAddr, usize>>);
-
-/// The place of one connection among all.
-struct Place {
-    clients: Arc<Clients>,
-    client: IpAddr,
-    _connection: OwnedSemaphorePermit,
-}
-
-impl Place {
-    /// Returns a place for a client; `None` if it has too many, or all are taken.
-    fn take(connections: &Arc<Semaphore>, clients: &Arc<Clients>, client: IpAddr) -> Option<Place> {
-        let connection = Arc::clone(connections).try_acquire_owned().ok()?;
-        let mut counts = clients.0.lock();
-        let count = counts.entry(client).or_insert(0);
-        if *count >= CONNECTIONS_OF_CLIENT_MAX {
-            return None;
-        }
-        *count += 1;
-        drop(counts);
-        Some(Place { clients: Arc::clone(clients), client, _connection: connection })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.clients.0.lock();
-        if let Some(count) = counts.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.client);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-
-    #[test]
-    fn a_client_has_a_bounded_number_of_connections_and_gives_them_back() {
-        let (connections, clients) = (Arc::new(Semaphore::new(CONNECTIONS_OF_CLIENT_MAX + 1)), Arc::default());
-        let take = |last: u8| Place::take(&connections, &clients, Ipv4Addr::new(192, 0, 2, last).into());
-        let mut places: Vec<Place> = (0..CONNECTIONS_OF_CLIENT_MAX).map(|_| take(1).unwrap()).collect();
-        assert!(take(1).is_none(), "one client");
-        let other = take(2).unwrap();
-        assert!(take(2).is_none(), "all");
-        drop(places.pop());
-        assert!(take(1).is_some());
-        drop((places, other));
-        assert!(clients.0.lock().is_empty());
     }
 }

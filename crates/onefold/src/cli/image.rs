@@ -1,7 +1,6 @@
 //! Arguments of `onefold image ...`.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -10,6 +9,7 @@ use glob::Pattern;
 use onefold_image::ImageName;
 
 use super::examples::examples;
+use super::image_server::{ImageServerOptions, ServeArgs};
 use super::key::{Acceptance, SigningKey};
 use super::place::ArchiveArg;
 use super::values::{InputFormat, OutputFormat};
@@ -43,10 +43,10 @@ pub(crate) enum ImageCommand {
     /// Write an image to a disk, a partition or a file
     ///
     /// All checks come before the first write. The disk does not boot until all of the image is on it. ARCHIVE may
-    /// also be a server of images, such as `http://HOST:7443`; every byte that it sends is verified.
+    /// also be a server of images, such as `https://HOST:7443`; every byte that it sends is verified.
     #[command(after_help = examples([
         "onefold image install --fit --verify /srv/archive web@2 /dev/sdb",
-        "onefold image install http://192.168.1.10:7443 web /dev/nvme0n1",
+        "onefold image install --pin FINGERPRINT https://192.168.1.10:7443 web /dev/nvme0n1",
     ]))]
     Install(InstallArgs),
     /// Write an image to a new image file, or as a stream
@@ -57,11 +57,12 @@ pub(crate) enum ImageCommand {
     Export(ExportArgs),
     /// Serve the images of an archive to other machines, until the command is interrupted
     ///
-    /// `image install http://HOST:7443 IMAGE DISK` installs them there, and any HTTP client reads one as
-    /// `http://HOST:7443/v1/images/IMAGE/raw`. New images are served as soon as they are captured.
+    /// `image install --pin FINGERPRINT https://HOST:7443 IMAGE DISK` installs them there, with the fingerprint that
+    /// the server prints when it starts. Any HTTP client reads an image as `https://HOST:7443/v1/images/IMAGE/raw`.
+    /// New images are served as soon as they are captured.
     #[command(after_help = examples([
-        "onefold image serve --plain --interface eth1 /srv/archive",
-        "onefold image serve --plain --listen 192.168.1.10:7443 /srv/archive",
+        "onefold image serve --interface eth1 /srv/archive",
+        "onefold image serve --listen 192.168.1.10:7443 --certificate site.pem --key site.key /srv/archive",
     ]))]
     Serve(ServeArgs),
     /// Remove versions of images from an archive; `archive gc` frees what they alone use
@@ -207,6 +208,8 @@ pub(crate) enum FreeSectors {
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
+    #[command(flatten)]
+    pub(crate) server: ImageServerOptions,
     /// The image, such as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
     /// A disk, a partition or a file; a file that is not there is made
@@ -264,25 +267,6 @@ pub(crate) struct ExportArgs {
     pub(crate) memory: ByteSize,
     #[command(flatten)]
     pub(crate) acceptance: Acceptance,
-}
-
-/// Arguments of `serve`.
-#[derive(Args, Debug)]
-pub(crate) struct ServeArgs {
-    #[command(flatten)]
-    pub(crate) archive: ArchiveArg,
-    /// Serve without TLS: each machine that reaches the address may read all images, and the network what is sent
-    #[arg(long)]
-    pub(crate) plain: bool,
-    /// Address and port to listen at; without it and --interface only this machine is served, at port 7443
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) listen: Option<SocketAddr>,
-    /// Take connections over this network interface only, such as `eth1`
-    #[arg(long, value_name = "NAME")]
-    pub(crate) interface: Option<String>,
-    /// Upper limit of buffers, at least 64M
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub(crate) memory: ByteSize,
 }
 
 /// Arguments of `rm`.

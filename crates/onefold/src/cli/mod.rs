@@ -5,6 +5,7 @@ pub(crate) mod archive;
 pub(crate) mod examples;
 pub(crate) mod guest;
 pub(crate) mod image;
+pub(crate) mod image_server;
 pub(crate) mod key;
 pub(crate) mod percent;
 pub(crate) mod place;

@@ -52,6 +52,12 @@ impl Failure {
                 (Exit::Failed, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write them into ~/.aws/credentials")
             }
             NetError::File { .. } | NetError::Content { .. } => (Exit::Failed, "check the file, or name another one"),
+            NetError::Open { .. } => (
+                Exit::Failed,
+                "let only its owner and readers of its group use it, as with `chmod go-w,o-rwx`; if it was open to others for \
+                 long, make a new secret",
+            ),
+            NetError::Make { .. } => (Exit::Failed, "name another folder with --state"),
             NetError::Listen { .. } => {
                 (Exit::Failed, "name a free address of this machine with --listen, and its interface with --interface")
             }
@@ -273,6 +279,15 @@ fn explain_refusal(why: Refusal, action: &str) -> &'static str {
             "use a server that supports `If-None-Match`; or promise one writer at a time with --one-writer"
         }
         Refusal::Certificate => "give the certificate of its authority with --ca",
+        Refusal::ImageServerCertificate => {
+            "pin the certificate with --pin, and the fingerprint that the server prints when it starts; or give the \
+             certificate of its authority with --ca"
+        }
+        Refusal::Pin => {
+            "compare --pin with the fingerprint that the server prints when it starts; if they are equal, another \
+             machine answers at this address"
+        }
+        Refusal::NoTls => "if it serves with --plain, give its address as `http://HOST:PORT`",
         Refusal::ImageServer => "check the address, and what `onefold image serve` says there",
         Refusal::Other => "check the address of the server with --endpoint",
     }

@@ -107,6 +107,11 @@ fn find_accepted(arguments: &InstallArgs) -> Outcome<InstallableImage> {
     if let Some(server) = remote::server(&arguments.archive) {
         return remote::find_accepted(server, arguments);
     }
+    if !arguments.server.are_absent() {
+        return Err(Failure::usage(format!("`{}` is no server of images", arguments.archive.shown()))
+            .because_of("--pin is for a server")
+            .hint("give the address of the server, as in `https://HOST:7443`"));
+    }
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
     signed::require(&archive, &record, arguments.acceptance)?;

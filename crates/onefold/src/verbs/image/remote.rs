@@ -9,6 +9,7 @@ use onefold_net::{RemoteArchive, RemoteOptions};
 use super::install::InstallableImage;
 use super::{choose, signed};
 use crate::cli::image::InstallArgs;
+use crate::cli::image_server::ImageServerOptions;
 use crate::cli::place::StoreOptions;
 use crate::failure::{Failure, Outcome};
 use crate::verbs::archive::place::{PATIENCE, tell_of_waits, waiting_limit};
@@ -24,7 +25,7 @@ pub(super) fn server(archive: &Path) -> Option<&str> {
 /// Finds an image at a server, and fails unless the user accepts it.
 pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<InstallableImage> {
     let cannot = || "cannot use the server of images".to_owned();
-    let opened = RemoteArchive::open(server, options(&arguments.archive.store)?);
+    let opened = RemoteArchive::open(server, options(&arguments.archive.store, arguments.server)?);
     let archive = opened.map_err(|error| Failure::of_net(cannot(), &error))?;
     let archive = archive.map_err(|error| Failure::of_archive(cannot(), &error))?;
     let record = choose(archive.records(), &arguments.image, "on the server")?;
@@ -36,7 +37,7 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<In
 }
 
 /// Returns how the server is reached.
-fn options(given: &StoreOptions) -> Outcome<RemoteOptions> {
+fn options(given: &StoreOptions, server: ImageServerOptions) -> Outcome<RemoteOptions> {
     if given.endpoint.is_some() || given.region.is_some() || given.one_writer {
         return Err(Failure::usage("cannot use the server of images")
             .because_of("--endpoint, --region and --one-writer are for buckets"));
@@ -48,5 +49,6 @@ fn options(given: &StoreOptions) -> Outcome<RemoteOptions> {
         None => format!("{} if it has never answered, else {}", waiting_limit(first_patience), waiting_limit(patience)),
     };
     let on_wait = tell_of_waits("the server", limit);
-    Ok(RemoteOptions { ca: given.ca.clone(), allow_http: given.allow_http, patience, first_patience, on_wait })
+    let pin = server.pin;
+    Ok(RemoteOptions { ca: given.ca.clone(), pin, allow_http: given.allow_http, patience, first_patience, on_wait })
 }
