@@ -28,6 +28,12 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// When the server does not answer, refuses, or sends more.
     fn units(&self, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError>;
 
+    /// As [`Transport::units`], for units of one chunk: a server may want to know from which chunk a client knows them.
+    ///
+    /// # Errors
+    /// As [`Transport::units`].
+    fn units_of(&self, chunk: &UnitName, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError>;
+
     /// Returns chunks in this order, of at most [`CHUNK_BYTES_MAX`](crate::format::wire::CHUNK_BYTES_MAX) bytes each.
     /// The next one may be on its way while the caller works on one.
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_>;
@@ -67,6 +73,39 @@ impl<T: Transport> RemoteImages<T> {
         ArchiveError::WrongUnit { unit, server: self.transport.server().to_owned() }
     }
 
+    /// Requests units, of one chunk if it is known, and verifies them.
+    fn read_units(
+        &self,
+        chunk: Option<&UnitName>,
+        wanted: &[WantedUnit],
+        each: OnUnit<'_>,
+    ) -> Result<(), ArchiveError> {
+        let (mut decompressor, mut plain) = (decompressor()?, Vec::new());
+        let mut index = 0;
+        while index < wanted.len() {
+            let asked = &wanted[index..wanted.len().min(index + NAMES_MAX)];
+            let names: Vec<UnitName> = asked.iter().map(|unit| unit.name).collect();
+            let answer = match chunk {
+                Some(chunk) => self.transport.units_of(chunk, &names)?,
+                None => self.transport.units(&names)?,
+            };
+            let units = StoredUnits::of(&answer).take(asked.len());
+            let before = index;
+            for (unit, stored) in asked.iter().zip(units) {
+                let stored = stored.map_err(|_| self.wrong(unit.name))?;
+                if !self.is_unit(*unit, stored, &mut decompressor, &mut plain) {
+                    return Err(self.wrong(unit.name));
+                }
+                each(index, &plain);
+                index += 1;
+            }
+            if index == before {
+                return Err(self.wrong(asked[0].name));
+            }
+        }
+        Ok(())
+    }
+
     /// Fills `plain` with the plain bytes of a unit. Returns false if it is another one.
     fn is_unit(
         &self,
@@ -87,27 +126,7 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
     }
 
     fn read(&self, wanted: &[WantedUnit], _: u64, each: OnUnit<'_>) -> Result<(), ArchiveError> {
-        let (mut decompressor, mut plain) = (decompressor()?, Vec::new());
-        let mut index = 0;
-        while index < wanted.len() {
-            let asked = &wanted[index..wanted.len().min(index + NAMES_MAX)];
-            let names: Vec<UnitName> = asked.iter().map(|unit| unit.name).collect();
-            let answer = self.transport.units(&names)?;
-            let units = StoredUnits::of(&answer).take(asked.len());
-            let before = index;
-            for (unit, stored) in asked.iter().zip(units) {
-                let stored = stored.map_err(|_| self.wrong(unit.name))?;
-                if !self.is_unit(*unit, stored, &mut decompressor, &mut plain) {
-                    return Err(self.wrong(unit.name));
-                }
-                each(index, &plain);
-                index += 1;
-            }
-            if index == before {
-                return Err(self.wrong(asked[0].name));
-            }
-        }
-        Ok(())
+        self.read_units(None, wanted, each)
     }
 
     /// The server looks when the unit is requested.
@@ -123,6 +142,7 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
     ) -> Result<Box<dyn ChunkReader + 's>, ArchiveError> {
         Ok(Box::new(RemoteChunks {
             images: self,
+            names: names.to_vec(),
             headers: headers.clone(),
             answers: self.transport.chunks(names),
             received: 0,
@@ -139,6 +159,7 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
 /// Consecutive chunks on their way.
 struct RemoteChunks<'a, T> {
     images: &'a RemoteImages<T>,
+    names: Vec<UnitName>,
     headers: Headers,
     answers: Chunks<'a>,
     /// Number of chunks that have come.
@@ -205,7 +226,8 @@ impl<T: Transport> ChunkReader for RemoteChunks<'_, T> {
             }
         }
         let again: Vec<WantedUnit> = missing.iter().map(|index| wanted[*index]).collect();
-        self.images.read(&again, 0, &mut |at, plain| each(missing[at], plain))
+        let chunk = self.names.get(chunk);
+        self.images.read_units(chunk, &again, &mut |at, plain| each(missing[at], plain))
     }
 }
 

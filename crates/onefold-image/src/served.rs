@@ -4,6 +4,7 @@
 //! change with time, as another pack has it in fewer bytes, and so may the bytes of a chunk. Its [`Form`] tells such
 //! bytes apart; the content is the same.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -112,6 +113,16 @@ impl ServedArchive {
             length_bytes: CHUNK_BYTES_MAX - room.left_bytes,
             pieces: all.into_iter().map(|stored| stored.bytes).collect(),
         })
+    }
+
+    /// Returns whether a chunk has all of these units. Its own header counts as one.
+    ///
+    /// # Errors
+    /// When the header is lost, damaged or none, or the store fails.
+    pub fn has_units(&self, chunk: &UnitName, names: &[UnitName]) -> Result<bool, ArchiveError> {
+        let (_, header) = self.header(chunk)?;
+        let units: HashSet<UnitName> = header.units.iter().map(|unit| unit.name).collect();
+        Ok(names.iter().all(|name| name == chunk || units.contains(name)))
     }
 
     /// Returns the first of these units in their stored form, all intact. One answer has a bounded length, so the last
@@ -293,6 +304,20 @@ mod tests {
         let strange = UnitName([7; 32]);
         assert!(matches!(served.units(&[names[0], strange]), Err(ArchiveError::Lost { unit }) if unit == strange));
         assert!(matches!(served.chunk(&strange), Err(ArchiveError::Lost { .. })));
+    }
+
+    #[test]
+    fn a_chunk_has_its_own_units_and_its_header_and_no_others() {
+        let TestImage { archive, manifest, .. } = image(7, SIZE);
+        let served = ServedArchive::new(Arc::clone(&archive), 0);
+        let [one, other] = [manifest.chunks[0], *manifest.chunks.last().unwrap()];
+        let units = |chunk: &UnitName| -> Vec<UnitName> {
+            archive.header(chunk).unwrap().units.iter().map(|unit| unit.name).collect()
+        };
+        let (own, strange) = (units(&one), units(&other).into_iter().find(|unit| !units(&one).contains(unit)).unwrap());
+        assert!(served.has_units(&one, &own).unwrap() && served.has_units(&one, &[one, own[0]]).unwrap());
+        assert!(!served.has_units(&one, &[own[0], strange]).unwrap());
+        assert!(!served.has_units(&one, &[other]).unwrap());
     }
 
     #[test]

@@ -8,10 +8,14 @@ use std::fmt;
 use crate::ImageName;
 use crate::signature::{KeyId, PublicKey};
 
+/// A pattern of names of images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePattern(String);
+
 /// A key, and the names of the images that it may sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedKey {
-    pattern: String,
+    pattern: NamePattern,
     key: PublicKey,
     note: String,
 }
@@ -35,20 +39,34 @@ pub struct TrustError {
     pub what: &'static str,
 }
 
+impl NamePattern {
+    /// Returns a pattern; `None` if no name can match it.
+    #[must_use]
+    pub fn new(text: &str) -> Option<NamePattern> {
+        // A name with each `*` replaced by a letter shows whether the other characters can be a name.
+        let is_pattern = text.len() <= PATTERN_BYTES_MAX && ImageName::new(&text.replace('*', "a")).is_ok();
+        is_pattern.then(|| NamePattern(text.to_owned()))
+    }
+
+    /// Returns whether a name matches. `*` stands for any characters, `/` included.
+    #[must_use]
+    pub fn matches(&self, name: &ImageName) -> bool {
+        matches(self.0.as_bytes(), name.as_str().as_bytes())
+    }
+}
+
 impl TrustedKey {
     /// Returns a key that is trusted for names; `None` if no name can match the pattern.
     #[must_use]
     pub fn new(pattern: &str, key: PublicKey, note: &str) -> Option<TrustedKey> {
-        // A name with each `*` replaced by a letter shows whether the other characters can be a name.
-        let is_pattern = pattern.len() <= PATTERN_BYTES_MAX && ImageName::new(&pattern.replace('*', "a")).is_ok();
         let note = note.split_whitespace().collect::<Vec<_>>().join(" ");
-        is_pattern.then(|| TrustedKey { pattern: pattern.to_owned(), key, note })
+        Some(TrustedKey { pattern: NamePattern::new(pattern)?, key, note })
     }
 
     /// Returns the pattern of the names.
     #[must_use]
     pub fn pattern(&self) -> &str {
-        &self.pattern
+        &self.pattern.0
     }
 
     /// Returns the key.
@@ -66,7 +84,7 @@ impl TrustedKey {
     /// Returns whether the key may sign images of a name.
     #[must_use]
     pub fn matches(&self, name: &ImageName) -> bool {
-        matches(self.pattern.as_bytes(), name.as_str().as_bytes())
+        self.pattern.matches(name)
     }
 }
 
@@ -163,7 +181,7 @@ impl TrustedKeys {
 impl fmt::Display for TrustedKey {
     /// Writes the line of the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.pattern, self.key.text())?;
+        write!(f, "{} {}", self.pattern(), self.key.text())?;
         if !self.note.is_empty() {
             write!(f, " {}", self.note)?;
         }

@@ -72,6 +72,15 @@ pub enum NetError {
         /// Why.
         source: std::io::Error,
     },
+    /// A server would ask for tokens over plain connections from other machines.
+    #[error("tokens would go over a plain connection from another machine")]
+    PlainTokens,
+    /// A client would send its token over a plain connection.
+    #[error("the token would go over a plain connection to `{text}`")]
+    PlainToken {
+        /// The address.
+        text: String,
+    },
     /// A server cannot listen.
     #[error("cannot listen at {address}")]
     Listen {

@@ -8,8 +8,8 @@
 //!
 //! Modules from the bottom up: `ini`, `place` (the names of buckets), `settings` (address, region, credentials, from
 //! options and the usual files), `client` (how requests are sent), `answer` (what an error of the library means), `s3`
-//! (the store); `private` (files with secrets), `tls` (certificates), `server` (chunks and images over HTTP), `remote` (the
-//! client of that).
+//! (the store); `private` (files with secrets), `tls` (certificates), `token` and `origin` (what a client shows to be let
+//! at an image), `server` (chunks and images over HTTP), `remote` (the client of that).
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod answer;
 mod client;
 mod error;
 mod ini;
+mod origin;
 mod place;
 mod private;
 mod remote;
@@ -24,6 +25,7 @@ mod s3;
 mod server;
 mod settings;
 mod tls;
+mod token;
 
 pub use error::NetError;
 pub use place::S3Place;
@@ -32,3 +34,4 @@ pub use s3::S3Store;
 pub use server::{ErrorHook, ImageServer, ServerOptions};
 pub use settings::{Environment, Options, Settings};
 pub use tls::{Fingerprint, InvalidFingerprint, ServerIdentity};
+pub use token::AccessToken;

@@ -126,15 +126,21 @@ pub(crate) fn is_plain(endpoint: &str, allow_http: bool) -> Result<bool, NetErro
     if url.query().is_some() || url.fragment().is_some() {
         return Err(wrong("it has more than a host, a port and a path"));
     }
-    let host = url.host_str().ok_or_else(|| wrong("it has no host"))?;
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if url.host_str().is_none() {
+        return Err(wrong("it has no host"));
+    }
     match url.scheme() {
         "https" => Ok(false),
-        "http" if is_loopback || allow_http => Ok(true),
+        "http" if is_loopback(&url) || allow_http => Ok(true),
         "http" => Err(NetError::PlainHttp { text }),
         _ => Err(wrong("an address begins with `https://` or `http://`")),
     }
+}
+
+/// Returns whether an address leads to this machine.
+pub(crate) fn is_loopback(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Returns scheme, host and port of an address.

@@ -332,6 +332,8 @@ pub enum Refusal {
     ImageServerCertificate,
     /// The certificate of a server of images is not the pinned one.
     Pin,
+    /// A server of images wants a token, or another one.
+    Token,
     /// A server of images speaks no TLS, though it was asked to.
     NoTls,
     /// A server of images refuses a request, or answers it as none would.
@@ -352,6 +354,7 @@ impl fmt::Display for Refusal {
             Refusal::Condition => "it cannot create an object only if it is absent",
             Refusal::Certificate | Refusal::ImageServerCertificate => "this machine does not trust its certificate",
             Refusal::Pin => "it has another certificate than the pinned one",
+            Refusal::Token => "it wants a token that it knows",
             Refusal::NoTls => "it does not encrypt its connections",
             Refusal::ImageServer => "the server of images does not answer as it should",
             Refusal::Other => "it does not accept the request",

@@ -61,7 +61,9 @@ impl RemoteArchive {
     pub fn manifest(&self, record: &ImageRecord) -> Result<(Manifest, Vec<u8>), ArchiveError> {
         let path = format!("v1/manifests/{}", UnitName(record.digest));
         let object = self.images.transport().get(&path, MANIFEST_BYTES_MAX)?;
-        Ok((record.decode_manifest(self.images.descriptor().archive, &object)?, object))
+        let manifest = record.decode_manifest(self.images.descriptor().archive, &object)?;
+        self.images.transport().set_manifest(record.digest);
+        Ok((manifest, object))
     }
 
     /// Returns the keys, among those given, that have signed an image, whose manifest is `object`.

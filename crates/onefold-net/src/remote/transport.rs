@@ -14,6 +14,8 @@ use onefold_image::archive::ArchiveError;
 use onefold_image::format::wire::{CHUNK_BYTES_MAX, UNITS_BYTES_MAX, encode_names};
 use onefold_image::remote::{Chunks, Transport};
 use onefold_image::store::{Refusal, RetryPolicy, StoreError, WaitHook};
+use parking_lot::Mutex;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Response, StatusCode, Url};
 use rustls::{CertificateError, InvalidMessage};
@@ -22,8 +24,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::NetError;
-use crate::settings::{is_plain, read_certificates};
+use crate::origin::Origin;
+use crate::settings::{is_loopback, is_plain, read_certificates};
 use crate::tls::{Fingerprint, OtherCertificate, pinned_config};
+use crate::token::AccessToken;
 
 /// Threads of the runtime. Those of the caller decompress and write.
 const THREADS: usize = 2;
@@ -52,6 +56,8 @@ pub struct RemoteOptions {
     /// The fingerprint of the server's certificate. Given one, nothing else of the certificate counts, and plain
     /// connections are refused.
     pub pin: Option<Fingerprint>,
+    /// The token by which the server knows what this client may read. It goes over no plain connection.
+    pub token: Option<AccessToken>,
     /// Whether a plain connection may lead to another machine.
     pub allow_http: bool,
     /// How long a server that does not answer is waited for.
@@ -72,6 +78,10 @@ pub struct RemoteTransport {
 struct Requests {
     client: Client,
     base: Url,
+    /// The value of the header with the token.
+    authorization: Option<HeaderValue>,
+    /// Digest of the manifest of the image that is read, which a client with a token states.
+    manifest: Mutex<Option<UnitName>>,
     /// The address for messages.
     text: String,
     policy: RetryPolicy,
@@ -89,6 +99,8 @@ struct Request {
     path: String,
     /// The body of a request of units.
     body: Option<Vec<u8>>,
+    /// The chunk that has the units that it asks for.
+    chunk: Option<UnitName>,
     bytes_max: u64,
 }
 
@@ -151,12 +163,29 @@ impl RemoteTransport {
         // With a slash at the end, so that paths are appended.
         let base = Url::parse(&format!("{text}/"));
         let base = base.map_err(|_| NetError::Endpoint { text: text.clone(), what: "it is no address" })?;
+        if options.token.is_some() && is_plain && !is_loopback(&base) {
+            return Err(NetError::PlainToken { text });
+        }
+        let authorization = options.token.as_ref().map(|token| HeaderValue::try_from(token.authorization()));
+        let mut authorization = authorization.transpose().map_err(|error| NetError::Client(error.to_string()))?;
+        // No message of the library shows it.
+        authorization.iter_mut().for_each(|value| value.set_sensitive(true));
         let policy = RetryPolicy { longest_pause: PAUSE_MAX, patience: options.patience, ..RetryPolicy::default() };
         let client = builder.build().map_err(failed)?;
         let RemoteOptions { first_patience, on_wait, .. } = options;
         let has_answered = AtomicBool::new(false);
-        let requests =
-            Requests { client, base, text, policy, first_patience, has_answered, on_wait, random: SystemRandom };
+        let requests = Requests {
+            client,
+            base,
+            authorization,
+            manifest: Mutex::default(),
+            text,
+            policy,
+            first_patience,
+            has_answered,
+            on_wait,
+            random: SystemRandom,
+        };
         Ok(RemoteTransport { requests: Arc::new(requests), runtime })
     }
 
@@ -179,8 +208,20 @@ impl RemoteTransport {
     /// # Errors
     /// When the server does not answer, refuses, or sends more than `bytes_max`.
     pub(super) fn find(&self, path: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
-        let request = Request { path: path.to_owned(), body: None, bytes_max };
+        let request = Request { path: path.to_owned(), body: None, chunk: None, bytes_max };
         Ok(self.runtime.block_on(self.requests.repeat(&request))?)
+    }
+
+    /// Notes which image is read from now on, by the digest of its manifest.
+    pub(super) fn set_manifest(&self, digest: [u8; 32]) {
+        *self.requests.manifest.lock() = Some(UnitName(digest));
+    }
+
+    fn request_units(&self, chunk: Option<UnitName>, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
+        let body = Some(encode_names(names));
+        let request = Request { path: "v1/units".to_owned(), body, chunk, bytes_max: UNITS_BYTES_MAX as u64 };
+        // The server says that one of them is missing, and not which.
+        self.runtime.block_on(self.requests.repeat(&request))?.ok_or(ArchiveError::Lost { unit: names[0] })
     }
 }
 
@@ -190,10 +231,11 @@ impl Transport for RemoteTransport {
     }
 
     fn units(&self, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
-        let body = Some(encode_names(names));
-        let request = Request { path: "v1/units".to_owned(), body, bytes_max: UNITS_BYTES_MAX as u64 };
-        // The server says that one of them is missing, and not which.
-        self.runtime.block_on(self.requests.repeat(&request))?.ok_or(ArchiveError::Lost { unit: names[0] })
+        self.request_units(None, names)
+    }
+
+    fn units_of(&self, chunk: &UnitName, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
+        self.request_units(Some(*chunk), names)
     }
 
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_> {
@@ -202,7 +244,7 @@ impl Transport for RemoteTransport {
         self.runtime.spawn(async move {
             for name in names {
                 let path = format!("v1/chunks/{name}");
-                let request = Request { path, body: None, bytes_max: CHUNK_BYTES_MAX as u64 };
+                let request = Request { path, body: None, chunk: None, bytes_max: CHUNK_BYTES_MAX as u64 };
                 let answer = match requests.repeat(&request).await {
                     Ok(bytes) => bytes.ok_or(ArchiveError::Lost { unit: name }),
                     Err(error) => Err(error.into()),
@@ -248,11 +290,21 @@ impl Requests {
             None => self.client.get(url),
             Some(body) => self.client.post(url).body(body.clone()),
         };
+        let sent = match &self.authorization {
+            None => sent,
+            Some(authorization) => {
+                let origin = Origin { manifest: *self.manifest.lock(), chunk: request.chunk };
+                sent.header(AUTHORIZATION, authorization.clone()).headers(origin.headers())
+            }
+        };
         let answer = timeout(ANSWER, sent.send()).await.map_err(|_| late())?.map_err(|error| lost(&error))?;
         self.has_answered.store(true, Ordering::Relaxed);
         match answer.status() {
             StatusCode::OK => body(answer, request.bytes_max).await,
             StatusCode::NOT_FOUND => Err(Failure::Missing),
+            StatusCode::UNAUTHORIZED => {
+                Err(Failure::Refused(Refusal::Token, io::Error::other(Refusal::Token.to_string())))
+            }
             status => {
                 let is_waiting = matches!(status.as_u16(), 408 | 429 | 502..=504);
                 let text = match status.is_redirection() {

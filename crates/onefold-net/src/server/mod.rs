@@ -11,19 +11,26 @@
 //! | `routes`     | which address leads to which answer                             |
 //! | `state`      | the archive behind all answers, the memory and threads for them |
 //! | `range`      | conditions and ranges of requests                               |
+//! | `access`     | which token may read what                                       |
+//! | `tokens`     | the file of tokens                                              |
+//! | `chunk_lists` | which chunks an image has, for that                            |
 //! | `body`       | bodies of answers                                               |
 
+mod access;
 mod body;
+mod chunk_lists;
 mod connection;
 mod handshake;
 mod places;
 mod range;
 mod routes;
 mod state;
+mod tokens;
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +45,7 @@ use connection::CountedStream;
 use handshake::Handshakes;
 use places::{Place, Places};
 use state::{READERS_MAX, ServerState};
+use tokens::TokenFile;
 
 /// Threads that send and receive.
 const THREADS: usize = 2;
@@ -64,9 +72,11 @@ pub struct ServerOptions {
     pub memory_bytes: usize,
     /// The certificate of encrypted connections; `None` for plain ones.
     pub identity: Option<ServerIdentity>,
+    /// The file of tokens that give rights to read images; `None` if each client may read all images.
+    pub tokens: Option<PathBuf>,
 }
 
-/// Receives a line about an answer that failed because of the archive.
+/// Receives a line about an answer that failed because of the archive, or about tokens that cannot be used.
 pub type ErrorHook = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A server that listens.
@@ -85,16 +95,22 @@ impl ImageServer {
     /// Starts to listen. Connections are accepted once [`ImageServer::run`] is called.
     ///
     /// # Errors
-    /// When the address or the interface cannot be used, or no thread can be started.
+    /// When the address or the interface cannot be used, or no thread can be started; when the tokens cannot be used,
+    /// or would go over plain connections to other machines.
     pub fn listen(
         archive: Arc<Archive>,
         options: &ServerOptions,
         on_error: ErrorHook,
     ) -> Result<ImageServer, NetError> {
+        if options.tokens.is_some() && options.identity.is_none() && !options.address.ip().is_loopback() {
+            return Err(NetError::PlainTokens);
+        }
+        let tokens = options.tokens.as_deref().map(TokenFile::open).transpose()?;
         let handshakes = options.identity.as_ref().map(Handshakes::new).transpose()?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
-            .max_blocking_threads(READERS_MAX)
+            // One more looks at the file of tokens.
+            .max_blocking_threads(READERS_MAX + 1)
             .thread_name("serve")
             .enable_all()
             .build()
@@ -105,7 +121,7 @@ impl ImageServer {
             bind(options).map_err(cannot)?
         };
         let address = listener.local_addr().map_err(cannot)?;
-        let state = Arc::new(ServerState::new(archive, options.memory_bytes, on_error));
+        let state = Arc::new(ServerState::new(archive, options.memory_bytes, tokens, on_error));
         Ok(ImageServer { listener, address, state, handshakes, runtime })
     }
 
@@ -118,6 +134,9 @@ impl ImageServer {
     /// Serves until `is_stopped` returns true. Then answers that are under way are finished, for at most ten seconds.
     pub fn run(self, is_stopped: &dyn Fn() -> bool) {
         let ImageServer { listener, state, handshakes, runtime, .. } = self;
+        if state.tokens().is_some() {
+            runtime.spawn(access::follow_tokens(Arc::clone(&state)));
+        }
         runtime.block_on(accept(listener, state, handshakes, is_stopped));
         // Threads may still wait for a store that does not answer.
         runtime.shutdown_background();

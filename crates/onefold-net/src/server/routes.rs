@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
@@ -22,10 +23,13 @@ use onefold_image::{ImageName, UnitName};
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::access::authorize;
 use super::body::{Pieces, Stream};
 use super::connection::Activity;
 use super::range::{RequestedRange, asked};
 use super::state::{ServerState, shrunk};
+use super::tokens::Rights;
+use crate::origin::Origin;
 
 /// How long caches may keep what an address with a digest leads to: for ever.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
@@ -36,6 +40,7 @@ const SMALL_BYTES: usize = 4 << 20;
 
 type SharedState = State<Arc<ServerState>>;
 type Connection = Extension<Arc<Activity>>;
+type Client = Extension<Rights>;
 
 /// Why a request gets no body.
 enum Problem {
@@ -70,6 +75,7 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
         .route("/v1/units/{name}", get(unit))
         .route("/v1/units", post(units))
         .layer(DefaultBodyLimit::max(NAMES_MAX * size_of::<UnitName>()))
+        .layer(from_fn_with_state(Arc::clone(&state), authorize))
         .with_state(state)
 }
 
@@ -79,12 +85,14 @@ async fn archive(State(state): SharedState, Extension(activity): Connection, hea
     answer(&state, read, |object| whole(&headers, &digest(&object), LOOK_AGAIN, vec![object.into()], room))
 }
 
-async fn images(State(state): SharedState, Extension(activity): Connection, headers: HeaderMap) -> Response {
+async fn images(
+    State(state): SharedState,
+    Extension(activity): Connection,
+    Extension(rights): Client,
+    headers: HeaderMap,
+) -> Response {
     let room = state.room(&activity, SMALL_BYTES).await;
-    let read = state.work(&activity, |state| {
-        state.refresh();
-        Ok::<_, ArchiveError>(list(&state.archive().images()))
-    });
+    let read = state.work(&activity, move |state| Ok::<_, ArchiveError>(list(&state.images(&rights))));
     answer(&state, read.await, |list| {
         let mut response = whole(&headers, &digest(list.as_bytes()), LOOK_AGAIN, vec![list.into()], room);
         set(&mut response, CONTENT_TYPE, "application/json");
@@ -109,6 +117,7 @@ fn list(records: &[ImageRecord]) -> String {
 async fn manifest(
     State(state): SharedState,
     Extension(activity): Connection,
+    Extension(rights): Client,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
@@ -117,7 +126,7 @@ async fn manifest(
     let _turn = state.manifest_turn().await;
     let mut room = state.room(&activity, SMALL_BYTES).await;
     let read = state.work(&activity, move |state| {
-        let record = state.find_digest(wanted).ok_or(Problem::Missing)?;
+        let record = state.find_digest(&rights, wanted).ok_or(Problem::Missing)?;
         Ok::<_, Problem>(state.archive().signed_bytes(&record)?)
     });
     let read = read.await;
@@ -134,6 +143,7 @@ async fn manifest(
 async fn signature(
     State(state): SharedState,
     Extension(activity): Connection,
+    Extension(rights): Client,
     Path((name, key)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Response {
@@ -142,7 +152,7 @@ async fn signature(
     };
     let room = state.room(&activity, SMALL_BYTES).await;
     let read = state.work(&activity, move |state| {
-        let record = state.find_digest(wanted).ok_or(Problem::Missing)?;
+        let record = state.find_digest(&rights, wanted).ok_or(Problem::Missing)?;
         state.archive().signature(&record, key)?.ok_or(Problem::Missing)
     });
     answer(&state, read.await, |object| whole(&headers, &digest(&object), LOOK_AGAIN, vec![object.into()], room))
@@ -151,12 +161,18 @@ async fn signature(
 async fn chunk(
     State(state): SharedState,
     Extension(activity): Connection,
+    Extension(rights): Client,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
     let Some(name) = unit_name(&name) else { return no_answer(&state, &Problem::Missing) };
+    let origin = Origin::of(&headers);
     let room = state.room(&activity, CHUNK_BYTES_MAX).await;
-    let read = state.work(&activity, move |state| state.served().chunk(&name)).await;
+    let read = state.work(&activity, move |state| match state.may_read_chunks(&rights, origin, &[name])? {
+        true => Ok(state.served().chunk(&name)?),
+        false => Err(Problem::Missing),
+    });
+    let read = read.await;
     answer(&state, read, |chunk| {
         let room = shrunk(room, chunk.length_bytes);
         let pieces = chunk.pieces.into_iter().map(Bytes::from_owner).collect();
@@ -167,24 +183,33 @@ async fn chunk(
 async fn unit(
     State(state): SharedState,
     Extension(activity): Connection,
+    Extension(rights): Client,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
     let Some(name) = unit_name(&name) else { return no_answer(&state, &Problem::Missing) };
+    let origin = Origin::of(&headers);
     let room = state.room(&activity, SMALL_BYTES).await;
-    let read = state.work(&activity, move |state| state.served().units(&[name])).await;
+    let read = state.work(&activity, move |state| units_for(state, &rights, origin, &[name])).await;
     answer(&state, read, |units| {
         let object = units.concat();
         whole(&headers, &digest(&object), FOR_EVER, vec![object.into()], room)
     })
 }
 
-async fn units(State(state): SharedState, Extension(activity): Connection, request: Bytes) -> Response {
+async fn units(
+    State(state): SharedState,
+    Extension(activity): Connection,
+    Extension(rights): Client,
+    headers: HeaderMap,
+    request: Bytes,
+) -> Response {
     let Ok(names) = decode_names(&request) else {
         return no_answer(&state, &Problem::Request("a request has 1 to 1024 names of 32 bytes"));
     };
+    let origin = Origin::of(&headers);
     let room = state.room(&activity, UNITS_BYTES_MAX).await;
-    let read = state.work(&activity, move |state| state.served().units(&names)).await;
+    let read = state.work(&activity, move |state| units_for(state, &rights, origin, &names)).await;
     answer(&state, read, |units| {
         let room = shrunk(room, units.iter().map(|unit| unit.len()).sum());
         let pieces = Pieces::new(units.into_iter().map(Bytes::from_owner), room);
@@ -192,15 +217,29 @@ async fn units(State(state): SharedState, Extension(activity): Connection, reque
     })
 }
 
+/// Returns units in their stored form, if the client may read all of them.
+fn units_for(
+    state: &ServerState,
+    rights: &Rights,
+    origin: Origin,
+    names: &[UnitName],
+) -> Result<Vec<Arc<[u8]>>, Problem> {
+    match state.may_read_units(rights, origin, names)? {
+        true => Ok(state.served().units(names)?),
+        false => Err(Problem::Missing),
+    }
+}
+
 async fn raw(
     State(state): SharedState,
     Extension(activity): Connection,
+    Extension(rights): Client,
     Path(image): Path<String>,
     headers: HeaderMap,
 ) -> Response {
     let Some((name, version)) = image_of(&image) else { return no_answer(&state, &Problem::Missing) };
     let opened = state.work(&activity, move |state| {
-        let record = state.find(&name, version).ok_or(Problem::Missing)?;
+        let record = state.find(&rights, &name, version).ok_or(Problem::Missing)?;
         Ok::<_, Problem>((state.disk(&record)?, record))
     });
     let (disk, record) = match opened.await {

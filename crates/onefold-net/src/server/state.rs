@@ -14,7 +14,10 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::ErrorHook;
+use super::chunk_lists::ChunkLists;
 use super::connection::{Activity, AtWork};
+use super::tokens::{Rights, TokenFile};
+use crate::NetError;
 
 /// Maximum number of threads that read the archive at once. Most of them wait for a store.
 pub(super) const READERS_MAX: usize = 16;
@@ -43,6 +46,9 @@ pub(super) struct ServerState {
     room: Arc<Semaphore>,
     room_steps: usize,
     disk_bytes: usize,
+    /// `None` if the server asks for no token.
+    tokens: Option<TokenFile>,
+    chunk_lists: ChunkLists,
     /// The last one used comes first.
     disks: Mutex<Vec<OpenDisk>>,
     /// When the ledger was read last.
@@ -63,7 +69,12 @@ impl std::fmt::Debug for ServerState {
 }
 
 impl ServerState {
-    pub(super) fn new(archive: Arc<Archive>, memory_bytes: usize, on_error: ErrorHook) -> ServerState {
+    pub(super) fn new(
+        archive: Arc<Archive>,
+        memory_bytes: usize,
+        tokens: Option<TokenFile>,
+        on_error: ErrorHook,
+    ) -> ServerState {
         let room_steps = (memory_bytes / SHARE / ROOM_STEP_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         ServerState {
             served: ServedArchive::new(archive, memory_bytes / SHARE),
@@ -72,6 +83,8 @@ impl ServerState {
             room: Arc::new(Semaphore::new(room_steps)),
             room_steps,
             disk_bytes: memory_bytes / DISK_SHARE,
+            tokens,
+            chunk_lists: ChunkLists::new(memory_bytes / DISK_SHARE),
             disks: Mutex::default(),
             listed: Mutex::default(),
             on_error,
@@ -82,9 +95,25 @@ impl ServerState {
         self.served.archive()
     }
 
+    /// Returns the tokens, if clients need one.
+    pub(super) fn tokens(&self) -> Option<&TokenFile> {
+        self.tokens.as_ref()
+    }
+
+    /// Returns the chunks of images that clients with tokens have asked about.
+    pub(super) fn chunk_lists(&self) -> &ChunkLists {
+        &self.chunk_lists
+    }
+
     /// Reports an error that is not the client's.
     pub(super) fn report(&self, error: &dyn std::error::Error) {
-        (self.on_error)(&error.to_string());
+        (self.on_error)(&format!("a request failed: {error}"));
+    }
+
+    /// Reports that the file of tokens cannot be used.
+    pub(super) fn report_tokens(&self, error: &NetError) {
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        (self.on_error)(&format!("no token is valid now: {error}{cause}"));
     }
 
     /// Waits for memory for an answer of so many bytes. One that is longer than all of the memory gets all of it.
@@ -134,16 +163,23 @@ impl ServerState {
         }
     }
 
-    /// Returns the image with a name, and a version if one is given.
-    pub(super) fn find(&self, name: &ImageName, version: Option<u32>) -> Option<ImageRecord> {
+    /// Returns all images that a client may read.
+    pub(super) fn images(&self, rights: &Rights) -> Vec<ImageRecord> {
         self.refresh();
-        self.archive().find(name, version)
+        let mut images = self.archive().images();
+        images.retain(|record| rights.include(&record.image.name));
+        images
     }
 
-    /// Returns the image whose manifest has this digest.
-    pub(super) fn find_digest(&self, digest: [u8; 32]) -> Option<ImageRecord> {
+    /// Returns the image with a name, and a version if one is given, if the client may read it.
+    pub(super) fn find(&self, rights: &Rights, name: &ImageName, version: Option<u32>) -> Option<ImageRecord> {
         self.refresh();
-        self.archive().images().into_iter().find(|record| record.digest == digest)
+        if rights.include(name) { self.archive().find(name, version) } else { None }
+    }
+
+    /// Returns the image whose manifest has this digest, if the client may read it.
+    pub(super) fn find_digest(&self, rights: &Rights, digest: [u8; 32]) -> Option<ImageRecord> {
+        self.images(rights).into_iter().find(|record| record.digest == digest)
     }
 
     /// Returns the disk of an image.

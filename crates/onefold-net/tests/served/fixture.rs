@@ -68,6 +68,10 @@ impl Fixture {
     }
 
     pub(crate) fn capture(&self, name: &str) -> ImageRecord {
+        self.capture_disk(name, &self.disk)
+    }
+
+    pub(crate) fn capture_disk(&self, name: &str, disk: &Noise) -> ImageRecord {
         let (archive, random) = (self.archive(), SystemRandom);
         let folder = tempfile::tempdir().unwrap();
         let options = CaptureOptions {
@@ -81,7 +85,7 @@ impl Fixture {
             folder: folder.path(),
         };
         let mut writer = archive.writer(&SystemClock, &random, "host").unwrap();
-        let source = Source { disk: &self.disk, has_changed: &|| Ok(false) };
+        let source = Source { disk, has_changed: &|| Ok(false) };
         capture(&archive, &mut writer, source, &options, &|_| ControlFlow::Continue(())).unwrap();
         archive.find(&options.name, None).unwrap()
     }
@@ -116,13 +120,20 @@ impl Drop for RunningServer {
 
 /// Returns the parameters of a server at a free port of this machine, without encryption.
 pub(crate) fn server_options() -> ServerOptions {
-    ServerOptions { address: ([127, 0, 0, 1], 0).into(), interface: None, memory_bytes: 64 << 20, identity: None }
+    ServerOptions {
+        address: ([127, 0, 0, 1], 0).into(),
+        interface: None,
+        memory_bytes: 64 << 20,
+        identity: None,
+        tokens: None,
+    }
 }
 
 pub(crate) fn options(patience: Duration) -> RemoteOptions {
     RemoteOptions {
         ca: None,
         pin: None,
+        token: None,
         allow_http: false,
         patience,
         first_patience: patience,
@@ -164,10 +175,10 @@ pub(crate) fn install_over_noise(
 }
 
 /// Sends one request as it is, and returns the head and the body of the answer.
-pub(crate) fn raw_request(address: SocketAddr, request: &str) -> (String, Vec<u8>) {
+pub(crate) fn raw_request(address: SocketAddr, request: impl AsRef<[u8]>) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
     // A server that refuses a request need not read all of it, and may end the connection with an error.
-    let _ = stream.write_all(request.as_bytes());
+    let _ = stream.write_all(request.as_ref());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
@@ -176,7 +187,7 @@ pub(crate) fn raw_request(address: SocketAddr, request: &str) -> (String, Vec<u8
 }
 
 pub(crate) fn get(address: SocketAddr, path: &str, headers: &str) -> (String, Vec<u8>) {
-    raw_request(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n"))
+    raw_request(address, format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n"))
 }
 
 pub(crate) fn header<'a>(head: &'a str, name: &str) -> &'a str {

@@ -4,6 +4,7 @@
 
 mod encrypted;
 mod fixture;
+mod tokens;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -151,7 +152,7 @@ fn any_client_reads_ranges_of_an_image() {
     let (head, body) = get(server.address, raw, &format!("If-None-Match: {tag}\r\n"));
     assert!(head.starts_with("http/1.1 304") && body.is_empty(), "{head}");
     let (head, body) =
-        raw_request(server.address, &format!("HEAD {raw} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        raw_request(server.address, format!("HEAD {raw} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
     assert!(head.starts_with("http/1.1 200") && body.is_empty(), "{head}");
     assert_eq!(header(&head, "content-length"), (4 << 20).to_string());
 }
@@ -196,7 +197,7 @@ fn strange_requests_get_an_error_and_the_server_goes_on() {
         let request = format!(
             "POST /v1/units HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
         );
-        raw_request(server.address, &request).0
+        raw_request(server.address, request).0
     };
     assert!(post(5, "12345").starts_with("http/1.1 400"));
     assert!(post(0, "").starts_with("http/1.1 400"));

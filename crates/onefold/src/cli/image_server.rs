@@ -9,7 +9,8 @@ use onefold_net::Fingerprint;
 use super::place::ArchiveArg;
 use crate::size::ByteSize;
 
-/// Heading of the options of a server's certificate.
+/// Heading of the options of a server that bound its readers, and of those of its certificate.
+const ACCESS: &str = "Access";
 const CERTIFICATES: &str = "Certificates";
 /// Heading of the options of clients.
 const SERVERS: &str = "Servers of images";
@@ -31,6 +32,10 @@ pub(crate) struct ServeArgs {
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
+    /// A file of tokens; clients then need one of them. Each line has a pattern of names, such as `lab/*`, and a token
+    /// that gives the right to read these images
+    #[arg(long, help_heading = ACCESS, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) certificate: CertificateOptions,
 }
@@ -52,17 +57,20 @@ pub(crate) struct CertificateOptions {
 }
 
 /// How a client reaches a server of images.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct ImageServerOptions {
     /// Accept the certificate with this fingerprint and no other, whatever its authority, names and dates: 64
     /// hexadecimal digits, which `image serve` prints when it starts
     #[arg(long, help_heading = SERVERS, value_name = "FINGERPRINT", conflicts_with = "ca")]
     pub(crate) pin: Option<Fingerprint>,
+    /// A file with a token of the server, which other users must not be able to read
+    #[arg(long, help_heading = SERVERS, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 impl ImageServerOptions {
     /// Returns whether no option is given.
-    pub(crate) fn are_absent(self) -> bool {
-        self.pin.is_none()
+    pub(crate) fn are_absent(&self) -> bool {
+        self.pin.is_none() && self.token_file.is_none()
     }
 }

@@ -57,6 +57,10 @@ impl Failure {
                 "let only its owner and readers of its group use it, as with `chmod go-w,o-rwx`; if it was open to others for \
                  long, make a new secret",
             ),
+            NetError::PlainTokens => (Exit::Usage, "serve without --plain, or at an address of this machine only"),
+            NetError::PlainToken { .. } => {
+                (Exit::Usage, "use `https://`; a plain connection shows the token to others")
+            }
             NetError::Make { .. } => (Exit::Failed, "name another folder with --state"),
             NetError::Listen { .. } => {
                 (Exit::Failed, "name a free address of this machine with --listen, and its interface with --interface")
@@ -283,6 +287,7 @@ fn explain_refusal(why: Refusal, action: &str) -> &'static str {
             "pin the certificate with --pin, and the fingerprint that the server prints when it starts; or give the \
              certificate of its authority with --ca"
         }
+        Refusal::Token => "give a file with a token of the server with --token-file",
         Refusal::Pin => {
             "compare --pin with the fingerprint that the server prints when it starts; if they are equal, another \
              machine answers at this address"

@@ -78,6 +78,11 @@ impl Transport for Server {
         Ok(self.cut(message))
     }
 
+    fn units_of(&self, chunk: &UnitName, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
+        assert!(self.served.has_units(chunk, names)?, "the chunk has other units");
+        self.units(names)
+    }
+
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_> {
         let names = names.to_vec();
         Box::new(names.into_iter().map(|name| self.chunk(&name)))

@@ -109,7 +109,7 @@ fn find_accepted(arguments: &InstallArgs) -> Outcome<InstallableImage> {
     }
     if !arguments.server.are_absent() {
         return Err(Failure::usage(format!("`{}` is no server of images", arguments.archive.shown()))
-            .because_of("--pin is for a server")
+            .because_of("--pin and --token-file are for a server")
             .hint("give the address of the server, as in `https://HOST:7443`"));
     }
     let archive = archive::open(&arguments.archive)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onefold_net::{RemoteArchive, RemoteOptions};
+use onefold_net::{AccessToken, RemoteArchive, RemoteOptions};
 
 use super::install::InstallableImage;
 use super::{choose, signed};
@@ -25,7 +25,7 @@ pub(super) fn server(archive: &Path) -> Option<&str> {
 /// Finds an image at a server, and fails unless the user accepts it.
 pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<InstallableImage> {
     let cannot = || "cannot use the server of images".to_owned();
-    let opened = RemoteArchive::open(server, options(&arguments.archive.store, arguments.server)?);
+    let opened = RemoteArchive::open(server, options(&arguments.archive.store, &arguments.server)?);
     let archive = opened.map_err(|error| Failure::of_net(cannot(), &error))?;
     let archive = archive.map_err(|error| Failure::of_archive(cannot(), &error))?;
     let record = choose(archive.records(), &arguments.image, "on the server")?;
@@ -37,7 +37,7 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<In
 }
 
 /// Returns how the server is reached.
-fn options(given: &StoreOptions, server: ImageServerOptions) -> Outcome<RemoteOptions> {
+fn options(given: &StoreOptions, server: &ImageServerOptions) -> Outcome<RemoteOptions> {
     if given.endpoint.is_some() || given.region.is_some() || given.one_writer {
         return Err(Failure::usage("cannot use the server of images")
             .because_of("--endpoint, --region and --one-writer are for buckets"));
@@ -49,6 +49,14 @@ fn options(given: &StoreOptions, server: ImageServerOptions) -> Outcome<RemoteOp
         None => format!("{} if it has never answered, else {}", waiting_limit(first_patience), waiting_limit(patience)),
     };
     let on_wait = tell_of_waits("the server", limit);
-    let pin = server.pin;
-    Ok(RemoteOptions { ca: given.ca.clone(), pin, allow_http: given.allow_http, patience, first_patience, on_wait })
+    let token = server.token_file.as_deref().map(AccessToken::read).transpose();
+    Ok(RemoteOptions {
+        ca: given.ca.clone(),
+        pin: server.pin,
+        token: token.map_err(|error| Failure::of_net("cannot use the token", &error))?,
+        allow_http: given.allow_http,
+        patience,
+        first_patience,
+        on_wait,
+    })
 }

@@ -37,8 +37,9 @@ pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
         false => Some(identity(&arguments.certificate, address.ip())?),
     };
     let fingerprint = identity.as_ref().map(|identity| identity.fingerprint().to_string());
-    let options = ServerOptions { address, interface: arguments.interface.clone(), memory_bytes, identity };
-    let on_error = Box::new(|error: &str| eprintln!("{}", ShownText::line(&format!("a request failed: {error}"))));
+    let (interface, tokens) = (arguments.interface.clone(), arguments.tokens.clone());
+    let options = ServerOptions { address, interface, memory_bytes, identity, tokens };
+    let on_error = Box::new(|error: &str| eprintln!("{}", ShownText::line(error)));
     let server = ImageServer::listen(Arc::clone(&archive), &options, on_error);
     let server = server.map_err(|error| Failure::of_net(cannot(), &error))?;
     let (address, scheme) = (server.address(), if arguments.plain { "http" } else { "https" });
