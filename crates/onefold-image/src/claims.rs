@@ -81,6 +81,38 @@ impl Claims {
         true
     }
 
+    /// Calls `each` with the runs of the window that no chunk has claimed, in order. The runs end with the window.
+    ///
+    /// # Errors
+    /// The first of `each`.
+    pub(crate) fn each_unclaimed<E>(&self, each: &mut dyn FnMut(SectorRun) -> Result<(), E>) -> Result<(), E> {
+        let mut at = self.start;
+        let mut free = SectorRun { start: at, count: 0 };
+        while at < self.end {
+            let (word, bit) = ((at - self.start) / WORD_SECTORS, (at - self.start) % WORD_SECTORS);
+            let word = usize::try_from(word).ok().and_then(|word| self.bits.get(word));
+            let bits = word.map_or(0, |word| word.load(Ordering::Relaxed)) >> bit;
+            let left = (WORD_SECTORS - bit).min(self.end - at);
+            let unclaimed = u64::from(bits.trailing_zeros()).min(left);
+            free.count += unclaimed;
+            at += unclaimed;
+            if unclaimed < left {
+                let claimed = u64::from((bits >> unclaimed).trailing_ones()).min(left - unclaimed);
+                at += claimed;
+                let run = mem::replace(&mut free, SectorRun { start: at, count: 0 });
+                if run.count > 0 {
+                    each(run)?;
+                }
+            }
+        }
+        if free.count > 0 { each(free) } else { Ok(()) }
+    }
+
+    /// Returns the sectors of the window.
+    pub(crate) fn window(&self) -> std::ops::Range<u64> {
+        self.start..self.end
+    }
+
     /// Moves the window to the next sectors that chunks have. Returns these chunks, which must claim again; `None` if
     /// no chunk has a sector behind the window.
     pub(crate) fn next(&mut self) -> Option<Vec<usize>> {
@@ -153,6 +185,41 @@ mod tests {
             }
         }
         assert!(counts.iter().all(|count| *count > 30), "{counts:?}");
+    }
+
+    #[test]
+    fn unclaimed_sectors_are_those_of_no_chunk() {
+        for seed in 0..60 {
+            let (headers, _) = headers(&SeededRandom::new(seed), true);
+            let mut expected = vec![true; usize::try_from(SECTORS).unwrap()];
+            for run in headers.iter().flat_map(|header| &header.zeros) {
+                (run.start..run.end()).for_each(|sector| expected[usize::try_from(sector).unwrap()] = false);
+            }
+            for memory_bytes in [0, 17, 200, 1 << 20] {
+                let mut claims = Claims::new(SECTORS * SECTOR_BYTES, memory_bytes);
+                let mut chunks: Vec<usize> = (0..headers.len()).collect();
+                let mut found = vec![false; expected.len()];
+                let mut end = 0;
+                let mut last_end = 0;
+                loop {
+                    // Sectors between two windows are nobody's.
+                    (end..claims.window().start).for_each(|at| found[usize::try_from(at).unwrap()] = true);
+                    chunks.iter().for_each(|chunk| assert!(claims.claim(*chunk, &headers[*chunk])));
+                    let each = &mut |run: SectorRun| {
+                        assert!(run.count > 0 && run.start >= last_end && run.end() <= claims.window().end);
+                        (run.start..run.end()).for_each(|at| found[usize::try_from(at).unwrap()] = true);
+                        last_end = run.end();
+                        Ok::<(), ()>(())
+                    };
+                    claims.each_unclaimed(each).unwrap();
+                    end = claims.window().end;
+                    let Some(next) = claims.next() else { break };
+                    chunks = next;
+                }
+                (end..SECTORS).for_each(|at| found[usize::try_from(at).unwrap()] = true);
+                assert!(found == expected, "{seed} {memory_bytes}");
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,26 @@ use crate::{ImageVersion, UnitKey, UnitName};
 /// Receives the index of a unit in the list of wanted ones, and its plain bytes.
 pub type OnUnit<'a> = &'a mut dyn FnMut(usize, &[u8]);
 
+/// The units of a chunk that an installation has to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedUnits {
+    /// All of them.
+    All,
+    /// Those whose flag is set, in the order of the chunk's header.
+    Some(Vec<bool>),
+}
+
+impl WantedUnits {
+    /// Returns whether the unit with an index in the chunk's header is one of them.
+    #[must_use]
+    pub fn has(&self, unit: usize) -> bool {
+        match self {
+            WantedUnits::All => true,
+            WantedUnits::Some(flags) => flags.get(unit).copied().unwrap_or(false),
+        }
+    }
+}
+
 /// A place that has the units of images.
 ///
 /// # The contract
@@ -38,8 +58,8 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
     /// When the unit is lost, or the place fails.
     fn find(&self, wanted: WantedUnit) -> Result<(), ArchiveError>;
 
-    /// Prepares to read the units of some chunks one after the other. `names` are those of the chunks, and `headers`
-    /// their headers.
+    /// Prepares to read the wanted units of some chunks one after the other. `names` are those of the chunks, `headers`
+    /// their headers, and `wanted` says which units will be read.
     ///
     /// # Errors
     /// When a header is invalid, or the place fails.
@@ -47,8 +67,12 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
         &'s self,
         names: &[UnitName],
         headers: &Headers,
+        wanted: &[WantedUnits],
         ahead_bytes: u64,
     ) -> Result<Box<dyn ChunkReader + 's>, ArchiveError>;
+
+    /// Returns how many bytes of units have come from the place so far, in the form in which they are stored or sent.
+    fn received_bytes(&self) -> u64;
 
     /// Returns why an image cannot be read: `error`, unless that is for the image's removal meanwhile.
     fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError;
@@ -103,14 +127,21 @@ impl ImageSource for Archive {
         &'s self,
         names: &[UnitName],
         headers: &Headers,
+        wanted: &[WantedUnits],
         ahead_bytes: u64,
     ) -> Result<Box<dyn ChunkReader + 's>, ArchiveError> {
         let mut units = Vec::new();
-        for index in 0..names.len() {
-            units.extend(headers.get(index)?.units.iter().map(|unit| unit.name));
+        for (index, wanted) in (0..names.len()).zip(wanted) {
+            let header = headers.get(index)?;
+            let wanted = header.units.iter().enumerate().filter(|(unit, _)| wanted.has(*unit));
+            units.extend(wanted.map(|(_, unit)| unit.name));
         }
         let ahead = self.read_ahead(units.into_iter(), ahead_bytes)?;
         Ok(Box::new(PlannedChunks { archive: self, ahead }))
+    }
+
+    fn received_bytes(&self) -> u64 {
+        Archive::read_bytes(self)
     }
 
     fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError {

@@ -1,19 +1,22 @@
 //! The images of a server, as a source of installations. The server is not trusted: each unit is verified by its name.
 //!
-//! A chunk comes as a whole, and the server does not verify its units before it sends them. Units that are not what
+//! A chunk comes as a whole, and the server does not verify its units before it sends them. Where an installation wants
+//! less of a chunk, its units are requested by themselves. Units that are not what
 //! their names say are requested once more, by themselves, and then the server verifies them. If they are wrong again,
 //! the server or the network lies.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::archive::{ArchiveError, Headers, WantedUnit};
 use crate::compress::Decompressor;
+use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::Descriptor;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::format::wire::{NAMES_MAX, StoredUnits, units_of};
-use crate::image_source::{ChunkReader, ImageSource, OnUnit};
+use crate::image_source::{ChunkReader, ImageSource, OnUnit, WantedUnits};
 use crate::{ImageVersion, UnitKey, UnitName};
 
 /// Requests to a server of images. Implementations repeat a request that is not answered, for a limited time.
@@ -47,13 +50,18 @@ pub type Chunks<'a> = Box<dyn Iterator<Item = Result<Vec<u8>, ArchiveError>> + S
 pub struct RemoteImages<T> {
     transport: T,
     descriptor: Descriptor,
+    /// Bytes of all answers that have units.
+    received_bytes: AtomicU64,
 }
+
+/// A chunk is requested as a whole if at most one of so many of its plain bytes is not wanted.
+const UNWANTED_SHARE: u64 = 8;
 
 impl<T: Transport> RemoteImages<T> {
     /// Returns the images of a server, whose archive has this descriptor.
     #[must_use]
     pub fn new(transport: T, descriptor: Descriptor) -> RemoteImages<T> {
-        RemoteImages { transport, descriptor }
+        RemoteImages { transport, descriptor, received_bytes: AtomicU64::new(0) }
     }
 
     /// Returns the descriptor of the server's archive.
@@ -66,6 +74,11 @@ impl<T: Transport> RemoteImages<T> {
     #[must_use]
     pub fn transport(&self) -> &T {
         &self.transport
+    }
+
+    /// Counts an answer.
+    fn count(&self, answer: &[u8]) {
+        self.received_bytes.fetch_add(answer.len() as u64, Ordering::Relaxed);
     }
 
     /// Returns the error of a unit that is not what its name says.
@@ -89,6 +102,7 @@ impl<T: Transport> RemoteImages<T> {
                 Some(chunk) => self.transport.units_of(chunk, &names)?,
                 None => self.transport.units(&names)?,
             };
+            self.count(&answer);
             let units = StoredUnits::of(&answer).take(asked.len());
             let before = index;
             for (unit, stored) in asked.iter().zip(units) {
@@ -138,22 +152,46 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
         &'s self,
         names: &[UnitName],
         headers: &Headers,
+        wanted: &[WantedUnits],
         _: u64,
     ) -> Result<Box<dyn ChunkReader + 's>, ArchiveError> {
+        let mut whole = Vec::new();
+        for (index, wanted) in (0..names.len()).zip(wanted) {
+            if is_wanted_whole(&headers.get(index)?, wanted) {
+                whole.push(index);
+            }
+        }
+        let requested: Vec<UnitName> = whole.iter().map(|index| names[*index]).collect();
         Ok(Box::new(RemoteChunks {
             images: self,
             names: names.to_vec(),
             headers: headers.clone(),
-            answers: self.transport.chunks(names),
-            received: 0,
+            answers: self.transport.chunks(&requested),
+            whole: whole.into(),
+            received: None,
             chunk: ReceivedChunk::default(),
             decompressor: decompressor()?,
         }))
     }
 
+    fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Ordering::Relaxed)
+    }
+
     fn of_image(&self, _: &ImageVersion, error: ArchiveError) -> ArchiveError {
         error
     }
+}
+
+/// Returns whether so much of a chunk is wanted that all of it is requested at once.
+fn is_wanted_whole(header: &ChunkHeader, wanted: &WantedUnits) -> bool {
+    let (mut all_bytes, mut unwanted_bytes) = (0_u64, 0_u64);
+    for (index, unit) in header.units.iter().enumerate() {
+        let bytes = u64::from(unit.plain_bytes);
+        all_bytes += bytes;
+        unwanted_bytes += if wanted.has(index) { 0 } else { bytes };
+    }
+    all_bytes > 0 && unwanted_bytes <= all_bytes / UNWANTED_SHARE
 }
 
 /// Consecutive chunks on their way.
@@ -162,9 +200,11 @@ struct RemoteChunks<'a, T> {
     names: Vec<UnitName>,
     headers: Headers,
     answers: Chunks<'a>,
-    /// Number of chunks that have come.
-    received: usize,
-    /// The last one of them.
+    /// The chunks that come as a whole and have not come yet, in order.
+    whole: VecDeque<usize>,
+    /// The last chunk that has come.
+    received: Option<usize>,
+    /// Its bytes.
     chunk: ReceivedChunk,
     decompressor: Decompressor,
 }
@@ -199,22 +239,25 @@ impl ReceivedChunk {
 }
 
 impl<T: Transport> RemoteChunks<'_, T> {
-    /// Waits for the chunk with an index.
-    fn receive(&mut self, index: usize) -> Result<(), ArchiveError> {
-        while self.received <= index {
-            let header = self.headers.get(self.received)?;
+    /// Waits for the chunk with an index. Returns whether it comes as a whole.
+    fn receive(&mut self, index: usize) -> Result<bool, ArchiveError> {
+        while let Some(next) = self.whole.pop_front_if(|next| *next <= index) {
+            let header = self.headers.get(next)?;
             let names = units_of(&header).into_iter().map(|(name, _)| name);
             let answer = self.answers.next().unwrap_or_else(|| Ok(Vec::new()))?;
+            self.images.count(&answer);
             self.chunk = ReceivedChunk::of(answer, names);
-            self.received += 1;
+            self.received = Some(next);
         }
-        Ok(())
+        Ok(self.received == Some(index))
     }
 }
 
 impl<T: Transport> ChunkReader for RemoteChunks<'_, T> {
     fn read(&mut self, chunk: usize, wanted: &[WantedUnit], each: OnUnit<'_>) -> Result<(), ArchiveError> {
-        self.receive(chunk)?;
+        if !self.receive(chunk)? {
+            return self.images.read_units(self.names.get(chunk), wanted, each);
+        }
         let mut plain = Vec::new();
         let mut missing = Vec::new();
         for (index, unit) in wanted.iter().enumerate() {

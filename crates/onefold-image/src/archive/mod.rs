@@ -27,6 +27,7 @@ mod writer;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use onefold_block::{Clock, Random};
 use parking_lot::RwLock;
@@ -88,6 +89,8 @@ pub struct Archive {
     /// Whether the copy of the descriptor is missing, as after a creation that was killed.
     lacks_copy: bool,
     limits: Limits,
+    /// Bytes of units that were read, as they are stored.
+    read_bytes: AtomicU64,
 }
 
 impl Archive {
@@ -152,6 +155,7 @@ impl Archive {
             hole: None,
             lacks_copy: false,
             limits: LIMITS,
+            read_bytes: AtomicU64::new(0),
         }
     }
 

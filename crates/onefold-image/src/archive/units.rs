@@ -1,6 +1,7 @@
 //! Reads units in as few calls as their places allow, and verifies each by its name.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 
 use super::ahead::{PlannedReads, end, unit_in};
 use super::index::ClaimedPlace;
@@ -159,6 +160,8 @@ impl Archive {
         let mut decompressor = decompressor()?;
         let mut plain = Vec::new();
         self.read(wanted, ahead, &mut |index, header, stored| {
+            let read_bytes = u64::from(UNIT_HEADER_BYTES) + stored.len() as u64;
+            self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
             let is_unit = decompressor.decompress(header, stored, &mut plain)
                 && self.descriptor().key.name(&plain) == wanted[index].name;
             if is_unit {
@@ -166,6 +169,11 @@ impl Archive {
             }
             Ok(is_unit)
         })
+    }
+
+    /// Returns how many bytes of units were read in their plain form so far, as packs have them.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
     }
 
     /// Reads units from one place after the other until `accept` takes them. Packs that are gone may have been retired

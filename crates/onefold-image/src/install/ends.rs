@@ -31,6 +31,8 @@ pub(super) struct Ends {
     tail_start: u64,
     /// The backup of a GPT at the end of a larger target.
     backup: Mutex<Option<Backup>>,
+    /// Head and tail as the target had them before they were wiped; zeros unless they were read.
+    former: [Vec<u8>; 2],
 }
 
 impl Ends {
@@ -39,8 +41,20 @@ impl Ends {
         let head_bytes = size_bytes.min(HEAD_BYTES);
         let tail_start = size_bytes.saturating_sub(TAIL_BYTES).max(head_bytes);
         // Each is at most 1 MiB.
-        let zeros = |length_bytes: u64| Mutex::new(vec![0; usize::try_from(length_bytes).unwrap_or(0)]);
-        Ends { head: zeros(head_bytes), tail: zeros(size_bytes - tail_start), tail_start, backup: Mutex::new(None) }
+        let zeros = |length_bytes: u64| vec![0; usize::try_from(length_bytes).unwrap_or(0)];
+        let former = [zeros(head_bytes), zeros(size_bytes - tail_start)];
+        let [head, tail] = former.clone().map(Mutex::new);
+        Ends { head, tail, tail_start, backup: Mutex::new(None), former }
+    }
+
+    /// Reads both ends of the target, for [`Ends::read_former`]. An end that cannot be read counts as zeros.
+    pub(super) fn remember(&mut self, target: &dyn Target) {
+        let [head, tail] = &mut self.former;
+        for (offset, bytes) in [(0, head), (self.tail_start, tail)] {
+            if target.read(offset, bytes).is_err() {
+                bytes.fill(0);
+            }
+        }
     }
 
     /// Durably wipes both ends of the area that the disk will cover, and a GPT's backup at the end of a longer target.
@@ -71,14 +85,17 @@ impl Ends {
 
     /// Keeps the bytes that belong to the ends, and writes the others to the target.
     pub(super) fn write(&self, target: &dyn Target, offset: u64, from: &[u8]) -> io::Result<()> {
+        let (offset, middle) = self.keep(offset, from);
+        if middle.is_empty() { Ok(()) } else { target.write(offset, middle) }
+    }
+
+    /// Keeps the bytes that belong to the ends. Returns the others and their offset.
+    pub(super) fn keep<'b>(&self, offset: u64, from: &'b [u8]) -> (u64, &'b [u8]) {
         let (offset, from) = take(&self.head, 0, offset, from);
         let until_tail = usize::try_from(self.tail_start.saturating_sub(offset)).unwrap_or(usize::MAX);
         let (middle, from) = from.split_at(until_tail.min(from.len()));
-        if !middle.is_empty() {
-            target.write(offset, middle)?;
-        }
         take(&self.tail, self.tail_start, offset + middle.len() as u64, from);
-        Ok(())
+        (offset, middle)
     }
 
     /// Returns the part of a range that lies between the ends, as start and length. Bytes of the ends are zero until
@@ -162,19 +179,27 @@ impl Ends {
 
     /// Fills `into` from `offset`: the bytes of the ends from memory, those between them from the target.
     pub(super) fn read(&self, target: &dyn Target, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let end = offset + into.len() as u64;
-        if let Some((start, length_bytes)) = self.between(offset, end) {
-            target.read(start, part(into, start - offset, length_bytes))?;
-        }
-        for (bytes, start) in [(self.head.lock(), 0), (self.tail.lock(), self.tail_start)] {
-            let (from, to) = (offset.max(start), end.min(start + bytes.len() as u64));
-            if from < to {
-                let place = usize::try_from(from - start).unwrap_or(usize::MAX);
-                let into = part(into, from - offset, to - from);
-                into.copy_from_slice(&bytes[place..place + into.len()]);
-            }
-        }
+        self.read_between(target, offset, into)?;
+        copy(&self.head.lock(), 0, offset, into);
+        copy(&self.tail.lock(), self.tail_start, offset, into);
         Ok(())
+    }
+
+    /// As [`Ends::read`], with the ends as the target had them before.
+    pub(super) fn read_former(&self, target: &dyn Target, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read_between(target, offset, into)?;
+        let [head, tail] = &self.former;
+        copy(head, 0, offset, into);
+        copy(tail, self.tail_start, offset, into);
+        Ok(())
+    }
+
+    /// Fills the part of `into` that lies between the ends.
+    fn read_between(&self, target: &dyn Target, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match self.between(offset, offset + into.len() as u64) {
+            Some((start, length_bytes)) => target.read(start, part(into, start - offset, length_bytes)),
+            None => Ok(()),
+        }
     }
 
     /// Reads both ends back after they were written, and compares them.
@@ -205,6 +230,16 @@ fn compare(target: &dyn Target, start: u64, bytes: &[u8]) -> Result<(), InstallE
     match found.iter().zip(bytes).position(|(found, byte)| found != byte) {
         Some(place) => Err(InstallError::ReadBack { offset: start + place as u64 }),
         None => Ok(()),
+    }
+}
+
+/// Copies the part of an end at `start` that `into` covers; `into` begins at `offset`.
+fn copy(end: &[u8], start: u64, offset: u64, into: &mut [u8]) {
+    let (from, to) = (offset.max(start), (offset + into.len() as u64).min(start + end.len() as u64));
+    if from < to {
+        let place = usize::try_from(from - start).unwrap_or(usize::MAX);
+        let into = part(into, from - offset, to - from);
+        into.copy_from_slice(&end[place..place + into.len()]);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Examines an image before its target is touched. Each header is read and verified, no sector belongs to two chunks,
 //! the bytes add up to the totals of the manifest, and a pack is known for each unit. Only the units are not read.
 
+use std::ops::Range;
+
 use super::headers::ImageHeaders;
 use super::threads::{StepProgress, on_threads};
-use super::work::{group_chunks, threads_of};
+use super::work::{Job, group_chunks, threads_of};
 use super::{InstallError, InstallOptions, check_interrupt};
-use crate::UnitName;
 use crate::archive::{Archive, ArchiveError, WantedUnit};
 use crate::claims::Claims;
 use crate::format::FormatError;
@@ -13,6 +14,7 @@ use crate::format::chunk_header::ChunkHeader;
 use crate::format::manifest::Manifest;
 use crate::image_source::ImageSource;
 use crate::placed::{HeaderError, bytes_of, check};
+use crate::{SECTOR_BYTES, SectorRun, UnitName};
 
 use onefold_disk::OnProgress;
 
@@ -65,6 +67,38 @@ pub(super) fn beside_headers(options: &InstallOptions) -> InstallOptions {
     InstallOptions { memory_bytes: options.memory_bytes - 2 * (options.memory_bytes / HEADERS_SHARE), ..*options }
 }
 
+/// Calls `each` with the ranges of the disk that no chunk has, in order. `options` are those of the work beside the
+/// headers.
+///
+/// # Errors
+/// When a header cannot be read any more, the user has interrupted the work, and the first of `each`.
+pub(super) fn each_free_range(
+    job: &Job<'_>,
+    options: &InstallOptions,
+    each: &mut dyn FnMut(Range<u64>) -> Result<(), InstallError>,
+) -> Result<(), InstallError> {
+    let (headers, manifest) = (job.headers, job.manifest);
+    let examination = Examination { source: headers.source, headers, manifest, progress: job.progress };
+    let size_bytes = manifest.size_bytes;
+    let mut free = |start, end| match start < end {
+        true => each(bytes_of(SectorRun { start, count: end - start }, size_bytes)),
+        false => Ok(()),
+    };
+    let mut claims = Claims::new(size_bytes, options.memory_bytes / CLAIMS_SHARE);
+    let mut chunks: Vec<usize> = (0..manifest.chunks.len()).collect();
+    loop {
+        examination.claim(&claims, &chunks, options)?;
+        claims.each_unclaimed(&mut |run| free(run.start, run.end()))?;
+        let end = claims.window().end;
+        match claims.next() {
+            Some(next) => chunks = next,
+            None => return free(end, size_bytes.div_ceil(SECTOR_BYTES)),
+        }
+        // No chunk has a sector between two windows.
+        free(end, claims.window().start)?;
+    }
+}
+
 struct Examination<'a> {
     source: &'a dyn ImageSource,
     headers: &'a ImageHeaders<'a>,
@@ -76,9 +110,8 @@ impl Examination<'_> {
     fn run(&self, options: &InstallOptions) -> Result<(), InstallError> {
         let (manifest, threads) = (self.manifest, threads_of(options, self.manifest));
         let mut claims = Claims::new(manifest.size_bytes, options.memory_bytes / CLAIMS_SHARE);
-        let group_chunks = group_chunks(options, manifest, 1);
         let all: Vec<usize> = (0..manifest.chunks.len()).collect();
-        let groups: Vec<&[usize]> = all.chunks(group_chunks).collect();
+        let groups: Vec<&[usize]> = all.chunks(group_chunks(options, manifest, 1)).collect();
         let found = on_threads(threads, groups.len(), &|at, sum| {
             self.each_claimed(&claims, groups[at], &mut |header| {
                 self.find_units(header)?;
@@ -93,10 +126,17 @@ impl Examination<'_> {
             })
         })?;
         while let Some(chunks) = claims.next() {
-            let groups: Vec<&[usize]> = chunks.chunks(group_chunks).collect();
-            on_threads(threads, groups.len(), &|at, _| self.each_claimed(&claims, groups[at], &mut |_| Ok(())))?;
+            self.claim(&claims, &chunks, options)?;
         }
         check_totals(manifest, found)
+    }
+
+    /// Claims the sectors of some chunks.
+    fn claim(&self, claims: &Claims, chunks: &[usize], options: &InstallOptions) -> Result<(), InstallError> {
+        let groups: Vec<&[usize]> = chunks.chunks(group_chunks(options, self.manifest, 1)).collect();
+        let threads = threads_of(options, self.manifest);
+        on_threads(threads, groups.len(), &|at, _| self.each_claimed(claims, groups[at], &mut |_| Ok(())))?;
+        Ok(())
     }
 
     /// Calls `each` with the headers of some chunks, whose sectors belong to no other chunk.

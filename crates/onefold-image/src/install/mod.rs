@@ -6,16 +6,18 @@
 //! 1 MiB, and at most 16 times as much in memory.
 //!
 //! All headers are read before the target is touched ([`examine()`]), so an image that is damaged there costs no
-//! target.
+//! target. Units that the target has in their places are neither fetched nor written ([`compare`]).
 //!
 //! Both ends of the disk are wiped first and written last ([`ends`]), so a disk that is half installed never boots.
 //! What lies between them is read back before that, and the ends afterwards: a disk that returns other bytes does not
 //! boot, either.
 
+mod compare;
 mod ends;
 mod examine;
 mod file;
 mod fit;
+mod free;
 mod headers;
 mod hidden;
 mod place;
@@ -30,7 +32,6 @@ mod work;
 
 use std::io;
 
-use onefold_block::BLOCK_BYTES;
 use onefold_block::size::human;
 use onefold_disk::{OnProgress, Progress};
 
@@ -48,11 +49,9 @@ pub use target::Target;
 
 use ends::Ends;
 use examine::{beside_headers, read_examined};
+use free::{TargetState, prepare};
 use hidden::HiddenSectors;
 use work::{Job, Step};
-
-/// Bytes that are zeroed between two calls of the progress callback.
-const ZEROED_AT_ONCE: u64 = 256 << 20;
 
 /// Treatment of the sectors of a target that no chunk names, and of the rest of a longer target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +72,8 @@ pub struct InstallOptions {
     pub free: FreeSectorPolicy,
     /// Whether the target is read and compared afterwards.
     pub verify: bool,
+    /// Whether everything is fetched and written, without a comparison with what the target holds before.
+    pub fresh: bool,
     /// Number of threads, at least 1.
     pub threads: usize,
     /// Memory for the content of units in all threads, in bytes.
@@ -87,10 +88,16 @@ pub struct InstallOptions {
 /// Result of an installation, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InstallReport {
+    /// Bytes of units that were in their places on the target before.
+    pub found_bytes: u64,
+    /// Bytes of units and headers that came from the archive or the server, as they are stored or sent.
+    pub received_bytes: u64,
     /// Bytes of units that were written.
     pub written_bytes: u64,
     /// Bytes that read as zeros as the image demands.
     pub zero_bytes: u64,
+    /// Those of them between the ends that the target was asked to make, because it had other bytes or nobody looked.
+    pub zeroed_bytes: u64,
     /// Bytes that were given back to what lies below the target.
     pub discarded_bytes: u64,
     /// Bytes that were read back and compared.
@@ -169,28 +176,31 @@ pub fn install(
     if target_bytes < needed_bytes {
         return Err(InstallError::TooSmall { needed_bytes, target_bytes });
     }
+    let received_before = source.received_bytes();
     let headers = read_examined(source, manifest, options, progress);
     let headers = headers.map_err(|error| InstallError::Untouched(Box::new(error)))?;
-    let ends = Ends::of(needed_bytes);
+    let mut ends = Ends::of(needed_bytes);
+    let is_compared = !options.fresh && !target.is_blank();
+    if is_compared {
+        ends.remember(target);
+    }
     let total_bytes = manifest.totals.data_bytes.saturating_add(manifest.totals.zero_bytes);
     let steps = if options.verify { 2 } else { 1 };
-    let job = Job::new(
-        &headers,
-        manifest,
-        target,
-        &ends,
-        &beside_headers(options),
-        progress,
-        total_bytes.saturating_mul(steps),
-    );
+    let beside = beside_headers(options);
+    let mut job = Job::new(&headers, manifest, target, &ends, &beside, progress, total_bytes.saturating_mul(steps));
+    if is_compared {
+        job.compare().map_err(|error| InstallError::Untouched(Box::new(error)))?;
+    }
 
     ends.wipe(target).map_err(failed("write"))?;
-    let TargetState { is_blank, discarded_bytes } = prepare(&job, options.free)?;
+    let TargetState { is_blank, discarded_bytes } = prepare(&job, &beside)?;
     let written = job.run(Step::Write { is_blank })?;
     target.sync().map_err(failed("flush"))?;
     let mut installed = InstallReport {
-        written_bytes: written.data_bytes,
+        found_bytes: written.found_bytes,
+        written_bytes: written.data_bytes - written.found_bytes,
         zero_bytes: written.zero_bytes,
+        zeroed_bytes: written.zeroed_bytes,
         discarded_bytes,
         ..InstallReport::default()
     };
@@ -208,6 +218,7 @@ pub fn install(
         true => ends.read_back(target),
         false => Ok(()),
     });
+    installed.received_bytes = source.received_bytes() - received_before;
     match published {
         Ok(()) => Ok(installed),
         Err(cause) => Err(match ends.wipe_again(target) {
@@ -222,43 +233,6 @@ fn check_interrupt(progress: OnProgress<'_>, manifest: &Manifest) -> Result<(), 
     let total_bytes = manifest.totals.data_bytes.saturating_add(manifest.totals.zero_bytes);
     let flow = progress(Progress { done_bytes: 0, total_bytes });
     if flow.is_break() { Err(InstallError::Stopped) } else { Ok(()) }
-}
-
-/// State of the target before the image is written.
-struct TargetState {
-    /// Whether all of it reads as zeros.
-    is_blank: bool,
-    discarded_bytes: u64,
-}
-
-/// Does with the target what is to be done with its free sectors, save for the ends, which are zeros.
-fn prepare(job: &Job<'_>, free: FreeSectorPolicy) -> Result<TargetState, InstallError> {
-    let target = job.target;
-    if target.is_blank() || free == FreeSectorPolicy::Leave {
-        return Ok(TargetState { is_blank: target.is_blank(), discarded_bytes: 0 });
-    }
-    let mut discarded_bytes = 0;
-    for range in [job.ends.middle(), job.manifest.size_bytes..target.length_bytes()] {
-        let mut offset = range.start;
-        while offset < range.end {
-            job.check_interrupt()?;
-            // Each piece but the first begins where a block of the target does, if the target begins where one does.
-            let length_bytes = (ZEROED_AT_ONCE - offset % BLOCK_BYTES as u64).min(range.end - offset);
-            match free {
-                FreeSectorPolicy::Leave => {}
-                FreeSectorPolicy::Zero => {
-                    target.zero(offset, length_bytes).map_err(failed("write"))?;
-                }
-                FreeSectorPolicy::Discard => {
-                    discarded_bytes += target.discard(offset, length_bytes).map_err(failed("discard sectors of"))?;
-                }
-            }
-            offset += length_bytes;
-        }
-    }
-    // Discarded sectors may read as anything, including old bytes.
-    Ends::wipe_backup_tables(target).map_err(failed("write"))?;
-    Ok(TargetState { is_blank: free == FreeSectorPolicy::Zero, discarded_bytes })
 }
 
 /// Returns a function that wraps an error of a call on the target.

@@ -124,6 +124,7 @@ fn install_within(memory_bytes: u64, archive: &Archive, manifest: &Manifest, dis
         verify: false,
         threads: 2,
         memory_bytes,
+        fresh: false,
         fit: false,
         start_bytes: 0,
     };

@@ -10,8 +10,24 @@ use super::InstallError;
 /// Bytes that a step has processed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StepProgress {
+    /// Bytes of units.
     pub(super) data_bytes: u64,
+    /// Bytes of runs of zeros.
     pub(super) zero_bytes: u64,
+    /// Those bytes of units that the target had in their places.
+    pub(super) found_bytes: u64,
+    /// Those bytes of zeros that the target was asked to make.
+    pub(super) zeroed_bytes: u64,
+}
+
+impl StepProgress {
+    fn add(&mut self, other: StepProgress) {
+        let sum = |one: &mut u64, other| *one = one.saturating_add(other);
+        sum(&mut self.data_bytes, other.data_bytes);
+        sum(&mut self.zero_bytes, other.zero_bytes);
+        sum(&mut self.found_bytes, other.found_bytes);
+        sum(&mut self.zeroed_bytes, other.zeroed_bytes);
+    }
 }
 
 /// State that the threads of a step share.
@@ -60,8 +76,7 @@ fn work_on(
         outcome = work(index, &mut sum);
     }
     let mut total = shared.outcome.lock();
-    total.0.data_bytes = total.0.data_bytes.saturating_add(sum.data_bytes);
-    total.0.zero_bytes = total.0.zero_bytes.saturating_add(sum.zero_bytes);
+    total.0.add(sum);
     if let Err(error) = outcome {
         shared.is_over.store(true, Ordering::Relaxed);
         total.1.get_or_insert(error);

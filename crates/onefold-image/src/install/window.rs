@@ -81,6 +81,14 @@ impl<'a> Window<'a> {
         }
     }
 
+    /// Returns the runs of a unit.
+    pub(super) fn runs_of(&self, unit: usize) -> impl Iterator<Item = DiskRun<'_>> {
+        self.of_unit[unit].iter().map(|index| {
+            let PlacedPiece { piece, in_buffer, .. } = self.placed[*index];
+            DiskRun { offset: piece.on_disk, bytes: &self.buffer[in_buffer..in_buffer + piece.length] }
+        })
+    }
+
     /// Returns the runs of the disk in order.
     pub(super) fn runs(&self) -> impl Iterator<Item = DiskRun<'_>> {
         self.places().map(|(offset, range)| DiskRun { offset, bytes: &self.buffer[range] })

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onefold_block::zero::is_zero;
 use onefold_disk::{OnProgress, Progress};
 
+use super::compare::Comparison;
 use super::ends::Ends;
 use super::headers::ImageHeaders;
 use super::target::Target;
@@ -12,10 +13,10 @@ use super::threads::{StepProgress, on_threads};
 use super::window::{Window, parts};
 use super::{InstallError, InstallOptions, failed};
 use crate::UnitName;
-use crate::archive::WantedUnit;
+use crate::archive::{Headers, WantedUnit};
 use crate::format::chunk_header::{CHUNK_STORED_BYTES_MAX, ChunkHeader, PlacedUnit};
 use crate::format::manifest::Manifest;
-use crate::image_source::ChunkReader;
+use crate::image_source::{ChunkReader, WantedUnits};
 use crate::placed::{bytes_of, check};
 
 /// Bounds of the plain bytes in one window. A unit has at most 1 MiB.
@@ -50,7 +51,7 @@ pub(super) enum Step {
 
 /// One installation, shared by all its threads.
 pub(super) struct Job<'a> {
-    headers: &'a ImageHeaders<'a>,
+    pub(super) headers: &'a ImageHeaders<'a>,
     pub(super) manifest: &'a Manifest,
     pub(super) target: &'a dyn Target,
     pub(super) ends: &'a Ends,
@@ -59,9 +60,11 @@ pub(super) struct Job<'a> {
     ahead_bytes: u64,
     /// Chunks that a thread reads at once.
     group_chunks: usize,
-    progress: OnProgress<'a>,
+    pub(super) progress: OnProgress<'a>,
     done_bytes: AtomicU64,
     total_bytes: u64,
+    /// What the target has already, if that is looked at.
+    comparison: Option<Comparison<'a>>,
 }
 
 /// Returns how many threads work on an image.
@@ -107,7 +110,21 @@ impl<'a> Job<'a> {
             progress,
             done_bytes: AtomicU64::new(0),
             total_bytes,
+            comparison: None,
         }
+    }
+
+    /// Has the target compared with the image if it seems to have units of it. The ends must have been remembered, and
+    /// not wiped yet.
+    pub(super) fn compare(&mut self) -> Result<(), InstallError> {
+        let comparison = Comparison::new(self.headers, self.manifest, self.target, self.ends);
+        self.comparison = comparison.is_worthwhile()?.then_some(comparison);
+        Ok(())
+    }
+
+    /// Returns whether the target is compared with the image.
+    pub(super) fn is_comparing(&self) -> bool {
+        self.comparison.is_some()
     }
 
     /// Runs one step on all chunks. The first error ends the work of all threads.
@@ -133,37 +150,77 @@ impl<'a> Job<'a> {
     fn group(&self, step: Step, names: &[UnitName], sum: &mut StepProgress) -> Result<(), InstallError> {
         self.check_interrupt()?;
         let headers = self.headers.of(names)?;
-        let mut units = match step {
-            Step::Write { .. } => Some(self.headers.source.chunks(names, &headers, self.ahead_bytes)?),
-            Step::ReadBack => None,
-        };
-        names.iter().enumerate().try_for_each(|(index, name)| {
-            let header = headers.get(index)?;
-            check(name, &header, self.manifest.size_bytes)?;
-            self.chunk(step, (index, &header), &mut units, sum)
-        })
+        match step {
+            Step::Write { is_blank } => self.write_group(names, &headers, is_blank, sum),
+            Step::ReadBack => names.iter().enumerate().try_for_each(|(index, name)| {
+                let header = self.header(name, &headers, index)?;
+                self.read_chunk_back(&header, sum)
+            }),
+        }
     }
 
-    /// Processes one chunk of a group. `reader` has its units if they are to be written.
-    fn chunk(
+    fn header(&self, name: &UnitName, headers: &Headers, index: usize) -> Result<ChunkHeader, InstallError> {
+        let header = headers.get(index)?;
+        check(name, &header, self.manifest.size_bytes)?;
+        Ok(header)
+    }
+
+    /// Finds out which units of some chunks the target lacks, fetches them, and writes them.
+    fn write_group(
         &self,
-        step: Step,
-        (index, header): (usize, &ChunkHeader),
-        reader: &mut Option<Box<dyn ChunkReader + '_>>,
+        names: &[UnitName],
+        headers: &Headers,
+        is_blank: bool,
         sum: &mut StepProgress,
     ) -> Result<(), InstallError> {
+        let mut wanted = Vec::with_capacity(names.len());
+        for (index, name) in names.iter().enumerate() {
+            let header = self.header(name, headers, index)?;
+            wanted.push(self.lacking(&header, sum)?);
+        }
+        let mut reader = self.headers.source.chunks(names, headers, &wanted, self.ahead_bytes)?;
+        for (index, wanted) in wanted.iter().enumerate() {
+            let mut header = headers.get(index)?;
+            let mut unit = 0..;
+            header.units.retain(|_| unit.next().is_some_and(|unit| wanted.has(unit)));
+            for units in parts(&header.units, self.window_bytes) {
+                self.check_interrupt()?;
+                self.write(&mut Window::new(units, self.manifest.size_bytes), index, &mut *reader)?;
+                self.note_done(bytes_in(units), sum);
+            }
+            self.write_zeros(&header, is_blank, sum)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the units of a chunk that the target lacks. The others count as done.
+    fn lacking(&self, header: &ChunkHeader, sum: &mut StepProgress) -> Result<WantedUnits, InstallError> {
+        let Some(comparison) = &self.comparison else { return Ok(WantedUnits::All) };
+        self.check_interrupt()?;
+        let (wanted, found_bytes) = comparison.lacking(header, self.window_bytes);
+        sum.found_bytes += found_bytes;
+        self.note_done(found_bytes, sum);
+        Ok(wanted)
+    }
+
+    fn note_done(&self, data_bytes: u64, sum: &mut StepProgress) {
+        self.done_bytes.fetch_add(data_bytes, Ordering::Relaxed);
+        sum.data_bytes += data_bytes;
+    }
+
+    /// Reads a chunk back, and verifies it.
+    fn read_chunk_back(&self, header: &ChunkHeader, sum: &mut StepProgress) -> Result<(), InstallError> {
         for units in parts(&header.units, self.window_bytes) {
             self.check_interrupt()?;
-            let mut window = Window::new(units, self.manifest.size_bytes);
-            match reader {
-                Some(reader) => self.write(&mut window, index, &mut **reader)?,
-                None => self.read_back(&mut window)?,
-            }
-            let bytes = units.iter().map(|unit| u64::from(unit.plain_bytes)).sum();
-            self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
-            sum.data_bytes += bytes;
+            self.read_back(&mut Window::new(units, self.manifest.size_bytes))?;
+            self.note_done(bytes_in(units), sum);
         }
-        self.zeros(step, header, sum)
+        for run in &header.zeros {
+            let range = bytes_of(*run, self.manifest.size_bytes);
+            self.read_zeros(range.clone())?;
+            self.note_zeros(range.end - range.start, sum);
+        }
+        self.check_interrupt()
     }
 
     /// Fetches the units of a window, which are of the chunk with an index, and writes them.
@@ -197,24 +254,25 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Writes or verifies the zeros of a chunk.
-    fn zeros(&self, step: Step, header: &ChunkHeader, sum: &mut StepProgress) -> Result<(), InstallError> {
+    /// Makes the zeros of a chunk.
+    fn write_zeros(&self, header: &ChunkHeader, is_blank: bool, sum: &mut StepProgress) -> Result<(), InstallError> {
         for run in &header.zeros {
             let range = bytes_of(*run, self.manifest.size_bytes);
-            match step {
-                Step::Write { is_blank: true } => {}
-                Step::Write { is_blank: false } => {
-                    if let Some((offset, length_bytes)) = self.ends.between(range.start, range.end) {
-                        self.target.zero(offset, length_bytes).map_err(failed("write"))?;
-                    }
+            if let Some((offset, length_bytes)) = self.ends.between(range.start, range.end).filter(|_| !is_blank) {
+                let zeros = self.comparison.as_ref().map_or(0, |comparison| comparison.zeros(offset, length_bytes));
+                if zeros < length_bytes {
+                    self.target.zero(offset + zeros, length_bytes - zeros).map_err(failed("write"))?;
+                    sum.zeroed_bytes += length_bytes - zeros;
                 }
-                Step::ReadBack => self.read_zeros(range.clone())?,
             }
-            let bytes = range.end - range.start;
-            self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
-            sum.zero_bytes += bytes;
+            self.note_zeros(range.end - range.start, sum);
         }
         self.check_interrupt()
+    }
+
+    fn note_zeros(&self, bytes: u64, sum: &mut StepProgress) {
+        self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+        sum.zero_bytes += bytes;
     }
 
     fn read_zeros(&self, range: std::ops::Range<u64>) -> Result<(), InstallError> {
@@ -231,4 +289,9 @@ impl<'a> Job<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns how many plain bytes units have.
+fn bytes_in(units: &[PlacedUnit]) -> u64 {
+    units.iter().map(|unit| u64::from(unit.plain_bytes)).sum()
 }

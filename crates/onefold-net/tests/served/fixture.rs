@@ -162,6 +162,7 @@ pub(crate) fn install_over_noise(
         verify: true,
         threads: 2,
         memory_bytes: 64 << 20,
+        fresh: false,
         fit: false,
         start_bytes: 0,
     };

@@ -42,8 +42,9 @@ pub(crate) enum ImageCommand {
     Show(ShowArgs),
     /// Write an image to a disk, a partition or a file
     ///
-    /// All checks come before the first write. The disk does not boot until all of the image is on it. ARCHIVE may
-    /// also be a server of images, such as `https://HOST:7443`; every byte that it sends is verified.
+    /// All checks come before the first write. The disk does not boot until all of the image is on it. What the disk
+    /// has in its place already is neither fetched nor written, so an installation that was killed goes on where it
+    /// was. ARCHIVE may also be a server of images, such as `https://HOST:7443`; every byte that it sends is verified.
     #[command(after_help = examples([
         "onefold image install --fit --verify /srv/archive web@2 /dev/sdb",
         "onefold image install --pin FINGERPRINT https://192.168.1.10:7443 web /dev/nvme0n1",
@@ -230,10 +231,14 @@ pub(crate) struct InstallArgs {
     /// Read everything that the image defines back from the target, past the cache, and compare it
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Write everything, without a look at what is on the target already; saves little, and only on disks that have
+    /// nothing of the image
+    #[arg(long)]
+    pub(crate) fresh: bool,
     /// Check everything and write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Write, and read back, at most this many bytes a second
+    /// Write and read at most this many bytes of the target a second
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<ByteRate>,
     /// Upper limit of buffers, at least 64M

@@ -71,6 +71,7 @@ fn install_one(archive: &Archive, manifest: &Manifest) -> Result<Vec<u8>, Instal
         verify: true,
         threads: 2,
         memory_bytes: 4 << 20,
+        fresh: false,
         fit: false,
         start_bytes: 0,
     };

@@ -1,5 +1,6 @@
 //! Installations of random images over noise.
 
+mod compare;
 mod remote;
 
 use std::ops::ControlFlow;
@@ -90,7 +91,7 @@ impl Target for MemoryTarget {
 }
 
 fn options(free: FreeSectorPolicy, verify: bool) -> InstallOptions {
-    InstallOptions { free, verify, threads: 3, memory_bytes: 24 << 20, fit: false, start_bytes: 0 }
+    InstallOptions { free, verify, fresh: false, threads: 3, memory_bytes: 24 << 20, fit: false, start_bytes: 0 }
 }
 
 fn go_on(_: Progress) -> ControlFlow<()> {

@@ -8,6 +8,7 @@ use crate::UnitName;
 use crate::format::pack::UNIT_HEADER_BYTES;
 use crate::remote::{Chunks, RemoteImages, Transport};
 use crate::served::ServedArchive;
+use crate::testing::headers;
 
 /// Long enough that the disk has a middle between its ends.
 const SIZE: u64 = 3 << 20;
@@ -153,5 +154,38 @@ fn a_server_that_begins_to_lie_leaves_no_wrong_byte_and_no_beginning() {
         // The backup of a partition table, at the end of the disk, is wiped, too.
         let is_wiped = found.iter().all(|byte| *byte == 0);
         assert!(is_right || is_wiped || found == before, "sector {number} has a third content");
+    }
+}
+
+/// A target that has an earlier version of the image costs the changed units, and little more.
+#[test]
+fn only_changed_units_are_received() {
+    for seed in 0..6 {
+        let image = image(seed + 20, SIZE);
+        let remote = remote(&image, Lie::None);
+        let target = MemoryTarget::noise(1, SIZE);
+        let options = options(FreeSectorPolicy::Leave, true);
+        let first = install(&remote, &image.manifest, &target, &options, &go_on).unwrap();
+        let again = install(&remote, &image.manifest, &target, &options, &go_on).unwrap();
+        assert_eq!((again.found_bytes, again.written_bytes), (image.manifest.totals.data_bytes, 0));
+        let headers_bytes = again.received_bytes;
+        assert!(headers_bytes < first.received_bytes / 3, "{headers_bytes} of {first:?}");
+
+        let random = SeededRandom::new(seed);
+        let mut changed_bytes = 0;
+        let share = 2 + random.below(30);
+        for unit in headers(&image.archive, &image.manifest).iter().flat_map(|header| &header.units) {
+            if random.below(share) == 0 {
+                let at = usize::try_from(unit.runs[0].start_bytes()).unwrap();
+                target.bytes.lock()[at] ^= 1;
+                let stored = image.archive.stored(&unit.name).unwrap().unwrap();
+                changed_bytes += u64::from(stored.stored_bytes + UNIT_HEADER_BYTES);
+            }
+        }
+        let done = install(&remote, &image.manifest, &target, &options, &go_on).unwrap();
+        let received_bytes = done.received_bytes - headers_bytes;
+        assert!(received_bytes >= changed_bytes, "{received_bytes} of {changed_bytes}");
+        assert!(received_bytes * 10 <= changed_bytes * 13, "{received_bytes} of {changed_bytes}");
+        assert_holds(&image, &target.bytes.lock(), &|_| None);
     }
 }

@@ -48,6 +48,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
         verify: false,
         threads: threads(),
         memory_bytes,
+        fresh: false,
         fit: false,
         start_bytes: 0,
     };

@@ -25,7 +25,7 @@ use crate::cli::image::{FreeSectors, InstallArgs};
 use crate::failure::{Failure, Outcome, TargetRemains};
 use crate::interrupt::Interrupt;
 use crate::outgoing::UnpublishedFile;
-use crate::output::{Report, machine_name};
+use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
 use crate::size::{grouped, human};
 use crate::verbs::{archive, in_use};
@@ -57,6 +57,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
                 FreeSectors::Discard => FreeSectorPolicy::Discard,
             },
             verify: arguments.verify,
+            fresh: arguments.fresh,
             threads: threads(),
             memory_bytes,
             fit: arguments.fit,
@@ -73,7 +74,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
     let size_bytes = manifest.size_bytes;
     let text = match &installed {
         None => format!("{} fits on {}: {} would be written", record.image, target.shown(), data_text(&manifest)),
-        Some(done) => done.text(&record.image, arguments, is_new),
+        Some(done) => done.text(&record.image, arguments, is_new) + "\n" + &done.table(&manifest).to_string(),
     };
     let is_dry = installed.is_none();
     let is_stale = installed.as_ref().is_some_and(|done| done.stale.is_some());
@@ -83,8 +84,12 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         "target": machine_name(target),
         "dry_run": is_dry,
         "size_bytes": size_bytes,
+        "needed_bytes": manifest.totals.data_bytes,
+        "found_bytes": installed.found_bytes,
+        "received_bytes": installed.received_bytes,
         "written_bytes": installed.written_bytes,
         "zero_bytes": installed.zero_bytes,
+        "zeroed_bytes": installed.zeroed_bytes,
         "discarded_bytes": installed.discarded_bytes,
         "verified_bytes": installed.verified_bytes,
         "fitted": installed.is_fitted,
@@ -142,8 +147,9 @@ impl InstallResult {
     /// Returns what to say to people.
     fn text(&self, image: &ImageVersion, arguments: &InstallArgs, is_new: bool) -> String {
         let (installed, target) = (&self.installed, arguments.target.shown());
-        let (written, zero) = (human(installed.written_bytes), human(installed.zero_bytes));
-        let mut text = format!("installed {image} on {target}: {written} of data, {zero} of zeros");
+        let data = human(installed.found_bytes.saturating_add(installed.written_bytes));
+        let zero = human(installed.zero_bytes);
+        let mut text = format!("installed {image} on {target}: {data} of data, {zero} of zeros");
         match (arguments.free, installed.discarded_bytes) {
             // A new file has nothing to give back.
             (FreeSectors::Discard, 0) if is_new => {}
@@ -164,6 +170,15 @@ impl InstallResult {
             text += &format!("\nthe kernel still has the old partitions ({error}): run `partprobe {target}`");
         }
         text
+    }
+
+    /// Returns where the bytes came from and went: `needed = found + written`.
+    fn table(&self, manifest: &Manifest) -> TextTable {
+        let InstallReport { found_bytes, received_bytes, written_bytes, zeroed_bytes, .. } = self.installed;
+        let mut table = TextTable::new(["needed", "found", "received", "written", "zeroed"]);
+        let bytes = [manifest.totals.data_bytes, found_bytes, received_bytes, written_bytes, zeroed_bytes];
+        table.row(bytes.map(human));
+        table
     }
 }
 
