@@ -74,6 +74,11 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
     /// Returns how many bytes of units have come from the place so far, in the form in which they are stored or sent.
     fn received_bytes(&self) -> u64;
 
+    /// Returns how many plain bytes of units came from seeds instead so far.
+    fn seed_bytes(&self) -> u64 {
+        0
+    }
+
     /// Returns why an image cannot be read: `error`, unless that is for the image's removal meanwhile.
     fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError;
 

@@ -28,6 +28,7 @@ mod rate;
 mod recent;
 pub mod remote;
 mod run;
+mod seed;
 pub mod served;
 pub mod signature;
 pub mod store;
@@ -44,3 +45,4 @@ pub use name::{ArchiveId, ImageName, ImageNameError, ImageVersion, ObjectId, Uni
 pub use placed::HeaderError;
 pub use rate::{Rate, RatedDisk, RatedTarget};
 pub use run::{SECTOR_BYTES, SectorRun};
+pub use seed::SeededImages;

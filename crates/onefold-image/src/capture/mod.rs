@@ -1,12 +1,13 @@
 //! Capture: reads a disk into an image of an archive.
 //!
-//! Stages from first to last: `policy` chooses the sectors to capture, and `plan` groups them into units. The threads
+//! Stages from first to last: `policy` chooses the sectors to capture, and `plan` groups them into units ([`cut`]). The threads
 //! of `batch` read, name, look up and compress units. `pipeline` restores the order of their results, and `collector`
 //! passes new units to the writer, builds the headers of chunks and counts every byte.
 
 mod batch;
 mod chunks;
 mod collector;
+mod cut;
 mod error;
 mod pipeline;
 mod plan;
@@ -24,9 +25,9 @@ use std::path::Path;
 use onefold_block::Timestamp;
 use onefold_disk::{CachedDisk, OnProgress, Progress};
 use onefold_guest::budget::Budget;
-use onefold_guest::error::GuestError;
 use onefold_guest::guest::Guest;
 
+pub use cut::{SeedOptions, each_unit};
 pub use error::CaptureError;
 pub use plan::PlanError;
 pub use policy::Scope;
@@ -35,16 +36,16 @@ pub use source::{FileState, Source};
 
 use self::batch::Reader;
 use self::collector::{AddedUnits, Collector, CollectorResult};
+use self::cut::CutOptions;
 use self::pipeline::Width;
-use self::plan::{Plan, Planner};
-use self::policy::{MapSurvey, each_taken};
+use self::plan::Plan;
+use self::policy::MapSurvey;
 use self::recent::RecentUnits;
 use self::source::PolledDisk;
 use self::units::{SharedUnits, ThreadUnits, WriterUnits};
-use self::unread::{ReadDisk, UnreadSectors};
+use self::unread::ReadDisk;
 use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
 use crate::compress;
-use crate::format::descriptor::UnitKind;
 use crate::format::manifest::{Manifest, REGIONS_MAX};
 use crate::format::pack;
 use crate::{ImageName, ImageVersion, UnitName};
@@ -101,8 +102,6 @@ const PACK_BYTES: usize = 32 << 20;
 const _: () = assert!(PACK_BYTES as u64 == pack::PACK_BYTES);
 /// A pack takes at most this fraction of all memory. One is filled while another one is put.
 const PACK_SHARE: usize = 8;
-/// Number of runs of the map, or extents of files, that are planned between two calls of the progress callback.
-const RUNS_BETWEEN: u32 = 4096;
 /// Maximum number of attempts to store units again after packs that the image relies on were removed.
 const ATTEMPTS: u32 = 10;
 
@@ -137,16 +136,18 @@ fn capture_polled(
     progress: OnProgress<'_>,
 ) -> Result<CaptureReport, CaptureError> {
     let size_bytes = source.disk.size_bytes();
+    let units = archive.descriptor().units;
     let region_bytes = archive.descriptor().region_bytes;
     let size_max = region_bytes.saturating_mul(REGIONS_MAX);
     if size_bytes > size_max {
         return Err(CaptureError::TooLarge { size_bytes, size_max });
     }
-    let memory = Memory::of(options, archive.descriptor().units.unit_bytes() as usize);
+    let cut = options.cut();
+    let memory = Memory::of(&cut, units.unit_bytes() as usize);
     archive.limit_tables(memory.tables_bytes);
     let cached = CachedDisk::new(polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
-    let mut unread = options.unread(&guest)?;
+    let mut unread = cut.unread(&guest)?;
     let recent = RecentUnits::new(memory.recent_bytes);
     writer.limit_packs(memory.pack_bytes as u64);
     let mut added = AddedUnits::default();
@@ -158,14 +159,7 @@ fn capture_polled(
             added = AddedUnits::default();
             recent.clear();
         }
-        let (found, plan) = loop {
-            let read = ReadDisk::new(source.disk, &unread);
-            let (found, plan) = plan(archive, &guest, polled, &read, options, &memory)?;
-            // What is in doubt is read. Each round forgets at least one volume.
-            if !unread.forget(&|volume| found.is_in_doubt(volume)) {
-                break (found, plan);
-            }
-        };
+        let (found, plan) = cut.plan(units, &guest, polled, &mut unread, &memory)?;
         let read = ReadDisk::new(source.disk, &unread);
         let source = Source { disk: &read, ..source };
         let only = None;
@@ -182,7 +176,7 @@ fn capture_polled(
             name: options.name.clone(),
             captured: options.began,
             size_bytes,
-            units: archive.descriptor().units,
+            units,
             region_bytes,
             volumes: found.volumes(&guest, options.scope, &volume_bytes, unread.volume_bytes()),
             totals,
@@ -199,55 +193,12 @@ fn capture_polled(
     Err(CaptureError::Restless)
 }
 
-impl CaptureOptions<'_> {
-    /// Returns the places of a guest that become zeros although they are allocated.
-    fn unread(&self, guest: &Guest<'_>) -> Result<UnreadSectors, GuestError> {
-        match (self.scope, self.exact) {
-            (Scope::Allocated, false) => UnreadSectors::of(guest),
-            (Scope::All, _) | (_, true) => Ok(UnreadSectors::default()),
-        }
+impl<'o> CaptureOptions<'o> {
+    /// Returns how the disk is cut into units.
+    fn cut(&self) -> CutOptions<'o> {
+        let CaptureOptions { scope, exact, threads, memory_bytes, level, folder, .. } = *self;
+        CutOptions { scope, exact, threads, memory_bytes, level, folder }
     }
-}
-
-/// Makes the plan of a disk. `read` is the disk as it is captured; `disk` asks whether to go on.
-fn plan(
-    archive: &Archive,
-    guest: &Guest<'_>,
-    disk: &PolledDisk<'_>,
-    read: &ReadDisk<'_>,
-    options: &CaptureOptions<'_>,
-    memory: &Memory,
-) -> Result<(MapSurvey, Plan), CaptureError> {
-    let units = archive.descriptor().units;
-    let files = match units {
-        UnitKind::Files { .. } => {
-            Some(guest.files_in_order(options.folder, memory.files_bytes).map_err(PlanError::from)?)
-        }
-        UnitKind::Fixed { .. } => None,
-    };
-    let polled = |number: u32| if number.is_multiple_of(RUNS_BETWEEN) { disk.poll() } else { Ok(()) };
-    let files = (0_u32..).cycle().zip(files.into_iter().flatten()).map(|(number, extent)| {
-        polled(number).map_err(GuestError::Disk)?;
-        extent
-    });
-    let mut planner = Planner::new(read, units, files, options.folder, memory.plan_bytes);
-    let (mut failed, mut runs) = (None, 0_u32);
-    let mut add = |run| -> Result<(), PlanError> {
-        runs = runs.wrapping_add(1);
-        polled(runs)?;
-        planner.add(run)
-    };
-    let found = each_taken(guest, options.scope, &mut |run| {
-        add(run).map_err(|error| {
-            failed = Some(error);
-            // This error only ends the visits.
-            GuestError::NotFound
-        })
-    });
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    Ok((found?, planner.finish()?))
 }
 
 /// One pass over the data of a disk.
@@ -324,7 +275,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(options: &CaptureOptions<'_>, unit_bytes: usize) -> Memory {
+    fn of(options: &CutOptions<'_>, unit_bytes: usize) -> Memory {
         let bytes = options.memory_bytes.max(MEMORY_BYTES_MIN);
         let thread_bytes = READ_BYTES + compressor_bytes(options.level, unit_bytes);
         let pack_bytes = (bytes / PACK_SHARE).min(PACK_BYTES);

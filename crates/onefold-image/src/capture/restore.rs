@@ -10,7 +10,7 @@ use super::collector::AddedUnits;
 use super::recent::RecentUnits;
 use super::source::{PolledDisk, Source};
 use super::unread::ReadDisk;
-use super::{CaptureError, CaptureOptions, Memory, Pass, plan};
+use super::{CaptureError, CaptureOptions, Memory, Pass};
 use crate::UnitName;
 use crate::archive::{Archive, Writer};
 
@@ -29,16 +29,17 @@ pub fn restore(
     progress: OnProgress<'_>,
 ) -> Result<(), CaptureError> {
     let polled = PolledDisk::new(source.disk, progress);
-    let memory = Memory::of(options, archive.descriptor().units.unit_bytes() as usize);
+    let (units, cut) = (archive.descriptor().units, options.cut());
+    let memory = Memory::of(&cut, units.unit_bytes() as usize);
     archive.limit_tables(memory.tables_bytes);
     let cached = CachedDisk::new(&polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
-    let unread = options.unread(&guest)?;
+    let unread = cut.unread(&guest)?;
     let read = ReadDisk::new(source.disk, &unread);
     let source = Source { disk: &read, ..source };
     let recent = RecentUnits::new(memory.recent_bytes);
     writer.limit_packs(memory.pack_bytes as u64);
-    let restored = plan(archive, &guest, &polled, &read, options, &memory).and_then(|(found, plan)| {
+    let restored = cut.plan_once(units, &guest, &polled, &unread, &memory).and_then(|(found, plan)| {
         let only = Some(wanted);
         let pass = Pass { archive, source, options, memory: &memory, recent: &recent, only, found: &found, progress };
         pass.run(writer, plan, &mut AddedUnits::default())

@@ -36,6 +36,11 @@ impl<'p> PolledDisk<'p> {
         PolledDisk { disk, progress, is_stopped: AtomicBool::new(false) }
     }
 
+    /// Returns the disk itself, which does not ask.
+    pub(super) fn disk(&self) -> &'p dyn Disk {
+        self.disk
+    }
+
     /// Asks whether to go on. Once the work stops, nobody is asked again.
     ///
     /// # Errors

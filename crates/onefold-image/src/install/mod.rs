@@ -40,6 +40,7 @@ use crate::format::manifest::Manifest;
 use crate::image_source::ImageSource;
 use crate::placed::HeaderError;
 
+pub use differences::{Differences, DifferentPlace, differences};
 pub use ends::HEAD_BYTES;
 pub use examine::examine;
 pub use file::{Content, FileTarget, TargetError};
@@ -92,6 +93,8 @@ pub struct InstallReport {
     pub found_bytes: u64,
     /// Bytes of units and headers that came from the archive or the server, as they are stored or sent.
     pub received_bytes: u64,
+    /// Bytes of units that came from seeds.
+    pub seed_bytes: u64,
     /// Bytes of units that were written.
     pub written_bytes: u64,
     /// Bytes that read as zeros as the image demands.
@@ -176,7 +179,7 @@ pub fn install(
     if target_bytes < needed_bytes {
         return Err(InstallError::TooSmall { needed_bytes, target_bytes });
     }
-    let received_before = source.received_bytes();
+    let (received_before, seed_before) = (source.received_bytes(), source.seed_bytes());
     let headers = read_examined(source, manifest, options, progress);
     let headers = headers.map_err(|error| InstallError::Untouched(Box::new(error)))?;
     let mut ends = Ends::of(needed_bytes);
@@ -219,6 +222,7 @@ pub fn install(
         false => Ok(()),
     });
     installed.received_bytes = source.received_bytes() - received_before;
+    installed.seed_bytes = source.seed_bytes() - seed_before;
     match published {
         Ok(()) => Ok(installed),
         Err(cause) => Err(match ends.wipe_again(target) {

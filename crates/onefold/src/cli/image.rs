@@ -47,7 +47,7 @@ pub(crate) enum ImageCommand {
     /// was. ARCHIVE may also be a server of images, such as `https://HOST:7443`; every byte that it sends is verified.
     #[command(after_help = examples([
         "onefold image install --fit --verify /srv/archive web@2 /dev/sdb",
-        "onefold image install --pin FINGERPRINT https://192.168.1.10:7443 web /dev/nvme0n1",
+        "onefold image install --pin FINGERPRINT https://192.168.1.10:7443 web /dev/nvme0n1 --seed old.qcow2",
     ]))]
     Install(InstallArgs),
     /// Write an image to a new image file, or as a stream
@@ -231,6 +231,9 @@ pub(crate) struct InstallArgs {
     /// Read everything that the image defines back from the target, past the cache, and compare it
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Take units that this disk, image file or archived image has from there; may be given several times
+    #[arg(long, value_name = "DISK")]
+    pub(crate) seed: Vec<PathBuf>,
     /// Write everything, without a look at what is on the target already; saves little, and only on disks that have
     /// nothing of the image
     #[arg(long)]

@@ -22,7 +22,7 @@ use super::*;
 use crate::archive::CheckOptions;
 use crate::compress::LEVEL;
 use crate::disk::ArchivedDisk;
-use crate::format::descriptor::REGION_BYTES;
+use crate::format::descriptor::{REGION_BYTES, UnitKind};
 use crate::format::manifest::{CaptureWay, Totals};
 use crate::store::{MemoryStore, ObjectName, Store};
 use crate::testing::{MemoryDisk, assert_regions, install};
@@ -224,7 +224,7 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
                 pack_bytes,
                 tables_bytes,
                 width,
-            } = Memory::of(&options, unit_bytes);
+            } = Memory::of(&options.cut(), unit_bytes);
             let bytes = memory_bytes.max(MEMORY_BYTES_MIN);
             assert!(cache_bytes + maps_bytes + files_bytes + plan_bytes + tables_bytes <= bytes);
             let batch_bytes = usize::try_from(width.batch_bytes).unwrap();
@@ -248,7 +248,7 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
         level: LEVEL,
         folder: Path::new(""),
     };
-    let memory = Memory::of(&options, 128 << 10);
+    let memory = Memory::of(&options.cut(), 128 << 10);
     assert!(memory.files_bytes.max(memory.plan_bytes) <= SORTED_BYTES_MAX, "the sorter takes its memory at once");
 }
 

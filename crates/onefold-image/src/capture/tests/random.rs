@@ -6,6 +6,7 @@ use onefold_guest::filesystem::{ExtentKind, FileNumber};
 use onefold_guest::guest::{OrderError, PlacedExtent};
 use onefold_guest::volume::DiskRange;
 
+use super::super::plan::Planner;
 use super::super::policy::TakenRun;
 use super::*;
 use crate::testing::MemoryDisk;
@@ -170,7 +171,7 @@ fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[Pla
     let plan = planner.finish().unwrap();
     let found = MapSurvey::new(disk.size_bytes() - taken, 0);
     let source = Source { disk, has_changed: &|| Ok(false) };
-    let (memory, recent) = (Memory::of(&options, 128 << 10), RecentUnits::new(1000));
+    let (memory, recent) = (Memory::of(&options.cut(), 128 << 10), RecentUnits::new(1000));
     let progress = |_| ControlFlow::Continue(());
     let pass = Pass {
         archive,

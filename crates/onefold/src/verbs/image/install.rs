@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use onefold_image::install::{
 use onefold_image::{ArchivedDisk, ImageSource, ImageVersion, SECTOR_BYTES};
 use serde_json::json;
 
-use super::{find_manifest, partitions, rate, remote, signed, threads};
+use super::{find_manifest, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
 use crate::failure::{Failure, Outcome, TargetRemains};
@@ -48,6 +48,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
     let InstallableImage { record, manifest, source } = find_accepted(arguments)?;
     let work = Work {
         source: &source,
+        seeds: &arguments.seed,
         manifest: &manifest,
         cannot: format!("cannot install `{}` to `{}`", record.image, target.shown()),
         options: InstallOptions {
@@ -86,6 +87,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         "size_bytes": size_bytes,
         "needed_bytes": manifest.totals.data_bytes,
         "found_bytes": installed.found_bytes,
+        "seed_bytes": installed.seed_bytes,
         "received_bytes": installed.received_bytes,
         "written_bytes": installed.written_bytes,
         "zero_bytes": installed.zero_bytes,
@@ -174,9 +176,9 @@ impl InstallResult {
 
     /// Returns where the bytes came from and went: `needed = found + written`.
     fn table(&self, manifest: &Manifest) -> TextTable {
-        let InstallReport { found_bytes, received_bytes, written_bytes, zeroed_bytes, .. } = self.installed;
-        let mut table = TextTable::new(["needed", "found", "received", "written", "zeroed"]);
-        let bytes = [manifest.totals.data_bytes, found_bytes, received_bytes, written_bytes, zeroed_bytes];
+        let InstallReport { found_bytes, seed_bytes, received_bytes, written_bytes, zeroed_bytes, .. } = self.installed;
+        let mut table = TextTable::new(["needed", "found", "seeds", "received", "written", "zeroed"]);
+        let bytes = [manifest.totals.data_bytes, found_bytes, seed_bytes, received_bytes, written_bytes, zeroed_bytes];
         table.row(bytes.map(human));
         table
     }
@@ -185,6 +187,8 @@ impl InstallResult {
 /// One installation.
 struct Work<'a> {
     source: &'a Arc<dyn ImageSource>,
+    /// Disks that may have units of the image.
+    seeds: &'a [PathBuf],
     manifest: &'a Manifest,
     /// What to say if it fails.
     cannot: String,
@@ -223,9 +227,27 @@ impl Work<'_> {
     /// Installs to a target that begins at byte `start_bytes` of its disk.
     fn install(&self, target: &dyn Target, start_bytes: u64, left: TargetRemains) -> Outcome<InstallReport> {
         let options = InstallOptions { start_bytes, ..self.options };
+        if self.seeds.is_empty() {
+            return self.install_from(&**self.source, target, &options, left);
+        }
+        let seeded = seeds::add(self.source, self.manifest, self.seeds, &options, &self.meter.on_progress());
+        let (source, options) = seeded.map_err(|failure| {
+            self.meter.finish();
+            failure.wrap(&self.cannot)
+        })?;
+        self.install_from(&source, target, &options, left)
+    }
+
+    fn install_from(
+        &self,
+        source: &dyn ImageSource,
+        target: &dyn Target,
+        options: &InstallOptions,
+        left: TargetRemains,
+    ) -> Outcome<InstallReport> {
         let is_stopped = || self.meter.is_interrupted();
         let installed = rate::of_target(target, self.rate, &is_stopped, |target| {
-            install(&**self.source, self.manifest, target, &options, &self.meter.on_progress())
+            install(source, self.manifest, target, options, &self.meter.on_progress())
         });
         self.meter.finish();
         installed.map_err(|error| Failure::of_install(&self.cannot, &error, left))

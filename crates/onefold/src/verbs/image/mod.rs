@@ -10,6 +10,7 @@ mod partitions;
 mod rate;
 mod remote;
 mod rm;
+mod seeds;
 mod serve;
 mod show;
 mod sign;
