@@ -16,7 +16,6 @@ use crate::capture::{CaptureError, SeedOptions, each_unit};
 use crate::format::chunk_header::PlacedUnit;
 use crate::format::manifest::Manifest;
 use crate::image_source::{ChunkReader, ImageSource, OnUnit, WantedUnits};
-use crate::placed::pieces;
 use crate::{ImageVersion, SectorRun, UnitKey, UnitName};
 
 /// Memory that a unit of the image takes: an entry of a hash table, which is there twice while it grows.
@@ -112,15 +111,18 @@ impl SeededImages {
             return false;
         };
         let disk = &self.disks[place.disk];
-        let unit = PlacedUnit { name: wanted.name, plain_bytes, runs: place.runs.to_vec() };
         plain.clear();
-        for piece in pieces(&unit, disk.size_bytes()) {
+        for run in place.runs.as_slice() {
+            // A unit has at most 1 MiB.
+            let Ok(length) = usize::try_from(run.length_bytes()) else { return false };
             let start = plain.len();
-            plain.resize(start + piece.length, 0);
-            if disk.read(piece.on_disk, &mut plain[start..]).is_err() {
+            plain.resize(start + length, 0);
+            if disk.read(run.start_bytes(), &mut plain[start..]).is_err() {
                 return false;
             }
         }
+        // The last sector of a disk may be truncated.
+        plain.truncate(plain_bytes as usize);
         let is_unit = self.source.key().name(plain) == wanted.name;
         if is_unit {
             self.taken_bytes.fetch_add(plain.len() as u64, Ordering::Relaxed);
@@ -153,10 +155,10 @@ impl SeedRuns {
         Some(SeedRuns::Several(unit.runs.clone().into()))
     }
 
-    fn to_vec(&self) -> Vec<SectorRun> {
+    fn as_slice(&self) -> &[SectorRun] {
         match self {
-            SeedRuns::One(run) => vec![*run],
-            SeedRuns::Several(runs) => runs.to_vec(),
+            SeedRuns::One(run) => std::slice::from_ref(run),
+            SeedRuns::Several(runs) => runs,
         }
     }
 }
@@ -325,6 +327,24 @@ mod tests {
         let (received_bytes, taken_bytes) = install_with(&seeded, &manifest, &disk);
         assert_eq!(taken_bytes, SIZE as u64);
         assert!(received_bytes < 100_000, "{received_bytes}");
+    }
+
+    /// A plain file, whose length is no multiple of anything, has the units that its copy in a guest has.
+    #[test]
+    fn a_plain_file_is_cut_as_the_content_of_a_file() {
+        let units = UnitKind::Files { unit_bytes: 128 << 10 };
+        let (key, folder) = (UnitKey([7; 32]), tempfile::tempdir().unwrap());
+        let file = MemoryDisk::noise(300_001, &SeededRandom::new(4));
+        let options = SeedOptions { threads: 2, memory_bytes: 0, folder: folder.path() };
+        let mut cut = Vec::new();
+        each_unit(&file, units, &key, &options, &go_on, &mut |unit| cut.push(unit)).unwrap();
+        let mut padded = file.bytes.clone();
+        padded.resize(300_001_usize.next_multiple_of(4096), 0);
+        for (number, plain) in (0..).zip(padded.chunks(128 << 10)) {
+            let unit = cut.iter().find(|unit| unit.name == key.name(plain)).unwrap();
+            assert_eq!(unit.plain_bytes as usize, plain.len());
+            assert_eq!(unit.runs, [SectorRun { start: number * 256, count: plain.len() as u64 / 512 }]);
+        }
     }
 
     #[test]

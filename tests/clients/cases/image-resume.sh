@@ -59,6 +59,17 @@ install 2 "$dir/target.raw" --free zero
 install 1 "$dir/target.raw" --fresh
 (($(got found_bytes) == 0)) || fail "--fresh looked: $(<"$dir/installed")"
 
+# A dry run tells by file what has changed since the installation, and touches nothing.
+onefold image install --dry-run "$address" web@1 "$dir/target.raw" >"$dir/said"
+grep -q 'is as web@1 was installed' "$dir/said" || fail "$(<"$dir/said")"
+cp "$dir/2.export" "$dir/target.raw"
+onefold image install --dry-run "$address" web@1 "$dir/target.raw" >"$dir/said"
+for number in 11 32 53; do
+    grep -q "MiB  *the whole disk  */$number\$" "$dir/said" || fail "file $number is not named: $(<"$dir/said")"
+done
+(($(grep -c 'the whole disk  */' "$dir/said") <= 5)) || fail "files are named that did not change: $(<"$dir/said")"
+cmp "$dir/target.raw" "$dir/2.export"
+
 # Killed at 90 % of the bytes, and at other moments: the next run takes the rest, the first MiB, and what was under way.
 data=$(got needed_bytes)
 for percent in 90 40 70; do

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use onefold_block::BLOCK_BYTES;
+use onefold_block::zero::is_zero;
 use onefold_disk::{CachedDisk, Disk, OnProgress};
 use onefold_guest::budget::Budget;
+use onefold_guest::content::VolumeContent;
 use onefold_guest::error::GuestError;
-use onefold_guest::guest::Guest;
+use onefold_guest::guest::{Guest, GuestVolume};
 
 use super::batch::{Item, KnownUnit, Outcome, Reader, Units};
 use super::error::CaptureError;
@@ -18,7 +21,7 @@ use crate::compress;
 use crate::format::chunk_header::PlacedUnit;
 use crate::format::descriptor::UnitKind;
 use crate::format::pack::{Codec, UnitHeader};
-use crate::{UnitKey, UnitName};
+use crate::{SECTOR_BYTES, SectorRun, UnitKey, UnitName};
 
 /// Number of runs of the map, or extents of files, that are planned between two calls of the progress callback.
 const RUNS_BETWEEN: u32 = 4096;
@@ -116,7 +119,8 @@ impl CutOptions<'_> {
 }
 
 /// Cuts a disk into units as a capture does, and calls `each` with those that are not zero, in the order of the disk.
-/// Reads the whole disk, as far as it is not free.
+/// Reads the whole disk, as far as it is not free. A disk of unknown content may be a plain file, so it is cut as the
+/// content of a file, too; the last sectors of a unit may lie behind the end of the disk then, and are zeros.
 ///
 /// # Errors
 /// When the disk cannot be read, temporary files fail, or `progress` stops the work.
@@ -149,6 +153,11 @@ fn each_named(
     let memory = Memory::of(cut, units.unit_bytes() as usize);
     let cached = CachedDisk::new(polled, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
+    if let (UnitKind::Files { unit_bytes }, [GuestVolume { content: VolumeContent::Unknown, .. }]) =
+        (units, guest.volumes())
+    {
+        each_of_file(polled, unit_bytes, key, each)?;
+    }
     let mut unread = cut.unread(&guest)?;
     let (_, plan) = cut.plan(units, &guest, polled, &mut unread, &memory)?;
     let read = ReadDisk::new(polled.disk(), &unread);
@@ -165,6 +174,30 @@ fn each_named(
         }
         Ok(())
     })
+}
+
+/// Cuts a disk as the content of a file.
+fn each_of_file(
+    disk: &dyn Disk,
+    unit_bytes: u32,
+    key: &UnitKey,
+    each: &mut dyn FnMut(PlacedUnit),
+) -> Result<(), CaptureError> {
+    let mut plain = vec![0; unit_bytes as usize];
+    let mut offset = 0;
+    while offset < disk.size_bytes() {
+        let left = usize::try_from(disk.size_bytes() - offset).unwrap_or(usize::MAX);
+        // The last unit of a file ends with its block.
+        let plain = &mut plain[..left.min(unit_bytes as usize).next_multiple_of(BLOCK_BYTES)];
+        disk.read_once(offset, plain)?;
+        let sectors = SectorRun { start: offset / SECTOR_BYTES, count: plain.len() as u64 / SECTOR_BYTES };
+        if !is_zero(plain) {
+            let plain_bytes = u32::try_from(plain.len()).unwrap_or(u32::MAX);
+            each(PlacedUnit { name: key.name(plain), plain_bytes, runs: vec![sectors] });
+        }
+        offset += plain.len() as u64;
+    }
+    Ok(())
 }
 
 /// Units that are only named: each counts as known, so none is stored.

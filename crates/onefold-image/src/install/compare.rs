@@ -101,7 +101,7 @@ impl<'a> Comparison<'a> {
         (WantedUnits::Some(is_wanted), found_bytes)
     }
 
-    /// Returns how many of the first bytes of a range between the ends read as zeros, in steps of 256 KiB. The rest is
+    /// Returns how many of the first bytes of a range of the target read as zeros now, in steps of 256 KiB. The rest is
     /// not read.
     pub(super) fn zeros(&self, offset: u64, length_bytes: u64) -> u64 {
         let mut buffer = vec![0; usize::try_from(length_bytes).unwrap_or(usize::MAX).min(ZEROS_READ)];
@@ -133,7 +133,8 @@ impl<'a> Comparison<'a> {
         read.ok().map(|()| window)
     }
 
-    fn is_going_on(&self) -> bool {
+    /// Returns whether few reads have failed so far.
+    pub(super) fn is_going_on(&self) -> bool {
         self.failures.load(Ordering::Relaxed) < FAILURES_MAX
     }
 

@@ -13,6 +13,7 @@
 //! boot, either.
 
 mod compare;
+mod differences;
 mod ends;
 mod examine;
 mod file;

@@ -49,6 +49,9 @@ pub(super) enum Step {
     ReadBack,
 }
 
+/// What a thread does with consecutive chunks, by their names.
+type GroupWork<'w> = dyn Fn(&[UnitName], &mut StepProgress) -> Result<(), InstallError> + Sync + 'w;
+
 /// One installation, shared by all its threads.
 pub(super) struct Job<'a> {
     pub(super) headers: &'a ImageHeaders<'a>,
@@ -127,10 +130,32 @@ impl<'a> Job<'a> {
         self.comparison.is_some()
     }
 
+    /// Returns whether so many reads of the comparison failed that it has ended.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.comparison.as_ref().is_some_and(|comparison| !comparison.is_going_on())
+    }
+
     /// Runs one step on all chunks. The first error ends the work of all threads.
     pub(super) fn run(&self, step: Step) -> Result<StepProgress, InstallError> {
+        self.each_group(&|names, sum| self.group(step, names, sum))
+    }
+
+    /// Calls `work` with the header of each chunk, in several threads. The first error ends the work of all.
+    pub(super) fn each_chunk(
+        &self,
+        work: &(dyn Fn(&ChunkHeader, &mut StepProgress) -> Result<(), InstallError> + Sync),
+    ) -> Result<StepProgress, InstallError> {
+        self.each_group(&|names, sum| {
+            self.check_interrupt()?;
+            let headers = self.headers.of(names)?;
+            let mut numbered = names.iter().enumerate();
+            numbered.try_for_each(|(index, name)| work(&self.header(name, &headers, index)?, sum))
+        })
+    }
+
+    fn each_group(&self, work: &GroupWork<'_>) -> Result<StepProgress, InstallError> {
         let groups: Vec<&[UnitName]> = self.manifest.chunks.chunks(self.group_chunks).collect();
-        let done = on_threads(self.threads, groups.len(), &|index, sum| self.group(step, groups[index], sum));
+        let done = on_threads(self.threads, groups.len(), &|index, sum| work(groups[index], sum));
         done.map_err(|error| match error {
             InstallError::Archive(error) => self.headers.source.of_image(&self.manifest.image, error).into(),
             error => error,
@@ -194,7 +219,7 @@ impl<'a> Job<'a> {
     }
 
     /// Returns the units of a chunk that the target lacks. The others count as done.
-    fn lacking(&self, header: &ChunkHeader, sum: &mut StepProgress) -> Result<WantedUnits, InstallError> {
+    pub(super) fn lacking(&self, header: &ChunkHeader, sum: &mut StepProgress) -> Result<WantedUnits, InstallError> {
         let Some(comparison) = &self.comparison else { return Ok(WantedUnits::All) };
         self.check_interrupt()?;
         let (wanted, found_bytes) = comparison.lacking(header, self.window_bytes);
@@ -203,7 +228,7 @@ impl<'a> Job<'a> {
         Ok(wanted)
     }
 
-    fn note_done(&self, data_bytes: u64, sum: &mut StepProgress) {
+    pub(super) fn note_done(&self, data_bytes: u64, sum: &mut StepProgress) {
         self.done_bytes.fetch_add(data_bytes, Ordering::Relaxed);
         sum.data_bytes += data_bytes;
     }
@@ -268,6 +293,31 @@ impl<'a> Job<'a> {
             self.note_zeros(range.end - range.start, sum);
         }
         self.check_interrupt()
+    }
+
+    /// Calls `each` with the offsets and lengths of parts of a chunk's zeros that read otherwise on the target.
+    pub(super) fn each_nonzero(
+        &self,
+        header: &ChunkHeader,
+        sum: &mut StepProgress,
+        each: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), InstallError> {
+        let Some(comparison) = &self.comparison else { return Ok(()) };
+        for run in &header.zeros {
+            let range = bytes_of(*run, self.manifest.size_bytes);
+            let mut offset = range.start;
+            while offset < range.end {
+                self.check_interrupt()?;
+                let length_bytes = (ZEROS_READ as u64).min(range.end - offset);
+                if comparison.zeros(offset, length_bytes) < length_bytes {
+                    sum.zeroed_bytes += length_bytes;
+                    each(offset, length_bytes);
+                }
+                self.note_zeros(length_bytes, sum);
+                offset += length_bytes;
+            }
+        }
+        Ok(())
     }
 
     fn note_zeros(&self, bytes: u64, sum: &mut StepProgress) {

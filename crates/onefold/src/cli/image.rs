@@ -238,7 +238,7 @@ pub(crate) struct InstallArgs {
     /// nothing of the image
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Check everything and write nothing
+    /// Check everything and write nothing; tells how a target that exists differs from the image, by guest file
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Write and read at most this many bytes of the target a second

@@ -274,3 +274,48 @@ fn a_target_that_lies_in_the_comparison_is_found_out_and_does_not_boot() {
     assert!(matches!(done, Err(InstallError::ReadBack { .. })), "{done:?}");
     assert!(target.inner.bytes.lock()[..1 << 20].iter().all(|byte| *byte == 0));
 }
+
+/// A comparison without an installation lists the changed units and zeros, and touches nothing.
+#[test]
+fn differences_are_listed_where_they_are() {
+    for seed in 0..12 {
+        let image = image(seed + 40, SIZE);
+        let before = installed(&image, FreeSectorPolicy::Leave);
+        let options = options(FreeSectorPolicy::Leave, false);
+        let compare = |target: &MemoryTarget| {
+            let found = differences(&*image.archive, &image.manifest, target, &options, &go_on).unwrap();
+            assert!(target.calls.lock().is_empty());
+            found
+        };
+        let totals = image.manifest.totals;
+        let found = compare(&with_bytes(before.clone()));
+        assert!(found.is_none() && found.same_bytes == totals.data_bytes, "{seed}: {found:?}");
+
+        let random = SeededRandom::new(seed);
+        let mut changed = before;
+        let mut hit = Vec::new();
+        for _ in 0..1 + random.below(9) {
+            let at = usize::try_from(random.below(SIZE)).unwrap();
+            changed[at] ^= 1;
+            hit.extend(
+                image.sectors[at / 512].as_ref().map(|sector| (at as u64, sector.iter().all(|byte| *byte == 0))),
+            );
+        }
+        let found = compare(&with_bytes(changed));
+        assert_eq!(found.same_bytes + found.other_bytes, totals.data_bytes);
+        assert_eq!(found.other_bytes > 0, hit.iter().any(|(_, is_zero)| !is_zero), "{seed}: {found:?}");
+        assert_eq!(found.nonzero_bytes > 0, hit.iter().any(|(_, is_zero)| *is_zero), "{seed}: {found:?}");
+        let listed_bytes: u64 = found.places.iter().map(|place| place.length_bytes).sum();
+        assert_eq!(listed_bytes, found.other_bytes + found.nonzero_bytes);
+        assert!(found.places.is_sorted() && found.places.len() <= hit.len());
+        for (at, _) in hit.iter().filter(|(_, is_zero)| *is_zero) {
+            let has = |place: &DifferentPlace| (place.offset..place.offset + place.length_bytes).contains(at);
+            assert!(found.places.iter().any(has), "{seed}: {at} in {found:?}");
+        }
+    }
+    let image = image(60, SIZE);
+    let target = MemoryTarget::noise(60, SIZE);
+    let options = options(FreeSectorPolicy::Leave, false);
+    let found = differences(&*image.archive, &image.manifest, &target, &options, &go_on).unwrap();
+    assert_eq!((found.same_bytes, found.other_bytes), (0, image.manifest.totals.data_bytes));
+}

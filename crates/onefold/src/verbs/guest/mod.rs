@@ -17,6 +17,7 @@ mod df;
 mod diff;
 mod du;
 mod ending;
+mod files_at;
 mod find;
 mod info;
 mod ls;
@@ -33,6 +34,7 @@ mod tar;
 mod who;
 
 pub(in crate::verbs) use self::describe::{origin, path_members};
+pub(in crate::verbs) use self::files_at::{PlaceUse, files_at};
 pub(in crate::verbs) use self::owned::{OwnedByte, owned_byte, owned_bytes};
 
 use crate::cli::Talk;

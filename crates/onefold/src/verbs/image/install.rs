@@ -14,11 +14,12 @@ use onefold_image::archive::ImageRecord;
 use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{
     Content, FileTarget, FreeSectorPolicy, HEAD_BYTES, InstallError, InstallOptions, InstallReport, Target,
-    TargetPlace, check_fit, examine, install,
+    TargetPlace, check_fit, differences, examine, install,
 };
 use onefold_image::{ArchivedDisk, ImageSource, ImageVersion, SECTOR_BYTES};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::compared::Compared;
 use super::{find_manifest, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
@@ -74,16 +75,22 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
     };
     let size_bytes = manifest.size_bytes;
     let text = match &installed {
-        None => format!("{} fits on {}: {} would be written", record.image, target.shown(), data_text(&manifest)),
-        Some(done) => done.text(&record.image, arguments, is_new) + "\n" + &done.table(&manifest).to_string(),
+        Answer::Fits => {
+            format!("{} fits on {}: {} would be written", record.image, target.shown(), data_text(&manifest))
+        }
+        Answer::Compared(compared) => compared.text(&record.image, target),
+        Answer::Done(done) => done.text(&record.image, arguments, is_new) + "\n" + &done.table(&manifest).to_string(),
     };
-    let is_dry = installed.is_none();
-    let is_stale = installed.as_ref().is_some_and(|done| done.stale.is_some());
-    let installed = installed.map(|done| done.installed).unwrap_or_default();
+    let compared = if let Answer::Compared(compared) = &installed { compared.json() } else { Value::Null };
+    let done = if let Answer::Done(done) = installed { Some(done) } else { None };
+    let is_stale = done.as_ref().is_some_and(|done| done.stale.is_some());
+    let is_dry = done.is_none();
+    let installed = done.map(|done| done.installed).unwrap_or_default();
     let json = json!({
         "image": record.image.to_string(),
         "target": machine_name(target),
         "dry_run": is_dry,
+        "differences": compared,
         "size_bytes": size_bytes,
         "needed_bytes": manifest.totals.data_bytes,
         "found_bytes": installed.found_bytes,
@@ -136,6 +143,15 @@ pub(super) fn memory(bytes: u64) -> Outcome<u64> {
 
 fn data_text(manifest: &Manifest) -> String {
     format!("{} of data and {} of zeros", human(manifest.totals.data_bytes), human(manifest.totals.zero_bytes))
+}
+
+/// Outcome of the command.
+enum Answer {
+    /// A dry run found that the image fits on a target that is not there, or that was not compared.
+    Fits,
+    /// A dry run has compared the target.
+    Compared(Compared),
+    Done(InstallResult),
 }
 
 /// A finished installation.
@@ -206,6 +222,17 @@ impl Work<'_> {
         examined.map_err(|error| Failure::of_install(&self.cannot, &error, TargetRemains::Untouched))
     }
 
+    /// Compares a target with the image, and names the files that differ.
+    fn compare(&self, target: &dyn Target) -> Outcome<Compared> {
+        let is_stopped = || self.meter.is_interrupted();
+        let found = rate::of_target(target, self.rate, &is_stopped, |target| {
+            differences(&**self.source, self.manifest, target, &self.options, &self.meter.on_progress())
+        });
+        self.meter.finish();
+        let found = found.map_err(|error| Failure::of_install(&self.cannot, &error, TargetRemains::Untouched))?;
+        Ok(Compared::new(found, self.source, self.manifest))
+    }
+
     /// Returns the bytes of the target that the image takes, unless that is all of it.
     fn place(&self, arguments: &InstallArgs) -> Option<Range<u64>> {
         let offset = arguments.offset.0;
@@ -254,8 +281,8 @@ impl Work<'_> {
     }
 }
 
-/// Installs to a file that is not there yet; `None` after a dry run.
-fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<InstallResult>> {
+/// Installs to a file that is not there yet.
+fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Answer> {
     // A folder that takes no file is found out by a dry run, too. A file without a name leaves nothing behind.
     let output = UnpublishedFile::create(&arguments.target, NEW_FILE_MODE)?;
     let place = work.place(arguments);
@@ -263,7 +290,7 @@ fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Insta
     work.check_fit(length_bytes)?;
     if arguments.dry_run {
         work.examine()?;
-        return Ok(None);
+        return Ok(Answer::Fits);
     }
     let target = FileTarget::blank(output.descriptor()?, length_bytes);
     let target = target.map_err(|error| Failure::of_io(&work.cannot, &error))?;
@@ -275,12 +302,13 @@ fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Insta
         }
     };
     output.publish()?;
-    Ok(Some(InstallResult { installed, stale: None }))
+    Ok(Answer::Done(InstallResult { installed, stale: None }))
 }
 
-/// Installs over what is there; `None` after a dry run.
-fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<InstallResult>> {
-    let content = if arguments.force { Content::Overwrite } else { Content::Refuse };
+/// Installs over what is there. A dry run answers for a target that is not blank, too.
+fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Answer> {
+    let may_overwrite = arguments.force || arguments.dry_run;
+    let content = if may_overwrite { Content::Overwrite } else { Content::Refuse };
     let place = work.place(arguments);
     let target = FileTarget::open_at(&arguments.target, content, place.clone().unwrap_or(0..u64::MAX));
     let target = target.map_err(|error| Failure::of_target(&work.cannot, &error))?;
@@ -292,9 +320,15 @@ fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Inst
         return Err(Failure::of_install(&work.cannot, &error, TargetRemains::Nothing));
     }
     work.check_fit(target_bytes)?;
-    if arguments.dry_run {
+    if arguments.dry_run && arguments.fresh {
         work.examine()?;
-        return Ok(None);
+        return Ok(Answer::Fits);
+    }
+    if arguments.dry_run {
+        return Ok(Answer::Compared(match place {
+            None => work.compare(&target)?,
+            Some(place) => work.compare(&TargetPlace::new(&target, place.start, length_of(&place)))?,
+        }));
     }
     let start_bytes = partitions::start_bytes(&target).saturating_add(arguments.offset.0);
     // Behind the start of a disk, nothing changes its table.
@@ -307,7 +341,7 @@ fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Inst
         }
     };
     let stale = partitions::read_again(&target).err().filter(|_| may_have_table);
-    Ok(Some(InstallResult { installed, stale }))
+    Ok(Answer::Done(InstallResult { installed, stale }))
 }
 
 fn length_of(place: &Range<u64>) -> u64 {

@@ -1,6 +1,7 @@
 //! The verbs of `onefold image`.
 
 mod capture;
+mod compared;
 mod damaged;
 mod export;
 mod install;
