@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::examples::examples;
+use super::number::{number, number_from};
 use super::percent::parse_percent;
 use super::place::ArchiveArg;
 use super::values::{InputFormat, parse_duration};
@@ -101,7 +102,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "SHARE", value_parser = parse_percent, conflicts_with = "data")]
     pub(crate) sample: Option<u32>,
     /// Read the part that a check with this seed has read
-    #[arg(long, value_name = "NUMBER", requires = "sample")]
+    #[arg(long, value_name = "NUMBER", value_parser = number_from(0_u64), requires = "sample")]
     pub(crate) seed: Option<u64>,
     /// Read at most this many bytes a second
     #[arg(long, value_name = "RATE")]
@@ -153,7 +154,7 @@ pub(crate) struct GcArgs {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
     pub(crate) silence: Duration,
     /// Rewrite a pack if less than this share of it is needed
-    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = number(0..=100_u8))]
     pub(crate) needed: u8,
     /// Compress the units of rewritten packs anew, at this level of Zstandard
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..=19))]

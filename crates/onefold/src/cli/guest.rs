@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use glob::Pattern;
 
 use super::examples::examples;
+use super::number::number_from;
 use super::values::InputFormat;
 use crate::calendar;
 use crate::size::ByteSize;
@@ -96,7 +97,7 @@ pub(crate) struct GuestOpenArgs {
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
     /// Read only one partition, with its own root as `/`
-    #[arg(long, value_name = "NUMBER", conflicts_with = "volume")]
+    #[arg(long, value_name = "NUMBER", value_parser = number_from(1_u32), conflicts_with = "volume")]
     pub(crate) partition: Option<u32>,
     /// Read only one logical volume, with its own root as `/`
     #[arg(long, value_name = "GROUP/NAME")]
@@ -213,7 +214,7 @@ pub(crate) struct GuestDuArgs {
     #[arg(value_name = "PATH", default_value = "/")]
     pub(crate) paths: Vec<OsString>,
     /// Show folders at most this many levels below the named ones
-    #[arg(long, short, value_name = "LEVELS")]
+    #[arg(long, short, value_name = "LEVELS", value_parser = number_from(0_u32))]
     pub(crate) depth: Option<u32>,
 }
 

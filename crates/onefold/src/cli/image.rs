@@ -11,6 +11,7 @@ use onefold_image::ImageName;
 use super::examples::examples;
 use super::image_server::{ImageServerOptions, ServeArgs};
 use super::key::{Acceptance, SigningKey};
+use super::number::number_from;
 use super::place::ArchiveArg;
 use super::values::{InputFormat, OutputFormat};
 use crate::byte_rate::ByteRate;
@@ -150,7 +151,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
     /// Take only one partition; the image is a disk that begins with its first sector
-    #[arg(long, value_name = "NUMBER", conflicts_with = "each")]
+    #[arg(long, value_name = "NUMBER", value_parser = number_from(1_u32), conflicts_with = "each")]
     pub(crate) partition: Option<u32>,
     /// Take free blocks that are not zero, too
     #[arg(long)]
@@ -296,16 +297,16 @@ pub(crate) struct RmArgs {
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct KeepArgs {
     /// Remove all versions of the names but the newest N
-    #[arg(long, value_name = "N", value_parser = parse_kept)]
+    #[arg(long, value_name = "N", value_parser = number_from(1_usize))]
     pub(crate) keep_last: Option<usize>,
     /// Keep the newest version of each of the last N days that have one
-    #[arg(long, value_name = "N", value_parser = parse_kept)]
+    #[arg(long, value_name = "N", value_parser = number_from(1_usize))]
     pub(crate) keep_daily: Option<usize>,
     /// Keep the newest version of each of the last N weeks that have one
-    #[arg(long, value_name = "N", value_parser = parse_kept)]
+    #[arg(long, value_name = "N", value_parser = number_from(1_usize))]
     pub(crate) keep_weekly: Option<usize>,
     /// Keep the newest version of each of the last N months that have one
-    #[arg(long, value_name = "N", value_parser = parse_kept)]
+    #[arg(long, value_name = "N", value_parser = number_from(1_usize))]
     pub(crate) keep_monthly: Option<usize>,
 }
 
@@ -314,10 +315,6 @@ impl KeepArgs {
     pub(crate) fn is_some(&self) -> bool {
         [self.keep_last, self.keep_daily, self.keep_weekly, self.keep_monthly].iter().any(Option::is_some)
     }
-}
-
-fn parse_kept(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1 on".to_owned())
 }
 
 /// What `rm` removes: an image, or all images whose names a pattern matches.

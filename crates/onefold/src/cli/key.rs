@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::examples::examples;
+use super::number::number_from;
 
 /// The verbs of `onefold key`.
 #[derive(Debug, Subcommand)]
@@ -72,6 +73,6 @@ pub(crate) struct Acceptance {
     #[arg(long)]
     pub(crate) unsigned: bool,
     /// Refuse an archived image if its version is lower, for example that of an archive that was put back
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = number_from(1_u32))]
     pub(crate) at_least: Option<u32>,
 }

@@ -7,6 +7,7 @@ pub(crate) mod guest;
 pub(crate) mod image;
 pub(crate) mod image_server;
 pub(crate) mod key;
+mod number;
 pub(crate) mod percent;
 pub(crate) mod place;
 pub(crate) mod pool;

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::examples::examples;
 use super::key::Acceptance;
+use super::number::number;
 use super::temporary::TemporaryArg;
 use super::values::{
     DiscardWhen, InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch,
@@ -153,10 +154,10 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) commit_interval: Duration,
     /// Bits of a fingerprint that choose its place in the filter (the paper's n); by default, they depend on the size
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(8..=40))]
+    #[arg(long, value_name = "N", value_parser = number(8..=40_u8))]
     pub(crate) filter_index_bits: Option<u8>,
     /// Bits of a fingerprint kept in the filter (the paper's k); by default, they depend on the size
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=32))]
+    #[arg(long, value_name = "K", value_parser = number(1..=32_u8))]
     pub(crate) filter_tag_bits: Option<u8>,
     /// Let other users use the mount (the default for root)
     #[arg(long, overrides_with = "no_allow_other")]
@@ -185,7 +186,7 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     pub(crate) thin: bool,
     /// Number of threads that serve requests; by default eight, or one per 16 MiB of memory if that is less
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=64_u16))]
     pub(crate) threads: Option<u16>,
     /// Whether threads poll for a moment before they sleep, while a processor is idle: this answers small requests
     /// sooner
@@ -363,7 +364,7 @@ pub(crate) struct CloneArgs {
     #[arg(value_name = "COPY")]
     pub(crate) destination: PathBuf,
     /// Make this many copies, numbered from 1
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_parser = number(1..=1_000_000_u32))]
     pub(crate) count: Option<u32>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,

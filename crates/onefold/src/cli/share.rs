@@ -9,6 +9,7 @@ use onefold_share::files::Tier;
 use onefold_share::watch::Window;
 
 use super::examples::examples;
+use super::number::{number, number_from};
 use super::share_common::ShareCommonCommand;
 use super::share_work::{ConsentArgs, RootArgs, WorkArgs};
 use super::values::parse_duration;
@@ -268,13 +269,13 @@ pub(crate) struct ShareWatchArgs {
     #[arg(long, value_name = "HH:MM-HH:MM")]
     pub(crate) window: Vec<Window>,
     /// Begin nothing while the load of the machine, averaged over a minute, is higher than this
-    #[arg(long, value_name = "LOAD")]
+    #[arg(long, value_name = "LOAD", value_parser = number_from(0.0_f64))]
     pub(crate) max_load: Option<f64>,
     /// Leave files alone whose content has changed less long ago, also with `--files`
     #[arg(long, value_name = "AGE", default_value = "0s", value_parser = parse_duration)]
     pub(crate) stable_for: Duration,
     /// Share once the blocks that wait are this part of the index. Each time, sharing reads the whole index
-    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = number(0..=100_u32))]
     pub(crate) batch: u32,
     /// Share also fewer blocks once they have waited for this long
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use glob::Pattern;
 
+use super::number::number;
 use super::temporary::TemporaryArg;
 use super::values::parse_duration;
 use crate::byte_rate::ByteRate;
@@ -36,7 +37,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, visible_alias = "io-limit", value_name = "RATE")]
     pub(crate) rate: Option<ByteRate>,
     /// Use at most this much processor time, in percent of one core
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "PERCENT", value_parser = number(1..=100_000_u32))]
     pub(crate) cpu_limit: Option<u32>,
     /// The longest time that one call of the file system should take; a program that writes to a file of the call
     /// waits for its end
@@ -56,7 +57,7 @@ fn parse_stall(text: &str) -> Result<Duration, String> {
 pub(crate) struct SpaceArgs {
     /// On Btrfs, copy the unshared rest of an extent whose other blocks were shared, if the rest is at most this
     /// part of the extent; with 0, never
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = number(0..=100_u32))]
     pub(crate) rewrite: u32,
     /// On XFS, do not change the hint of files for copies: each small write into a shared block then reserves 128 KiB
     /// around it for minutes
