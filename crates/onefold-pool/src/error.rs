@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use onefold_block::BlockNo;
+use onefold_block::size::human;
 
 use crate::attr::Ino;
 
@@ -132,7 +133,7 @@ pub enum PoolError {
         needed: u64,
     },
     /// The `memory` setting is below the minimum.
-    #[error("memory of {given} bytes is too little, at least {needed} are needed")]
+    #[error("memory of {} is too little, at least {} are needed", human(*.given), human(*.needed))]
     MemoryTooSmall {
         /// The setting, in bytes.
         given: u64,

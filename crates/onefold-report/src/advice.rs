@@ -33,7 +33,7 @@ pub(crate) fn advise(ways: &Ways) -> String {
     let sharing = ways.now_bytes.saturating_sub(ways.sharing_bytes);
     if percent_of(sharing, saved) >= SAME_PERCENT {
         return format!(
-            "Either way they take about {pool}, {less} less than the {now} that they take now. On XFS or Btrfs use \
+            "Either way the images take about {pool}, {less} less than the {now} that they take now. On XFS or Btrfs use \
              `onefold share run`, the files stay as they are; elsewhere use a pool."
         );
     }
@@ -102,7 +102,10 @@ mod tests {
     #[test]
     fn the_advice_follows_the_numbers() {
         let same = advice(100, 20, 21);
-        assert!(same.starts_with("Either way they take about 20.00 GiB, 80.0 % less than the 100.00 GiB"), "{same}");
+        assert!(
+            same.starts_with("Either way the images take about 20.00 GiB, 80.0 % less than the 100.00 GiB"),
+            "{same}"
+        );
         assert!(same.contains("On XFS or Btrfs use `onefold share run`"), "{same}");
         let pool = advice(100, 20, 60);
         assert!(pool.starts_with("Use a pool: it would hold them in 20.00 GiB, 80.0 % less"), "{pool}");

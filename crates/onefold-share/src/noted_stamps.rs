@@ -47,6 +47,12 @@ pub(crate) fn has_same_content(one: &Stamp, other: &Stamp) -> bool {
     (one.length, one.modified) == (other.length, other.modified)
 }
 
+/// Returns whether a file that was as `then` and is as `now` differs only in attributes that Onefold has changed. A
+/// file without a readable note may have changed otherwise.
+pub(crate) fn is_own_change<S: Substrate>(substrate: &S, file: &S::File, then: &Stamp, now: &Stamp) -> bool {
+    then != now && has_same_content(then, now) && of(substrate, file).is_ok_and(|noted| noted.contains(then))
+}
+
 fn encode(stamp: &Stamp, stamps: &[Stamp]) -> String {
     let changed = stamps.iter().map(|stamp| time_text(stamp.changed));
     let words = [stamp.length.to_string(), time_text(stamp.modified)].into_iter().chain(changed);

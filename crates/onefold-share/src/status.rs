@@ -12,6 +12,7 @@ use crate::extents::Extents;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::shard::EntryCounts;
 use crate::mend::{DeclaredShares, declared};
+use crate::noted_stamps;
 use crate::opt_out::OptOuts;
 use crate::policy::UnneededSlots;
 use crate::scan::DomainCounts;
@@ -155,6 +156,13 @@ impl FileStanding {
             None => FileStanding::Unread,
         }
     }
+
+    /// Returns the standing of an open file with this stamp. A file of which only Onefold has changed attributes since
+    /// it was read is current: the next run does not read it.
+    pub(crate) fn of_file<S: Substrate>(mark: &Mark, substrate: &S, file: &S::File, now: Stamp) -> FileStanding {
+        let is_own = |then: &Stamp| !mark.flags.is_ahead && noted_stamps::is_own_change(substrate, file, then, &now);
+        if mark.scanned.as_ref().is_some_and(is_own) { FileStanding::Current } else { FileStanding::of(mark, now) }
+    }
 }
 
 fn count_files<S: Substrate>(state: &State<'_, S>, files: &Marks) -> (FileCounts, BTreeMap<Domain, DomainCounts>) {
@@ -162,22 +170,24 @@ fn count_files<S: Substrate>(state: &State<'_, S>, files: &Marks) -> (FileCounts
     let opt_outs = OptOuts::new(state.substrate());
     for mark in files.of_files() {
         counts.known += 1;
-        let looked = || -> io::Result<Option<(Stamp, bool)>> {
+        let looked = || -> io::Result<Option<(u64, FileStanding, bool)>> {
             let file = state.substrate().open(&mark.path, Access::Read)?;
             let stat = state.substrate().stat(&file)?;
             if stat.handle != mark.handle {
                 return Ok(None);
             }
-            Ok(Some((Stamp::of(&stat), opt_outs.of(&mark.path)?.is_some())))
+            let stamp = Stamp::of(&stat);
+            let standing = FileStanding::of_file(mark, state.substrate(), &file, stamp);
+            Ok(Some((stamp.length, standing, opt_outs.of(&mark.path)?.is_some())))
         };
         let counter = match looked() {
-            Ok(Some((stamp, is_opted_out))) => {
-                counts.bytes += stamp.length;
-                domains.entry(mark.membership.domain.clone()).or_default().add(stamp.length);
+            Ok(Some((length, standing, is_opted_out))) => {
+                counts.bytes += length;
+                domains.entry(mark.membership.domain.clone()).or_default().add(length);
                 let failing: u64 = mark.reading.failed().map(|again| again.length).sum();
                 counts.failing += u64::from(failing > 0);
                 counts.failing_bytes += failing;
-                match FileStanding::of(mark, stamp) {
+                match standing {
                     _ if is_opted_out => &mut counts.opted_out,
                     FileStanding::Current => &mut counts.current,
                     FileStanding::Changed | FileStanding::Unread => &mut counts.changed,

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
 use crate::failure::{Failure, Outcome};
@@ -42,7 +43,10 @@ pub(crate) fn remount(arguments: &[OsString]) -> Option<Outcome<()>> {
     let remounted = rustix::mount::mount_remount(mountpoint, remount_flags(&options), "");
     Some(remounted.map_err(|errno| {
         let cannot = format!("cannot change the options of the mount at `{}`", Path::new(mountpoint).shown());
-        Failure::of_io(cannot, &errno.into())
+        match errno {
+            Errno::INVAL => Failure::new(cannot).because_of("nothing is mounted there"),
+            _ => Failure::of_io(cannot, &errno.into()),
+        }
     }))
 }
 

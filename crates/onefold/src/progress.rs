@@ -122,12 +122,13 @@ impl onefold_pool::Progress for Meter {
     }
 }
 
+/// Returns a bar that is as wide as the terminal leaves room for, so that the line never takes a second row.
 fn bar(doing: &str, unit: MeterUnit) -> ProgressBar {
     let template = match unit {
         MeterUnit::Bytes => {
-            "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
+            "{msg} [{wide_bar}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
         }
-        MeterUnit::Files => "{msg} [{bar:30}] {pos} of {len} files, {eta} left",
+        MeterUnit::Files => "{msg} [{wide_bar}] {pos} of {len} files, {eta} left",
     };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(0).with_style(style.progress_chars("=> ")).with_message(doing.to_owned());

@@ -107,7 +107,7 @@ fn files_are_listed_with_what_deleting_each_would_free() {
     assert!(bytes(&stat["below"], "taken_bytes") >= 6 << 20, "{stat}");
     assert!(onefold("pool stat", &[&pool]).done().out.contains("\nbelow: "));
     onefold("pool ls", &[&pool, Path::new("two.raw")]).failed(FAILED, "not a directory");
-    onefold("pool ls", &[&pool, Path::new("gone")]).failed(FAILED, "no directory `gone`");
+    onefold("pool ls", &[&pool, Path::new("gone")]).failed(FAILED, "no such directory");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn exports_go_into_files_directories_and_pipes() {
 
     let directory = folder.path("backup");
     let both: [&Path; 4] = [&pool, base, copy, &directory];
-    onefold("pool export", &both).failed(USAGE, "no directory");
+    onefold("pool export", &both).failed(USAGE, "no such directory");
     fs::create_dir(&directory).unwrap();
     onefold("pool export", &both).done();
     for name in ["base.raw", "copy.raw"] {

@@ -233,7 +233,8 @@ fn ask<S: Substrate>(
     explained.is_reserved = mark.is_some_and(|mark| mark.flags.is_reserved);
     let domain = DomainRules::of(state)?.find(asked.path, &asked.file, stat, mark.map(|mark| &mark.membership))?;
     let is_of_domain = |mark: &&Mark| mark.membership.domain == domain.membership.domain;
-    explained.standing = mark.map(|mark| match FileStanding::of(mark, Stamp::of(stat)) {
+    let standing = |mark| FileStanding::of_file(mark, state.substrate(), &asked.file, Stamp::of(stat));
+    explained.standing = mark.map(|mark| match standing(mark) {
         // It is read anew in its domain.
         FileStanding::Current if !is_of_domain(&mark) => FileStanding::Changed,
         standing => standing,

@@ -163,7 +163,7 @@ fn ask<S: Substrate>(
     let files = Marks::load(state)?;
     let mark = files.of(&stat.handle);
     found.domain = Some(DomainRules::of(state)?.find(path, file, stat, mark.map(|mark| &mark.membership))?);
-    found.standing = mark.map(|mark| FileStanding::of(mark, Stamp::of(stat)));
+    found.standing = mark.map(|mark| FileStanding::of_file(mark, state.substrate(), file, Stamp::of(stat)));
     if let Some(mark) = mark {
         let states = block_state::count(state, options).map_err(|error| match error {
             CountError::State(error) => ExplainError::State(error),

@@ -68,8 +68,5 @@ pub(super) fn before_own_change<S: Substrate>(
 ) -> Option<Stamp> {
     let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain)?;
     let (then, now) = (mark.scanned.or(mark.reading.round.map(|round| round.stamp))?, Stamp::of(stat));
-    let may_be = then != now && noted_stamps::has_same_content(&then, &now) && !mark.flags.is_ahead;
-    // A file without a readable note is read.
-    let is_noted = || noted_stamps::of(substrate, file).is_ok_and(|noted| noted.contains(&then));
-    (may_be && is_noted()).then_some(then)
+    (!mark.flags.is_ahead && noted_stamps::is_own_change(substrate, file, &then, &now)).then_some(then)
 }

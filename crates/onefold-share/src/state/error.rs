@@ -96,6 +96,28 @@ impl From<StopRequest> for StateError {
 }
 
 impl StateError {
+    /// Returns the error with another form of its paths, such as the one in which a user gave them. `form` is called
+    /// with paths below the root of the file system.
+    #[must_use]
+    pub fn with_paths(mut self, form: impl Fn(&Path) -> PathBuf) -> StateError {
+        match &mut self {
+            StateError::Io { path, .. }
+            | StateError::Untrusted { path, .. }
+            | StateError::Newer { path, .. }
+            | StateError::Damaged { path, .. }
+            | StateError::Settings { path, .. } => *path = form(path),
+            StateError::IdentityLost { path, intents, .. } => {
+                *path = form(path);
+                for intent in intents {
+                    intent.path = form(&intent.path);
+                    intent.image = intent.image.as_deref().map(&form);
+                }
+            }
+            StateError::Interrupted | StateError::Restless => {}
+        }
+        self
+    }
+
     /// Returns a function that turns an error into one that names the file. `Interrupted` means that the work was told
     /// to stop; substrates never return it.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError + use<'_> {

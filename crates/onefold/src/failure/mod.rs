@@ -149,6 +149,7 @@ impl Failure {
             std::io::ErrorKind::NotConnected => {
                 failure.hint("the pool's daemon has died: `onefold pool umount` the mount point, then mount it again")
             }
+            std::io::ErrorKind::ReadOnlyFilesystem => failure.hint("mount it for writing first: `mount -o remount,rw`"),
             _ => failure,
         }
     }
@@ -170,9 +171,7 @@ impl fmt::Display for Failure {
 /// Returns how a command ends after a pool's error, and the user's next step. No other function decides this.
 fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
     match error {
-        PoolError::NotFound => {
-            (Exit::Failed, Some("`onefold pool stat` and the mounted pool's `ls` show what is there"))
-        }
+        PoolError::NotFound => (Exit::Failed, Some("`onefold pool ls` lists the files of a pool")),
         PoolError::Exists => (Exit::Failed, Some("choose another name, or remove the file first")),
         PoolError::NoSpace => {
             (Exit::Failed, Some("delete files, or enlarge the pool's file or partition and run `onefold pool grow`"))

@@ -33,14 +33,23 @@ pub(crate) fn path_of(output: &Path, own: &OsStr, is_one_of_several: bool) -> Ou
         true => Ok(output.join(own)),
         false if is_one_of_several => {
             let failure = Failure::usage(format!("cannot write several images as `{}`", output.shown()));
-            Err(failure.because_of("it is no directory").hint("give an existing directory, or export them one by one"))
+            Err(match output.exists() {
+                true => failure.because_of("it is no directory").hint("give a directory, or export them one by one"),
+                false => failure.because_of("there is no such directory").hint(making(output)),
+            })
         }
         false if output.as_os_str().as_bytes().ends_with(b"/") => {
             Err(Failure::new(format!("cannot write into `{}`", output.shown()))
-                .because_of("there is no such directory"))
+                .because_of("there is no such directory")
+                .hint(making(output)))
         }
         false => Ok(output.to_owned()),
     }
+}
+
+/// Returns the hint that tells how to make a directory.
+fn making(directory: &Path) -> String {
+    format!("make it with `mkdir -p {}`", directory.shown())
 }
 
 /// Returns the format to write for the content of `disk` into the file `path`: the one `asked` for, or that of its

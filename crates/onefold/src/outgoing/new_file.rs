@@ -11,6 +11,7 @@ use onefold_block::Show;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
 use rustix::io::Errno;
 
+use super::making;
 use crate::failure::{Failure, Outcome};
 
 /// A new file that has no name yet. Dropping it unpublished removes it.
@@ -48,7 +49,13 @@ impl UnpublishedFile {
             }
             Err(errno) => Err(errno.into()),
         };
-        created.map_err(|error| Failure::of_io(cannot(), &error))
+        created.map_err(|error| {
+            let failure = Failure::of_io(cannot(), &error);
+            match error.kind() {
+                io::ErrorKind::NotFound => failure.hint(making(directory_of(name))),
+                _ => failure,
+            }
+        })
     }
 
     fn create_named(name: &Path, mode: u16) -> io::Result<UnpublishedFile> {

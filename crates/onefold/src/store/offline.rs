@@ -26,7 +26,12 @@ const COOKIE_OF_PARENT: u64 = 2;
 /// Opens the file or partition that holds a pool.
 pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Outcome<FileDevice> {
     FileDevice::open(path, mode).map_err(|error| {
-        let failure = Failure::new(format!("cannot open `{}`", path.shown())).because(&error);
+        let cannot = format!("cannot open `{}`", path.shown());
+        let failure = match &error {
+            // The error's own words would say the same again.
+            DeviceError::Io { op: "open", source, .. } => Failure::of_io(cannot, source),
+            _ => Failure::new(cannot).because(&error),
+        };
         match error {
             DeviceError::InUse { .. } => {
                 failure.hint("another command or a mount uses it: wait for it, or use the mount point instead")

@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
 /// Returns the last line. `left` is the number of problems after a repair.
 fn verdict(found: &PoolProblems, left: Option<u64>) -> String {
     match (found.problems_total, found.stopped, left) {
-        (0, false, _) => "clean".to_owned(),
+        (0, false, _) => "the pool is clean".to_owned(),
         (0, true, _) => "stopped before the end; nothing wrong so far".to_owned(),
         (count, true, _) => format!("{} so far; stopped before the end", problems(count)),
         (count, false, None) => {
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn only_a_check_that_came_to_its_end_says_clean() {
         let clean = PoolProblems::default();
-        assert_eq!(verdict(&clean, None), "clean");
+        assert_eq!(verdict(&clean, None), "the pool is clean");
         assert!(!verdict(&PoolProblems { stopped: true, ..clean.clone() }, None).contains("clean"));
         let damaged = PoolProblems { problems_total: 2, ..clean };
         assert!(verdict(&damaged, None).starts_with("2 problems"));

@@ -55,7 +55,11 @@ fn stream(
     talk: Talk,
     interrupt: Interrupt,
 ) -> Outcome<Report> {
-    let [name] = names else { return Err(Failure::usage("cannot write several images to standard output")) };
+    let [name] = names else {
+        return Err(Failure::usage("cannot write several images to standard output")
+            .because_of("their bytes would follow each other without a mark between them")
+            .hint("run the command once for each image, or give a directory"));
+    };
     let output = RawStream::open(arguments.format, talk)?;
     let disk = store.open(name)?;
     output.write(disk.as_ref(), &Meter::new(format!("exporting {name}"), talk.quiet, interrupt))?;

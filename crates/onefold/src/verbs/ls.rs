@@ -20,10 +20,17 @@ pub(super) fn run(arguments: &LsArgs, talk: Talk) -> Outcome<Report> {
     let directory = store.path(arguments.directory.as_deref().unwrap_or(Path::new(".")))?;
     match store.kind(&directory)? {
         PoolFileKind::Directory => {}
-        PoolFileKind::Missing => return Err(Failure::new(format!("there is no directory `{directory}` in the pool"))),
+        PoolFileKind::Missing => {
+            let failure =
+                Failure::new(format!("cannot list `{directory}`")).because_of("the pool has no such directory");
+            return Err(failure.hint(format!("`onefold pool ls {}` lists its root", arguments.target.shown())));
+        }
         PoolFileKind::Regular | PoolFileKind::Other => {
             let failure = Failure::new(format!("cannot list `{directory}`")).because_of("it is not a directory");
-            return Err(failure.hint(format!("`onefold pool stat {} {directory}`", arguments.target.shown())));
+            return Err(failure.hint(format!(
+                "`onefold pool stat {} {directory}` shows the numbers of a file",
+                arguments.target.shown()
+            )));
         }
     }
     let mut rows = Vec::new();

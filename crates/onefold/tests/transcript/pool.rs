@@ -52,6 +52,76 @@ fn images_of_a_folder_are_imported_once() {
     session.assert_kept("import-folder");
 }
 
+#[test]
+fn exports_follow_the_ending_of_the_name() {
+    let folder = Folder::new();
+    folder.pool();
+    for (name, seed) in [("a.raw", 1), ("b.raw", 2)] {
+        folder.image(name, seed, 1);
+    }
+    let mut session = Transcript::in_folder(&folder.path(""));
+    session.shell("onefold pool import --quiet images.pool a.raw b.raw >imported").done();
+    for arguments in ["a.raw copy.qcow2", "a.raw copy.img", "a.raw copy", "--format qcow2 a.raw copy.disk"] {
+        session.run(&format!("pool export --quiet images.pool {arguments}")).done();
+    }
+    session.shell("qemu-img info copy.disk | grep format:");
+    for arguments in ["a.raw copy.vmdk", "--format qcow2 a.raw other.raw", "--format vmdk a.raw other.vmdk"] {
+        let run = session.run(&format!("pool export --quiet images.pool {arguments}"));
+        assert_eq!(run.code, USAGE, "{arguments}");
+    }
+    fs::create_dir(folder.path("out")).unwrap();
+    session.run("pool export --quiet images.pool a.raw b.raw out").done();
+    session.run("pool export --quiet images.pool a.raw out");
+    session.run("pool export --quiet images.pool a.raw b.raw copy.img");
+    session.run("pool export --quiet images.pool a.raw b.raw missing");
+    session.run("pool export --quiet images.pool a.raw missing/a.raw");
+    session.run("pool export --quiet images.pool gone.raw new.raw");
+    session.shell("onefold pool export --quiet images.pool a.raw - | cmp - a.raw").done();
+    session.run("pool export --quiet images.pool a.raw b.raw -");
+    session.run("pool export --quiet --format qcow2 images.pool a.raw -");
+    session.run("pool export --quiet --json images.pool a.raw -");
+    session.assert_kept("export");
+}
+
+#[test]
+fn a_pool_that_is_not_mounted_lists_its_files() {
+    let folder = Folder::new();
+    folder.pool();
+    folder.noise("base.raw", 4);
+    folder.image("db.raw", 1, 0);
+    let mut session = Transcript::in_folder(&folder.path(""));
+    session.run("pool ls images.pool").done();
+    session.run("pool import --quiet images.pool base.raw db.raw").done();
+    session.run("pool clone --quiet images.pool base.raw vm-%d.raw --count 2").done();
+    session.run("pool ls images.pool").done();
+    session.run("pool ls images.pool missing");
+    session.run("pool ls images.pool db.raw");
+    session.run("pool ls db.raw");
+    session.run("pool stat images.pool db.raw base.raw").done();
+    session.run("pool stat images.pool missing.raw");
+    session.run("pool check --quiet images.pool").done();
+    session.assert_kept("pool-ls");
+}
+
+#[test]
+fn numbers_that_are_none_say_which_ones_are_valid() {
+    let folder = Folder::new();
+    folder.pool();
+    folder.image("a.raw", 1, 0);
+    fs::create_dir(folder.path("mnt")).unwrap();
+    let mut session = Transcript::in_folder(&folder.path(""));
+    for arguments in [
+        "guest ls --partition x a.raw",
+        "guest du --depth all a.raw",
+        "pool clone images.pool a.raw vm-%d.raw --count 0",
+        "pool mount --threads many images.pool mnt",
+        "pool mount --memory 1M images.pool mnt",
+    ] {
+        assert_eq!(session.run(arguments).code, USAGE, "{arguments}");
+    }
+    session.assert_kept("numbers");
+}
+
 /// Clones have their blocks in common, so each block is read once, with and without `--files`.
 #[test]
 fn dedup_reads_each_block_once_and_ends_with_a_verdict() {

@@ -1,6 +1,7 @@
 //! Sessions with `onefold share`.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use onefold_block::random::{Random, SeededRandom};
@@ -56,9 +57,63 @@ fn what_sharing_saves_now() {
     session.run("share exclude images/own.raw").done();
     session.run("share explain images/own.raw").done();
     session.run("share include images/own.raw").done();
+    // The file was not written to, so the next run need not read it.
+    session.run("share status images").done();
     session.run("share include images/own.raw").done();
     session.run("share run --quiet --dry-run --include *.rwa --include own* images");
     session.assert_kept("share-saves");
+}
+
+/// Fills a file system up to the last block.
+fn fill(file_system: &FileSystem) {
+    // A full file system makes no new files.
+    let files = ["large", "small"].map(|name| fs::File::create(file_system.path().join(name)).unwrap());
+    for (mut file, bytes) in files.into_iter().zip([1 << 20, 4096]) {
+        let block = vec![0x55; bytes];
+        while file.write_all(&block).is_ok() {}
+        let _ = file.sync_all();
+    }
+}
+
+#[test]
+fn a_file_system_that_is_full_or_read_only() {
+    let folder = Folder::new();
+    let Some(file_system) = FileSystem::new(&folder, "xfs", "data") else { return };
+    fs::create_dir(file_system.path().join("own")).unwrap();
+    image(&file_system.path().join("own/a.raw"), 3, 1);
+    images(&file_system);
+    fill(&file_system);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let varying = ["need about", "make ", "shared first"];
+    let mut session = Transcript::in_folder(&folder.path("")).masking(&varying);
+    // Nothing is known yet, and nothing is noted.
+    session.run("share status data").done();
+    session.run("share index data").done();
+    session.run("share explain data/images/one.raw").done();
+    session.run("share run --quiet data/own");
+    session.shell("onefold share run --quiet data/images | tail -2").done();
+    session.run("share status data/images").done();
+    session.shell("mount -o remount,ro data").done();
+    session.run("share status data/images").done();
+    session.run("share explain data/images/half.raw").done();
+    session.run("share exclude data/images/two.raw");
+    session.run("share run --quiet data/images");
+    session.run("share clone data/images/one.raw data/images/new.raw");
+    session.assert_kept("share-full");
+}
+
+#[test]
+fn a_state_folder_that_is_not_used_is_named_as_the_user_would() {
+    let folder = Folder::new();
+    let Some(file_system) = FileSystem::new(&folder, "xfs", "data") else { return };
+    images(&file_system);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    onefold("share run --quiet", &[&file_system.path().join("images")]).done();
+    let mut session = Transcript::in_folder(&folder.path(""));
+    session.shell("chown 7 data/.onefold/identity").done();
+    session.run("share status data");
+    session.run("share run --quiet data/images");
+    session.assert_kept("share-untrusted");
 }
 
 /// The places on the disk depend on the version of mke2fs, so this is no kept text.

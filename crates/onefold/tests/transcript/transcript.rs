@@ -8,6 +8,7 @@ use std::process::Command;
 use onefold_block::Show;
 
 use crate::common::Run;
+use crate::namespace::{HOME, Namespace};
 
 /// Name of the variable that has the kept texts written anew.
 const KEEP: &str = "ONEFOLD_KEEP_TRANSCRIPTS";
@@ -16,20 +17,28 @@ const KEEP: &str = "ONEFOLD_KEEP_TRANSCRIPTS";
 const TIME_UNITS: [&str; 4] = [" ms", " s", " min", " h"];
 
 /// A session with the program: its commands, and what they printed.
-pub(crate) struct Transcript {
+pub(crate) struct Transcript<'n> {
     folder: PathBuf,
+    /// Where the lines of the shell run, if not in `folder`.
+    namespace: Option<&'n Namespace>,
     masking: Vec<String>,
     text: String,
 }
 
-impl Transcript {
+impl Transcript<'_> {
     /// Begins a session whose commands run in `folder`.
-    pub(crate) fn in_folder(folder: &Path) -> Transcript {
-        Transcript { folder: folder.canonicalize().unwrap(), masking: Vec::new(), text: String::new() }
+    pub(crate) fn in_folder(folder: &Path) -> Transcript<'static> {
+        let folder = folder.canonicalize().unwrap();
+        Transcript { folder, namespace: None, masking: Vec::new(), text: String::new() }
+    }
+
+    /// Begins a session of lines of the shell in `namespace`.
+    pub(crate) fn in_namespace(namespace: &Namespace) -> Transcript<'_> {
+        Transcript { folder: HOME.into(), namespace: Some(namespace), masking: Vec::new(), text: String::new() }
     }
 
     /// Masks all numbers of lines that contain one of `words`.
-    pub(crate) fn masking(mut self, words: &[&str]) -> Transcript {
+    pub(crate) fn masking(mut self, words: &[&str]) -> Self {
         self.masking.extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
@@ -44,12 +53,36 @@ impl Transcript {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onefold"));
         command.arg0(program).args(arguments.split_whitespace()).current_dir(&self.folder);
         let run = Run::of(command.output().unwrap());
-        self.record(program, arguments, &run);
+        self.record(&format!("$ {program} {arguments}"), &run);
         run
     }
 
-    fn record(&mut self, program: &str, arguments: &str, run: &Run) {
-        self.text.push_str(&format!("$ {program} {arguments}\n"));
+    /// Runs a line of the shell, in which `onefold` is the program, and records it.
+    pub(crate) fn shell(&mut self, line: &str) -> Run {
+        let mut command = match self.namespace {
+            Some(namespace) => namespace.shell(line, true),
+            None => {
+                let programs = Path::new(env!("CARGO_BIN_EXE_onefold")).parent().unwrap().to_str().unwrap();
+                let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+                let mut command = Command::new("sh");
+                command.args(["-c", line]).env("PATH", path).env("LC_ALL", "C").current_dir(&self.folder);
+                command
+            }
+        };
+        let run = Run::of(command.output().unwrap());
+        self.record(&format!("$ {line}"), &run);
+        run
+    }
+
+    /// As [`Transcript::shell`], as a user without rights of a session in a namespace.
+    pub(crate) fn shell_as_nobody(&mut self, line: &str) -> Run {
+        let run = Run::of(self.namespace.unwrap().shell(line, false).output().unwrap());
+        self.record(&format!("nobody $ {line}"), &run);
+        run
+    }
+
+    fn record(&mut self, line: &str, run: &Run) {
+        self.text.push_str(&format!("{line}\n"));
         for (mark, printed) in [("", &run.out), ("! ", &run.err)] {
             for line in printed.lines() {
                 self.text.push_str(&format!("{mark}{}\n", self.masked(line)));
@@ -63,6 +96,7 @@ impl Transcript {
 
     fn masked(&self, line: &str) -> String {
         let line = line.replace(self.folder.to_str().unwrap(), "FOLDER");
+        let line = masked_dates(&line);
         // Rates differ so much between machines that their units do, too.
         let line = ["KiB/s", "GiB/s"].iter().fold(line, |line, unit| line.replace(unit, "MiB/s"));
         let is_masked = self.masking.iter().any(|word| line.contains(word.as_str()));
@@ -83,6 +117,24 @@ impl Transcript {
         let differs = kept.lines().zip(self.text.lines()).find(|(kept, found)| kept != found);
         assert!(kept == self.text, "{name} differs, first in (kept, printed) {differs:?}. Printed:\n{}", self.text);
     }
+}
+
+/// Replaces the figures of each date and time, such as `2026-11-27 16:03`, with letters.
+fn masked_dates(line: &str) -> String {
+    const DATE: &str = "YYYY-MM-DD hh:mm";
+    let is_date = |text: &str| {
+        text.bytes().zip(DATE.bytes()).all(|(found, form)| match form {
+            b'-' | b' ' | b':' => found == form,
+            _ => found.is_ascii_digit(),
+        })
+    };
+    let mut masked = line.to_owned();
+    for at in 0..line.len().saturating_sub(DATE.len() - 1) {
+        if masked.get(at..at + DATE.len()).is_some_and(is_date) {
+            masked.replace_range(at..at + DATE.len(), DATE);
+        }
+    }
+    masked
 }
 
 /// Replaces each number with `N` if `is_masked` says so of the text behind it.
@@ -112,4 +164,5 @@ fn numbers_are_masked_where_they_vary() {
     let session = Transcript::in_folder(Path::new("/")).masking(&["free"]);
     assert_eq!(session.masked("XFS, 12 s, 1.5 MiB in 3 sets"), "XFS, N s, 1.5 MiB in 3 sets");
     assert_eq!(session.masked("1,204.5 MiB   more free, 7."), "N MiB more free, N.");
+    assert_eq!(session.masked("a  2026-11-27 16:03  4 ü"), "a  YYYY-MM-DD hh:mm  4 ü");
 }

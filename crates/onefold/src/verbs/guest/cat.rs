@@ -44,7 +44,12 @@ fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut im
     let cannot = || format!("cannot read `{}`", path.shown());
     match found.stat.kind {
         FileKind::Regular => {}
-        FileKind::Directory => return Err(Failure::new(cannot()).because_of("it is a directory").into()),
+        FileKind::Directory => {
+            let failure = Failure::new(cannot()).because_of("it is a directory");
+            return Err(failure
+                .hint("`onefold guest ls` lists its files, and `onefold guest tar` writes them all")
+                .into());
+        }
         _ => return Err(Failure::new(cannot()).because_of("it is not a file with content").into()),
     }
     if let Some(encoding) = found.stat.encoding {

@@ -166,9 +166,12 @@ impl<'g, 'a> Scene<'g, 'a> {
                 _ => Vec::new(),
             };
             let names: Vec<String> = similar.iter().map(|path| format!("`{}`", path.shown())).collect();
-            match names.is_empty() {
-                true => failure,
-                false => failure.hint(format!("there is {}", names.join(", "))),
+            match (names.is_empty(), error) {
+                (true, GuestError::NotFound) => {
+                    failure.hint("`onefold guest find IMAGE --name PATTERN` searches all of its folders")
+                }
+                (true, _) => failure,
+                (false, _) => failure.hint(format!("there is {}", names.join(", "))),
             }
         })
     }

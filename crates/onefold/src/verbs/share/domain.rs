@@ -13,7 +13,7 @@ use onefold_share::state::files::Marks;
 use onefold_substrate::{Access, Files, Names};
 use serde_json::{Value, json};
 
-use super::open::{OpenFileSystem, append, state_failure};
+use super::open::{OpenFileSystem, append};
 use super::result::domain_words;
 use super::status::noun;
 use super::user_paths::UserPaths;
@@ -81,7 +81,7 @@ fn shown(
     state: Option<&State<'_, LinuxSubstrate>>,
     arguments: &ShareFilesArgs,
 ) -> Outcome<Vec<(String, Value)>> {
-    let of_state = |error| state_failure("cannot show domains", &error);
+    let of_state = |error| file_system.state_failure("cannot show domains", error);
     let rules = match state {
         Some(state) => DomainRules::of(state).map_err(of_state)?,
         None => DomainRules::new(&file_system.substrate, Settings::default()),

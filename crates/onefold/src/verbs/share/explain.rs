@@ -45,7 +45,7 @@ fn explain_whole(arguments: &ShareExplainArgs, cannot: &str, file_system: &OpenF
     let options = CountOptions { since, temporary_folder, memory_bytes: states::MEMORY_BYTES };
     let ((found, has_state), notices) = file_system.look(cannot, |state| {
         let found = whole_file(&file_system.substrate, state, file_system.first(), &options);
-        Ok((found.map_err(|error| failure(cannot, &error))?, state.is_some()))
+        Ok((found.map_err(|error| failure(cannot, error, paths))?, state.is_some()))
     })?;
     let stretches = GuestStretches::of(&arguments.file, &found);
     let mut text = explain_file::text(&found, file_system.first(), paths, has_state);
@@ -73,7 +73,7 @@ fn explain_block(
     let since = file_system.paths.get(1).map(PathBuf::as_path);
     let ((found, has_state), notices) = file_system.look(cannot, |state| {
         let found = explain(&file_system.substrate, state, file_system.first(), offset, since);
-        Ok((found.map_err(|error| failure(cannot, &error))?, state.is_some()))
+        Ok((found.map_err(|error| failure(cannot, error, paths))?, state.is_some()))
     })?;
     let verdict = found.verdict(has_state);
     let mut text = lines(&found, verdict, paths).join("\n");
@@ -93,12 +93,12 @@ fn explain_block(
     Ok(Report::done(format!("`{path}`, block {}\n{text}", grouped(found.block.0)), json))
 }
 
-fn failure(cannot: &str, error: &ExplainError) -> Failure {
+fn failure(cannot: &str, error: ExplainError, paths: &UserPaths) -> Failure {
     match error {
-        ExplainError::State(error) => state_failure(cannot, error),
-        ExplainError::Io(error) => Failure::of_io(cannot, error),
+        ExplainError::State(error) => state_failure(cannot, error, paths),
+        ExplainError::Io(error) => Failure::of_io(cannot, &error),
         ExplainError::BehindEnd { .. } => {
-            Failure::usage(cannot).because(error).hint("name an offset in bytes, below its length")
+            Failure::usage(cannot).because(&error).hint("name an offset in bytes, below its length")
         }
     }
 }

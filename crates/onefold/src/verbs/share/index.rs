@@ -15,7 +15,7 @@ use onefold_share::state::files::Marks;
 use onefold_share::state::{State, StateError};
 use serde_json::{Value, json};
 
-use super::open::{OpenFileSystem, append, state_failure};
+use super::open::{OpenFileSystem, append};
 use super::states;
 use super::status::{nothing_known, noun, ratio};
 use crate::cli::Talk;
@@ -39,14 +39,15 @@ pub(crate) fn run(arguments: &ShareIndexArgs, talk: Talk) -> Outcome<Report> {
     }
     let file_system = OpenFileSystem::to_look(CANNOT, std::slice::from_ref(&arguments.path))?;
     if arguments.dump {
-        let (_, notices) = file_system.look(CANNOT, |state| state.map_or(Ok(()), dump))?;
+        let dumped = file_system.look(CANNOT, |state| state.map_or(Ok(()), |state| dump(&file_system, state)));
+        let (_, notices) = dumped?;
         for notice in notices {
             eprintln!("warning: {}", ShownText::line(&notice));
         }
         return Ok(Report::done("", Value::Null));
     }
     let (found, notices) = file_system.look(CANNOT, |state| {
-        state.map(|state| summarize(state).map_err(|error| state_failure(CANNOT, &error))).transpose()
+        state.map(|state| summarize(state).map_err(|error| file_system.state_failure(CANNOT, error))).transpose()
     })?;
     let root = file_system.root.shown().to_string();
     let mut text = found.as_ref().map_or_else(|| nothing_known(&root), text);
@@ -66,7 +67,7 @@ fn summarize(state: &State<'_, LinuxSubstrate>) -> Result<Summary, StateError> {
 }
 
 /// Prints all entries as they are read. The reader may stop reading at any time.
-fn dump(state: &State<'_, LinuxSubstrate>) -> Outcome<()> {
+fn dump(file_system: &OpenFileSystem, state: &State<'_, LinuxSubstrate>) -> Outcome<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut failed = None;
     let read = state.each_entry(|entry| match writeln!(out, "{}", line(&entry)) {
@@ -83,7 +84,7 @@ fn dump(state: &State<'_, LinuxSubstrate>) -> Outcome<()> {
         }
         _ => {}
     }
-    read.map_err(|error| state_failure(CANNOT, &error))
+    read.map_err(|error| file_system.state_failure(CANNOT, error))
 }
 
 fn line(entry: &ContentEntry) -> String {

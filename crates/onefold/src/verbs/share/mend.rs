@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     let notices = std::cell::RefCell::new(Vec::new());
     let take = |notice: Notice| notices.borrow_mut().push(file_system.notice_text(notice));
     let seams = Seams { substrate: &file_system.substrate, clock: &SystemClock, random: &SystemRandom, notices: &take };
-    let mended = mend_images(&seams, rules, arguments.root)?;
+    let mended = mend_images(&seams, rules, arguments.root, &file_system.user_paths)?;
     let mut text = lines(&mended, &file_system.user_paths).join("\n");
     if text.is_empty() {
         text = "no image waits to be mended".to_owned();
@@ -57,8 +57,13 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
 }
 
 /// Mends what hosts that died have left. If no host has shared, there is nothing to mend, and no state folder is made.
-fn mend_images<S: Substrate>(seams: &Seams<'_, S>, rules: MendRules, accepted: RootArgs) -> Outcome<MendReport> {
-    let failure = |error: StateError| state_failure(CANNOT, &error);
+fn mend_images<S: Substrate>(
+    seams: &Seams<'_, S>,
+    rules: MendRules,
+    accepted: RootArgs,
+    paths: &UserPaths,
+) -> Outcome<MendReport> {
+    let failure = |error: StateError| state_failure(CANNOT, error, paths);
     if State::look(seams.substrate, seams.clock, &|_| {}).map_err(failure)?.is_some() {
         check_root(CANNOT, seams.substrate, accepted)?;
     }
@@ -184,7 +189,8 @@ mod tests {
         let (clock, random) = (ManualClock::starting_at(5), SeededRandom::new(5));
         let seams = Seams { substrate: &substrate, clock: &clock, random: &random, notices: &|_| {} };
         let rules = MendRules { doubtful: DoubtfulImagePolicy::Keep, foreign: ForeignIntentPolicy::Keep };
-        let mend = |accept_writable_root| mend_images(&seams, rules, RootArgs { accept_writable_root });
+        let paths = UserPaths::new(Path::new("/nowhere"), &[], &[]);
+        let mend = |accept_writable_root| mend_images(&seams, rules, RootArgs { accept_writable_root }, &paths);
         file_system.protect("", UserNo(7), 0o755).unwrap();
         assert_eq!(mend(false).unwrap().images.len(), 0, "there is no state folder");
         drop(seams.open().unwrap());

@@ -57,6 +57,11 @@ impl OpenFileSystem {
         notice.with_path(|path| self.user_paths.of(path)).to_string()
     }
 
+    /// Returns the failure for a state folder that cannot be used.
+    pub(super) fn state_failure(&self, cannot: &str, error: StateError) -> Failure {
+        state_failure(cannot, error, &self.user_paths)
+    }
+
     /// Returns the file or folder that was named first.
     pub(super) fn first(&self) -> &Path {
         self.paths.first().map_or(Path::new(""), PathBuf::as_path)
@@ -71,7 +76,8 @@ impl OpenFileSystem {
     ) -> Outcome<(T, Vec<String>)> {
         let notices = RefCell::new(Vec::new());
         let take = |notice: Notice| notices.borrow_mut().push(self.notice_text(notice));
-        let state = State::look(&self.substrate, &SystemClock, &take).map_err(|error| state_failure(cannot, &error))?;
+        let state =
+            State::look(&self.substrate, &SystemClock, &take).map_err(|error| self.state_failure(cannot, error))?;
         let done = work(state.as_ref())?;
         drop(state);
         Ok((done, notices.take()))
@@ -120,10 +126,11 @@ pub(super) const IDENTITY_LOST: &str = "restore `.onefold/identity` from a backu
 pub(super) const SETTINGS_HINT: &str =
     "the file says which users' files are one domain; nothing is shared until it is clear";
 
-/// Returns the failure for a state folder that cannot be used.
-pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
-    let failure = Failure::new(cannot).because(error);
-    match error {
+/// Returns the failure for a state folder that cannot be used. It names files as the user would.
+pub(super) fn state_failure(cannot: &str, error: StateError, paths: &UserPaths) -> Failure {
+    let error = error.with_paths(|path| paths.of(path));
+    let failure = Failure::new(cannot).because(&error);
+    match &error {
         StateError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             failure.hint("run the command as root, or as the user who ran `onefold share run`")
         }
@@ -228,6 +235,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_trusted_is_named_with_the_reason_and_what_to_do() {
         let path = PathBuf::from(".onefold/arena/0");
+        let paths = UserPaths::new(Path::new("/nowhere"), &[PathBuf::from("images")], &[PathBuf::new()]);
         for (why, reason, step) in [
             (
                 Distrust::Owner { owner: UserNo(7), user: UserNo::ROOT },
@@ -238,8 +246,9 @@ mod tests {
             (Distrust::Writable { mode: 0o666 }, "mode 666", "chmod -R go-rwx"),
             (Distrust::Kind, "neither the folder nor the regular file", "remove"),
         ] {
-            let message = state_failure("cannot share", &StateError::Untrusted { path: path.clone(), why }).to_string();
-            assert!([".onefold/arena/0", reason, step].iter().all(|part| message.contains(part)), "{message}");
+            let error = StateError::Untrusted { path: path.clone(), why };
+            let message = state_failure("cannot share", error, &paths).to_string();
+            assert!(["`images/.onefold/arena/0`", reason, step].iter().all(|part| message.contains(part)), "{message}");
         }
     }
 }

@@ -29,7 +29,15 @@ pub(crate) fn run(arguments: &ShareFilesArgs, choice: OptOutChange) -> Outcome<R
     let file_system = OpenFileSystem::to_look(&format!("cannot {verb} files"), &arguments.files)?;
     let mut unchanged = Vec::new();
     for (named, path) in arguments.files.iter().zip(&file_system.paths) {
-        let failure = |error| Failure::of_io(format!("cannot {verb} `{}`", named.shown()), &error);
+        let failure = |error: io::Error| {
+            let failure = Failure::of_io(format!("cannot {verb} `{}`", named.shown()), &error);
+            match error.kind() {
+                io::ErrorKind::StorageFull => {
+                    failure.hint("make a little room: `onefold share run` does so where files have equal blocks")
+                }
+                _ => failure,
+            }
+        };
         let was_excluded = is_excluded(&file_system.substrate, path).map_err(failure)?;
         if was_excluded == (choice == OptOutChange::Exclude) {
             unchanged.push(format!(
@@ -45,7 +53,8 @@ pub(crate) fn run(arguments: &ShareFilesArgs, choice: OptOutChange) -> Outcome<R
     let mut text = match choice {
         OptOutChange::Exclude => format!("{count} {} excluded; what is shared already stays so", noun(count, "path")),
         OptOutChange::Include => {
-            format!("{count} {} included; the next run reads what it finds there", noun(count, "path"))
+            let them = if count == 1 { "it" } else { "them" };
+            format!("{count} {} included; from now on, runs share {them} again", noun(count, "path"))
         }
     };
     append(&mut text, &unchanged);

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::open::probe_failure;
 use super::run::{pass_failure, state_failure};
+use super::user_paths::UserPaths;
 use crate::failure::{Failure, Outcome};
 use crate::size::human;
 
@@ -42,13 +43,14 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Opens the file system `root` for the action `cannot`, and relieves it first if it has no room for the trial.
+/// Opens the file system of `paths` for the action `cannot`, and relieves it first if it has no room for the trial.
 pub(super) fn open(
     cannot: &str,
-    root: &Path,
+    paths: &UserPaths,
     notices: &dyn Fn(Notice),
     options: Option<&WithoutIndexOptions<'_>>,
 ) -> Outcome<(LinuxSubstrate, Option<WithoutIndexReport>)> {
+    let root = paths.root();
     let cannot = |error: ProbeError| probe_failure(cannot, &error);
     let error = match LinuxSubstrate::open(root, Path::new("")) {
         Ok(substrate) => return Ok((substrate, None)),
@@ -57,7 +59,7 @@ pub(super) fn open(
     let Some(options) = options.filter(|_| is_probe_full(&error)) else { return Err(cannot(error)) };
     let substrate = LinuxSubstrate::look(root).map_err(cannot)?;
     let seams = Seams { substrate: &substrate, clock: &SystemClock, random: &SystemRandom, notices };
-    let done = share_without_index(&seams, options).map_err(|error| state_failure(&error))?;
+    let done = share_without_index(&seams, options).map_err(|error| state_failure(error, paths))?;
     let Some(done) = done else { return Err(limited(&substrate, cannot(error))) };
     match LinuxSubstrate::open(root, Path::new("")) {
         Ok(substrate) => Ok((substrate, Some(done))),
@@ -68,34 +70,36 @@ pub(super) fn open(
 
 /// Does a run. If the file system has no room for its records, this relieves it and does the run again.
 pub(super) fn run(
-    root: &Path,
+    paths: &UserPaths,
     seams: &Seams<'_, LinuxSubstrate>,
     run: &RunOptions<'_>,
     relief: Option<&WithoutIndexOptions<'_>>,
     relieved: &mut Option<WithoutIndexReport>,
 ) -> Outcome<RunReport> {
     let ran = onefold_share::run(seams, run);
-    let Some(options) = relief.filter(|_| is_run_full(&ran)) else { return ran.map_err(|error| pass_failure(&error)) };
+    let Some(options) = relief.filter(|_| is_run_full(&ran)) else {
+        return ran.map_err(|error| pass_failure(error, paths));
+    };
     let done = match *relieved {
         Some(done) => Some(done),
-        None => share_without_index(seams, options).map_err(|error| state_failure(&error))?,
+        None => share_without_index(seams, options).map_err(|error| state_failure(error, paths))?,
     };
-    let Some(done) = done else { return ran.map_err(|error| limited(seams.substrate, pass_failure(&error))) };
+    let Some(done) = done else { return ran.map_err(|error| limited(seams.substrate, pass_failure(error, paths))) };
     if relieved.replace(done).is_some() || done.shared == 0 {
-        return ended(root, ran, &done);
+        return ended(paths, ran, &done);
     }
     let mut again = onefold_share::run(seams, run);
     if let (Ok(again), Ok(first)) = (&mut again, ran) {
         again.add_earlier(first);
     }
-    ended(root, again, &done)
+    ended(paths, again, &done)
 }
 
 /// Returns the result of a run that had no room for its records.
-fn ended(root: &Path, ran: Result<RunReport, PassError>, done: &WithoutIndexReport) -> Outcome<RunReport> {
+fn ended(paths: &UserPaths, ran: Result<RunReport, PassError>, done: &WithoutIndexReport) -> Outcome<RunReport> {
     match ran {
-        Err(_) if is_run_full(&ran) && !done.has_room() => Err(still_full(root, done)),
-        ran => ran.map_err(|error| pass_failure(&error)),
+        Err(_) if is_run_full(&ran) && !done.has_room() => Err(still_full(paths.root(), done)),
+        ran => ran.map_err(|error| pass_failure(error, paths)),
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let show_relief = |at| meter.show_relief(at);
     let relief = relief_options(arguments, memory_bytes, selection, &pace, &show_relief);
     let relief = (!arguments.dry_run).then_some(&relief);
-    let opened = relief::open(&cannot_share(&arguments.paths), &root, &note, relief);
+    let opened = relief::open(&cannot_share(&arguments.paths), &user_paths, &note, relief);
     meter.finish();
     let (substrate, mut relieved) = opened?;
     check_run_allowed(&substrate, arguments)?;
@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         },
     };
     let seams = Seams { substrate: &substrate, clock: &SystemClock, random: &SystemRandom, notices: &note };
-    let ran = relief::run(&root, &seams, &options, relief, &mut relieved);
+    let ran = relief::run(&user_paths, &seams, &options, relief, &mut relieved);
     meter.finish();
     let RunReport { mended, files, scanned, scan_time, passed, settings } = ran?;
     let space = Space { free_before: free_before.get().copied().flatten(), free_after: free_bytes(&substrate, &root) };
@@ -235,7 +235,9 @@ pub(super) fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-pub(super) fn state_failure(error: &StateError) -> Failure {
+/// Returns the failure for a state folder that keeps blocks from being shared.
+pub(super) fn state_failure(error: StateError, paths: &UserPaths) -> Failure {
+    let error = &error.with_paths(|path| paths.of(path));
     match error {
         StateError::Interrupted => interrupted(),
         StateError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -257,21 +259,21 @@ pub(super) fn state_failure(error: &StateError) -> Failure {
     }
 }
 
-pub(super) fn pass_failure(error: &PassError) -> Failure {
+pub(super) fn pass_failure(error: PassError, paths: &UserPaths) -> Failure {
+    let error = match error {
+        PassError::State(error) => return state_failure(error, paths),
+        PassError::Unmended { path, why } => PassError::Unmended { path: paths.of(&path), why },
+        error => error,
+    };
+    let failure = Failure::new("cannot share blocks").because(&error);
     match error {
-        PassError::State(error) => state_failure(error),
-        PassError::Unmended { .. } => Failure::new("cannot share blocks")
-            .because(error)
-            .hint("look at the disk, keep the image from being used, and run `onefold share mend`"),
-        PassError::Io(_) => Failure::new("cannot share blocks")
-            .because(error)
-            .hint("name a directory with more room with --temporary, or give more --memory"),
-        PassError::Undeclared => {
-            Failure::new("cannot share blocks").because(error).hint("share by content with `onefold share run`")
+        PassError::State(_) => failure,
+        PassError::Unmended { .. } => {
+            failure.hint("look at the disk, keep the image from being used, and run `onefold share mend`")
         }
-        PassError::Index { .. } => Failure::new("cannot share blocks")
-            .because(error)
-            .hint("it was dropped; run the command again: it reads all images anew"),
+        PassError::Io(_) => failure.hint("name a directory with more room with --temporary, or give more --memory"),
+        PassError::Undeclared => failure.hint("share by content with `onefold share run`"),
+        PassError::Index { .. } => failure.hint("it was dropped; run the command again: it reads all images anew"),
     }
 }
 

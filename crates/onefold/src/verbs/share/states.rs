@@ -21,13 +21,20 @@ const NAMED_MAX: usize = 20;
 pub(super) const MEMORY_BYTES: usize = 64 << 20;
 
 /// Counts the bytes of each image by state. `since` is the template of images for which none is recorded.
-pub(super) fn count(cannot: &str, state: &State<'_, LinuxSubstrate>, since: Option<&Path>) -> Outcome<States> {
+pub(super) fn count(
+    cannot: &str,
+    state: &State<'_, LinuxSubstrate>,
+    since: Option<&Path>,
+    paths: &UserPaths,
+) -> Outcome<States> {
     let temporary_folder = &onefold_disk::temporary_folder();
     let options = CountOptions { since, temporary_folder, memory_bytes: MEMORY_BYTES };
-    block_state::count(state, &options).map_err(|error| match &error {
-        CountError::State(error) => state_failure(cannot, error),
-        CountError::Template(error) => Failure::of_io(cannot, error),
-        CountError::Temporary(error) => Failure::of_io(cannot, error).hint("have $TMPDIR name a folder with more room"),
+    block_state::count(state, &options).map_err(|error| match error {
+        CountError::State(error) => state_failure(cannot, error, paths),
+        CountError::Template(error) => Failure::of_io(cannot, &error),
+        CountError::Temporary(error) => {
+            Failure::of_io(cannot, &error).hint("have $TMPDIR name a folder with more room")
+        }
     })
 }
 

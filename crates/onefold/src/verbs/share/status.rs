@@ -11,7 +11,7 @@ use onefold_share::state::watches::SeenWatch;
 use onefold_share::status::{LockHeld, LockSubject, Status, status};
 use serde_json::{Value, json};
 
-use super::open::{OpenFileSystem, append, state_failure};
+use super::open::{OpenFileSystem, append};
 use super::result::{domain_words, domains_json};
 use super::saving;
 use super::states;
@@ -33,8 +33,8 @@ pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
     let since = file_system.paths.get(1).map(PathBuf::as_path);
     let (found, notices) = file_system.look(CANNOT, |state| {
         let Some(state) = state else { return Ok(None) };
-        let found = status(state).map_err(|error| state_failure(CANNOT, &error))?;
-        Ok(Some((found, states::count(CANNOT, state, since)?)))
+        let found = status(state).map_err(|error| file_system.state_failure(CANNOT, error))?;
+        Ok(Some((found, states::count(CANNOT, state, since, paths)?)))
     })?;
     let root = file_system.root.shown().to_string();
     let mut text = match &found {

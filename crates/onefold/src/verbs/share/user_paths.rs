@@ -35,6 +35,11 @@ impl UserPaths {
         paths
     }
 
+    /// Returns the root of the file system.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Returns the user's form of a path below the root; the whole path if the user named no folder above it.
     pub(super) fn of(&self, path: &Path) -> PathBuf {
         let named = self.given.iter().find_map(|(below, given)| Some((given, path.strip_prefix(below).ok()?)));

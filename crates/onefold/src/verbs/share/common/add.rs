@@ -21,7 +21,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::Report;
 use crate::size::human;
-use crate::verbs::share::open::{append, state_failure};
+use crate::verbs::share::open::append;
 use crate::verbs::share::status::noun;
 
 /// Memory for the cache of an image.
@@ -33,8 +33,8 @@ pub(super) fn run(arguments: &ShareCommonAddArgs, _: Talk) -> Outcome<Report> {
     let paths: Vec<PathBuf> = std::iter::once(&arguments.path).chain(&arguments.from).cloned().collect();
     let file_system = OpenFileSystem::open(&cannot, &paths)?;
     check_kind(&cannot, &file_system)?;
-    let volume =
-        common::find(&file_system.substrate, file_system.first()).map_err(|error| common_failure(&cannot, &error))?;
+    let volume = common::find(&file_system.substrate, file_system.first())
+        .map_err(|error| common_failure(&cannot, error, &file_system.user_paths))?;
     let notices = RefCell::new(Vec::new());
     let report = match file_system.paths.get(1) {
         Some(image) => from_image(&cannot, arguments, &file_system, &volume, image, &notices, &interrupt)?,
@@ -66,7 +66,7 @@ fn from_image(
 ) -> Outcome<AddReport> {
     let take = |notice: Notice| notices.borrow_mut().push(file_system.notice_text(notice));
     let state = State::open(&file_system.substrate, &SystemClock, &SystemRandom, &take);
-    let state = state.map_err(|error| state_failure(cannot, &error))?;
+    let state = state.map_err(|error| file_system.state_failure(cannot, error))?;
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let stop = || interrupt.is_asked();
     let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
@@ -78,7 +78,7 @@ fn from_image(
         random: &SystemRandom,
         pace: &pace,
     };
-    common::add_packages(&state, &adding).map_err(|error| common_failure(cannot, &error))
+    common::add_packages(&state, &adding).map_err(|error| common_failure(cannot, error, &file_system.user_paths))
 }
 
 fn from_archives(
@@ -105,7 +105,8 @@ fn from_archives(
         random: &SystemRandom,
         go_on: &|| !interrupt.is_asked(),
     };
-    common::add_archives(&file_system.substrate, &adding).map_err(|error| common_failure(cannot, &error))
+    common::add_archives(&file_system.substrate, &adding)
+        .map_err(|error| common_failure(cannot, error, &file_system.user_paths))
 }
 
 fn text(report: &AddReport) -> String {

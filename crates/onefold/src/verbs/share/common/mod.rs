@@ -40,8 +40,8 @@ pub(crate) fn run(command: &ShareCommonCommand, talk: Talk) -> Outcome<Report> {
 fn file_system(cannot: &str, path: &Path) -> Outcome<(OpenFileSystem, PathBuf)> {
     let file_system = OpenFileSystem::open(cannot, &[path.to_owned()])?;
     check_kind(cannot, &file_system)?;
-    let volume =
-        common::find(&file_system.substrate, file_system.first()).map_err(|error| common_failure(cannot, &error))?;
+    let volume = common::find(&file_system.substrate, file_system.first())
+        .map_err(|error| common_failure(cannot, error, &file_system.user_paths))?;
     Ok((file_system, volume))
 }
 
@@ -54,7 +54,8 @@ fn check_kind(cannot: &str, file_system: &OpenFileSystem) -> Outcome<()> {
 /// Opens the volume at a path.
 fn opened(cannot: &str, path: &Path) -> Outcome<(OpenFileSystem, Volume<LinuxFile>)> {
     let (file_system, volume) = file_system(cannot, path)?;
-    let volume = common::open(&file_system.substrate, &volume).map_err(|error| common_failure(cannot, &error))?;
+    let volume = common::open(&file_system.substrate, &volume)
+        .map_err(|error| common_failure(cannot, error, &file_system.user_paths))?;
     Ok((file_system, volume))
 }
 
@@ -69,7 +70,7 @@ fn create(arguments: &ShareCommonCreateArgs) -> Outcome<Report> {
     let volume = file_system.first().join(name);
     let owner = owner_of_volumes(&cannot, &file_system.substrate, file_system.first())?;
     let made = common::create(&file_system.substrate, &SystemRandom, &volume, arguments.size.0, owner);
-    made.map_err(|error| common_failure(&cannot, &error))?;
+    made.map_err(|error| common_failure(&cannot, error, &file_system.user_paths))?;
     let length = human(arguments.size.0.max(common::LENGTH_MIN));
     let text = format!("made `{}` for {owner}: room for {length}, none of it taken", path.shown());
     let json = json!({ "root": machine_name(&file_system.root), "path": machine_name(&volume), "owner": owner.0 });
@@ -97,7 +98,8 @@ fn ls(arguments: &ShareCommonLookArgs) -> Outcome<Report> {
 fn check(arguments: &ShareCommonLookArgs) -> Outcome<Report> {
     let cannot = format!("cannot check a common volume in `{}`", arguments.path.shown());
     let (file_system, volume) = opened(&cannot, &arguments.path)?;
-    let bytes = common::check(&file_system.substrate, &volume).map_err(|error| common_failure(&cannot, &error))?;
+    let bytes = common::check(&file_system.substrate, &volume)
+        .map_err(|error| common_failure(&cannot, error, &file_system.user_paths))?;
     let count = volume.contents().len() as u64;
     let (contents, path) = (noun(count, "content"), volume.path().shown());
     let text = format!("`{path}` is sound: {count} {contents} with {} match their digests", human(bytes));
@@ -118,7 +120,7 @@ fn rm(arguments: &ShareCommonRemoveArgs) -> Outcome<Report> {
         arguments.packages.iter().any(|package| package == folder || package == name)
     };
     let removed = common::remove(&file_system.substrate, &SystemRandom, &volume, &wants);
-    let removed = removed.map_err(|error| common_failure(&cannot, &error))?;
+    let removed = removed.map_err(|error| common_failure(&cannot, error, &file_system.user_paths))?;
     if removed.removed == 0 {
         return Err(Failure::new(cannot)
             .because_of("it has no content of these packages")

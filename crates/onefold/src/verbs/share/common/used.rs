@@ -18,6 +18,7 @@ use super::result::changed_json;
 use crate::failure::Outcome;
 use crate::output::machine_name;
 use crate::size::human;
+use crate::verbs::share::user_paths::UserPaths;
 
 const CANNOT: &str = "cannot share by way of a common volume";
 
@@ -39,6 +40,8 @@ pub(in crate::verbs::share) struct RunImages<'a> {
     pub(in crate::verbs::share) memory_bytes: usize,
     pub(in crate::verbs::share) temporary_folder: &'a Path,
     pub(in crate::verbs::share) is_dry_run: bool,
+    /// The form in which the user gave paths.
+    pub(in crate::verbs::share) user_paths: &'a UserPaths,
     pub(in crate::verbs::share) pace: &'a Pace<'a>,
 }
 
@@ -49,7 +52,7 @@ impl UsedVolume {
         used: &RunImages<'_>,
     ) -> Outcome<UsedVolume> {
         let substrate = state.substrate();
-        let failed = |error: CommonError| common_failure(CANNOT, &error);
+        let failed = |error: CommonError| common_failure(CANNOT, error, used.user_paths);
         let kind = substrate.abilities().kind;
         if !matches!(kind, SubstrateKind::Xfs | SubstrateKind::Btrfs) {
             return Err(unsupported(CANNOT, kind));

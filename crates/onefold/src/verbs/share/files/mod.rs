@@ -60,10 +60,11 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let is_wanted = |path: &Path, kind| patterns.wants(path, kind);
     let temporary = arguments.work.temporary.folder();
     let seams = Seams { substrate: &substrate, clock: &SystemClock, random: &SystemRandom, notices: &note };
-    let state = seams.open().map_err(|error| state_failure(&error))?;
+    let state = seams.open().map_err(|error| state_failure(error, &user_paths))?;
     let used = || RunImages {
         root: &root,
         paths: &paths,
+        user_paths: &user_paths,
         selection: Selection::new(&paths, &is_wanted),
         memory_bytes,
         temporary_folder: &temporary,
@@ -96,7 +97,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     meter.begin(RunStep::Scan);
     let shared = share_files(&state, &options);
     meter.finish();
-    let report = shared.map_err(|error| pass_failure(&error))?;
+    let report = shared.map_err(|error| pass_failure(error, &user_paths))?;
     drop(state);
     let result = FilesFindings {
         report,

@@ -48,19 +48,16 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     if arguments.interval < INTERVAL_MIN {
         return Err(Failure::usage("cannot share blocks").because_of("--interval is less than 100ms"));
     }
-    if arguments.max_load.is_some_and(|load| load.is_nan() || load < 0.0) {
-        return Err(Failure::usage("cannot share blocks").because_of("--max-load is not a valid load"));
-    }
     let memory_bytes = check_memory(arguments.work.memory)?;
     let limits = limits(arguments.work.limits)?;
     let interrupt = Interrupt::watch();
     raise_open_files();
     let RootedPaths { root, paths } = locate(&arguments.paths)?;
     let substrate = open_substrate(&arguments.paths, &root, arguments.consent, arguments.root)?;
-    if arguments.files && SharePolicy::of(substrate.abilities()).is_declared() {
-        return Err(pass_failure(&PassError::Undeclared));
-    }
     let user_paths = UserPaths::new(&root, &arguments.paths, &paths);
+    if arguments.files && SharePolicy::of(substrate.abilities()).is_declared() {
+        return Err(pass_failure(PassError::Undeclared, &user_paths));
+    }
     let place = WatchedPlace { root: &root, kind: substrate.abilities().kind, user_paths: &user_paths };
     let patterns = NamePatterns::new(&root, &arguments.work);
     let is_wanted = |path: &Path, kind| patterns.wants(path, kind);
@@ -113,7 +110,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
         }
         watched
     });
-    watched.map_err(|error| state_failure(&error))?;
+    watched.map_err(|error| state_failure(error, &user_paths))?;
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     Ok(Report::done("", Value::Null))
 }
