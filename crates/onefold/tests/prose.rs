@@ -1,4 +1,4 @@
-//! How the project writes: sentences of the guide are short, and actors have nouns.
+//! How the project writes: sentences of its pages are short, and actors have nouns.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,6 +9,14 @@ use onefold_block::Show;
 
 /// Number of words above which a sentence is long.
 const WORDS_MAX: usize = 30;
+/// Pages of which more than a tenth of the sentences are long, with the number of these. It may only fall.
+const LONG_PAGES: [(&str, usize); 5] = [
+    ("docs/decisions/0004-fingerprint-filter.md", 14),
+    ("docs/decisions/0006-fuse-door.md", 17),
+    ("docs/decisions/0008-write-behind.md", 26),
+    ("docs/decisions/0010-analyze.md", 14),
+    ("docs/reliability.md", 79),
+];
 /// Number of comments in the sources of the product that begin with "What". It may only fall.
 const WHAT_MAX: usize = 69;
 
@@ -95,17 +103,26 @@ fn sentence_lengths(text: &str) -> Vec<usize> {
     lengths
 }
 
+/// Returns the pages in the root folder.
+fn root_pages() -> impl Iterator<Item = PathBuf> {
+    ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].into_iter().map(|name| root().join(name))
+}
+
 #[test]
-fn nine_of_ten_sentences_of_each_page_of_the_guide_are_short() {
-    let mut pages = files("docs/guide", &["md"]);
-    pages.push(root().join("README.md"));
+fn nine_of_ten_sentences_of_each_page_are_short() {
+    let folders = ["docs", "bench", "fuzz", "packaging", "tests"];
+    let pages: Vec<PathBuf> =
+        folders.into_iter().flat_map(|folder| files(folder, &["md"])).chain(root_pages()).collect();
+    assert!(LONG_PAGES.iter().all(|(page, _)| pages.contains(&root().join(page))), "a page has moved");
     for path in pages {
         let page = fs::read_to_string(&path).unwrap();
         let lengths: Vec<usize> = texts(&page).iter().flat_map(|text| sentence_lengths(text)).collect();
         let long = lengths.iter().filter(|words| **words > WORDS_MAX).count();
         eprintln!("{}: {long} of {} sentences are long", path.shown(), lengths.len());
-        assert!(lengths.len() > 20, "{}: hardly any sentence was found", path.shown());
-        assert!(long * 10 <= lengths.len(), "{}: {long} of {} sentences are long", path.shown(), lengths.len());
+        assert!(lengths.len() > 10, "{}: hardly any sentence was found", path.shown());
+        let known = LONG_PAGES.iter().find(|(page, _)| root().join(page) == path).map_or(0, |(_, long)| *long);
+        let most = known.max(lengths.len() / 10);
+        assert!(long <= most, "{}: {long} of {} sentences are long", path.shown(), lengths.len());
     }
 }
 
@@ -132,8 +149,12 @@ fn every_actor_has_a_noun() {
     }
     let own = Path::new(file!()).file_name().unwrap();
     let mut count = 0;
-    for directory in ["crates", "docs", "bench", "tests", "scripts", "fuzz", "packaging"] {
-        for path in files(directory, &["rs", "md", "py", "sh"]) {
+    for directory in ["crates", "docs", "bench", "tests", "scripts", "fuzz", "packaging", ""] {
+        let paths = match directory {
+            "" => root_pages().collect(),
+            directory => files(directory, &["rs", "md", "py", "sh"]),
+        };
+        for path in paths {
             let text = fs::read_to_string(&path).unwrap();
             // Headings and the first cells of tables may ask "who".
             let has_headings = path.extension().is_some_and(|found| found == "md");
