@@ -92,6 +92,8 @@ test,corpus                     dosfstools              mkfs.vfat
 test,corpus                     mtools                  mcopy
 test,bench,corpus               ntfs-3g                 mkntfs
 test                            minisign                minisign
+test                            zsh                     zsh
+test                            fish                    fish
 s3                              ceph-mon                ceph-mon
 s3                              ceph-mgr                ceph-mgr
 s3                              ceph-osd                ceph-osd
