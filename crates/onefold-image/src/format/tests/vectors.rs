@@ -30,7 +30,7 @@ fn a_frame_has_these_bytes() {
 
 #[test]
 fn a_datagram_begins_with_these_bytes() {
-    let found: Vec<String> = super::multicast::headers().iter().map(|header| hexadecimal(header)).collect();
+    let found: Vec<String> = multicast::headers().iter().map(|header| hexadecimal(header)).collect();
     let expected =
         ["0101010203040100000000000000", "0102010203040000000000010000", "010301020304ffffffffffffffff07000000"];
     assert_eq!(found, expected);
