@@ -2,8 +2,8 @@
 
 use crate::format::multicast::{PacketHeader, TAG_BYTES};
 
-/// Packets that are sent at once. They lie one after the other in one buffer, each with room for the tag of its seal, so
-/// that the kernel can cut several of equal length out of one piece.
+/// Packets that are sent at once. They lie one after the other in one buffer, each with room for the tag of its seal,
+/// so that the kernel can cut several of equal length out of one piece.
 #[derive(Debug, Default)]
 pub struct PacketBurst {
     bytes: Vec<u8>,

@@ -124,6 +124,11 @@ impl Demand {
         self.chunks.get(chunk as usize).map_or(0, |demand| demand.machines)
     }
 
+    /// Returns whether a machine lacks a chunk, or symbols of it.
+    pub(super) fn is_wanted(&self, chunk: u32) -> bool {
+        self.machines(chunk) > 0 || self.repairs.contains_key(&chunk)
+    }
+
     /// Returns the chunks that machines lack as a whole, in the order in which they are sent.
     pub(super) fn ranking(&self) -> &BTreeSet<ChunkRank> {
         &self.ranking

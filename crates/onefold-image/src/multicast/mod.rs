@@ -1,8 +1,8 @@
 //! Multicast: one server sends the chunks of an image to many machines at once, as state machines.
 //!
-//! [`Sender`] and [`Receiver`] take events with the time, and return packets and actions. Nothing here knows a socket, a
-//! clock or a thread, so a thousand machines run in one test, and a failure replays from its seed. The wire format is in
-//! [`crate::format::multicast`]; decision 36 has the reasons.
+//! [`Sender`] and [`Receiver`] take events with the time, and return packets and actions. Nothing here knows a socket,
+//! a clock or a thread, so a thousand machines run in one test, and a failure replays from its seed. The wire format is
+//! in [`crate::format::multicast`]; decision 36 has the reasons.
 //!
 //! **`order.rs` decides which chunk is sent next**, `receiver/requests.rs` whether a machine requests anything.
 

@@ -128,14 +128,15 @@ impl PacketHeader {
     }
 }
 
-/// Returns the maximum length of the plain body of a symbol or a beacon in a session with symbols of this size, in bytes.
-/// Symbols fill it; beacons name as many chunks as fit.
+/// Returns the maximum length of the plain body of a symbol or a beacon in a session with symbols of this size, in
+/// bytes. Symbols fill it; beacons name as many chunks as fit.
 #[must_use]
 pub fn body_bytes_max(symbol_bytes: u16) -> usize {
     SYMBOL_HEADER_BYTES + usize::from(symbol_bytes)
 }
 
-/// Returns the maximum length of the plain body of a request, in bytes. Its datagram is no longer than that of a symbol.
+/// Returns the maximum length of the plain body of a request, in bytes. Its datagram is no longer than that of a
+/// symbol.
 #[must_use]
 pub fn request_bytes_max(symbol_bytes: u16) -> usize {
     body_bytes_max(symbol_bytes) - (REQUEST_HEADER_BYTES - HEADER_BYTES)

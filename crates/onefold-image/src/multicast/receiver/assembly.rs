@@ -12,8 +12,9 @@ pub(super) struct Assemblies {
     /// Bytes of begun chunks, and of those that were handed over.
     used_bytes: usize,
     bytes_max: usize,
-    /// The chunk whose passing symbols are dropped: there was no room when the first one came.
-    refused: Option<u32>,
+    /// The chunk whose passing symbols are dropped, since there was no room when the first one came, and the index of
+    /// the last of them. A lower index begins the next transmission.
+    refused: Option<(u32, u16)>,
     /// Length of the longest chunk so far.
     chunk_bytes_max: usize,
 }
@@ -64,14 +65,15 @@ impl Assemblies {
         }
         let length = symbol.chunk_bytes as usize;
         if !self.begun.contains_key(&symbol.chunk) {
-            if self.refused == Some(symbol.chunk) || self.used_bytes + length > self.bytes_max {
-                let is_first = self.refused.replace(symbol.chunk) != Some(symbol.chunk);
-                return SymbolOutcome::Refused { is_first };
+            let is_passing = self.refused.is_some_and(|(chunk, last)| chunk == symbol.chunk && last < symbol.index);
+            if is_passing || self.used_bytes + length > self.bytes_max {
+                self.refused = Some((symbol.chunk, symbol.index));
+                return SymbolOutcome::Refused { is_first: !is_passing };
             }
             self.used_bytes += length;
             self.begun.insert(symbol.chunk, Assembly::new(symbol, symbol_bytes));
         }
-        self.refused = self.refused.filter(|chunk| *chunk == symbol.chunk);
+        self.refused = None;
         self.chunk_bytes_max = self.chunk_bytes_max.max(length);
         let Some(assembly) = self.begun.get_mut(&symbol.chunk) else { return SymbolOutcome::Repeated };
         if !assembly.place(symbol, sequence) {

@@ -1,7 +1,7 @@
 //! The receiver: a machine that takes chunks of one image as they pass, and requests those that do not come.
 //!
 //! Symbols of any chunk come in any order. The receiver puts chunks together in bounded memory and hands over complete
-//! ones; its caller verifies them. It is told the time, sends nothing and fetches nothing by itself: it returns actions.
+//! ones; its caller verifies them. It reads no clock, sends nothing and fetches nothing by itself: it returns actions.
 
 mod assembly;
 mod reach;
@@ -23,17 +23,17 @@ use crate::format::multicast::{
     Beacon, IndexSet, JoinReply, PacketHeader, PacketKind, Request, Symbol, TAG_BYTES, request_bytes_max,
 };
 
-/// What a receiver is made with.
+/// Facts that a receiver begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverSettings {
     /// Number of chunks of the image, by its manifest.
     pub chunks: u32,
-    /// Memory for chunks that are put together, and for complete ones until they are settled, in bytes. A chunk that is
-    /// longer never has room.
+    /// Memory for chunks that are put together, and for complete ones until they are settled, in bytes. A longer chunk
+    /// never has room, so this is at least 4 MiB.
     pub memory_bytes: usize,
 }
 
-/// What the caller of a receiver is to do.
+/// A task for the caller of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverAction {
     /// Send this request to the server: header, plain body, and room for the tag of the seal.
@@ -157,8 +157,8 @@ impl std::fmt::Debug for Receiver {
 }
 
 impl Receiver {
-    /// Returns a receiver to which all chunks are lacking. Its pauses are drawn from `random`; times are those of a clock
-    /// that does not go backwards.
+    /// Returns a receiver that lacks all chunks. Its pauses are drawn from `random`; times are those of a clock that
+    /// does not go backwards.
     #[must_use]
     pub fn new(settings: ReceiverSettings, random: Arc<dyn Random>, now: Duration) -> Receiver {
         Receiver {
@@ -200,7 +200,8 @@ impl Receiver {
         self.reach.joined(self.now);
     }
 
-    /// Takes a packet that was opened: its header and its plain body. Each packet is passed at most once.
+    /// Takes a packet that was opened: its header and its plain body. Each packet is passed at most once. Of a packet
+    /// of another session, which cannot be opened, the header is passed with an empty body.
     ///
     /// # Errors
     /// When the packet is of no use. It changes nothing, except that one of another session shows that the server has
@@ -262,9 +263,9 @@ impl Receiver {
         }
     }
 
-    /// Returns the next lacking chunk in the order of the image, from `from` on, which the caller now fetches over HTTP:
-    /// the receiver takes no packets of it any more. The caller settles it. Chunks that are found on the target are
-    /// claimed and settled likewise.
+    /// Returns the next lacking chunk in the order of the image, from `from` on, which the caller now fetches over
+    /// HTTP: the receiver takes no packets of it any more. The caller settles it. Chunks that are found on the target
+    /// are claimed and settled likewise. Returns `None` if no chunk from there on is lacking.
     pub fn claim(&mut self, from: u32) -> Option<u32> {
         let is_lacking = |chunk: &u32| self.states.get(*chunk as usize) == Some(&ChunkState::Lacking);
         let chunk = (from..u32::try_from(self.states.len()).unwrap_or(u32::MAX)).find(is_lacking)?;

@@ -16,7 +16,7 @@ pub enum HttpReason {
     Silence,
 }
 
-/// What is to be done about silence.
+/// A step against silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReachStep {
     /// Chunks are to be fetched over HTTP.

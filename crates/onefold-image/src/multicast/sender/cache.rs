@@ -10,7 +10,7 @@ pub(super) struct BuiltChunk {
     pub(super) bytes: Arc<Vec<u8>>,
 }
 
-/// Chunks that were built. The least recently used one goes first.
+/// Chunks that were built. Those that no machine lacks go first, and of these the least recently used one.
 #[derive(Debug)]
 pub(super) struct ChunkCache {
     chunks: BTreeMap<u32, CacheEntry>,
@@ -31,14 +31,15 @@ impl ChunkCache {
     }
 
     /// Keeps a chunk. At least the new chunk stays, however long it is.
-    pub(super) fn insert(&mut self, index: u32, chunk: BuiltChunk) {
+    pub(super) fn insert(&mut self, index: u32, chunk: BuiltChunk, is_wanted: impl Fn(u32) -> bool) {
         self.uses += 1;
         self.bytes += chunk.bytes.len();
         let replaced = self.chunks.insert(index, CacheEntry { chunk, last_use: self.uses });
         self.bytes -= replaced.map_or(0, |entry| entry.chunk.bytes.len());
         while self.bytes > self.bytes_max && self.chunks.len() > 1 {
-            let oldest = self.chunks.iter().min_by_key(|(_, entry)| entry.last_use).map(|(index, _)| *index);
-            let removed = oldest.and_then(|index| self.chunks.remove(&index));
+            let others = self.chunks.iter().filter(|(other, _)| **other != index);
+            let first = others.min_by_key(|(other, entry)| (is_wanted(**other), entry.last_use));
+            let removed = first.map(|(other, _)| *other).and_then(|other| self.chunks.remove(&other));
             self.bytes -= removed.map_or(0, |entry| entry.chunk.bytes.len());
         }
     }
@@ -58,5 +59,10 @@ impl ChunkCache {
     /// Returns the indices of all chunks.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         self.chunks.keys().copied()
+    }
+
+    /// Returns how many of the chunks are wanted.
+    pub(super) fn count(&self, is_wanted: impl Fn(u32) -> bool) -> usize {
+        self.indices().filter(|chunk| is_wanted(*chunk)).count()
     }
 }

@@ -38,7 +38,10 @@ pub(super) struct Clients {
 
 #[derive(Debug)]
 struct Client {
+    /// Time of the last request, or of the join.
     heard: Duration,
+    /// Time at which the machine is forgotten: it knew of so many machines when it was heard.
+    expires: Duration,
     limit: RequestLimit,
     seen: u64,
     left: Option<u32>,
@@ -74,15 +77,24 @@ impl Clients {
 
     /// Adds a machine. Returns `None` if there are too many.
     pub(super) fn join(&mut self, now: Duration) -> Option<ClientNumber> {
-        if self.clients.len() >= self.clients_max as usize {
-            return None;
-        }
         let number = ClientNumber(self.last.0.checked_add(1)?);
-        self.last = number;
+        self.insert(number, now).then(|| {
+            self.last = number;
+            number
+        })
+    }
+
+    /// Adds a machine. Returns false if there are too many.
+    fn insert(&mut self, number: ClientNumber, now: Duration) -> bool {
+        if self.clients.len() >= self.clients_max as usize {
+            return false;
+        }
         let limit = RequestLimit { per_second: CLIENT_REQUESTS_PER_SECOND, paid_at: Duration::ZERO };
-        let client = Client { heard: now, limit, seen: 0, left: None, received: 0, expected: 0, request: None };
+        let expires = now + client_silence(self.lacking() + 1);
+        let (left, request) = (None, None);
+        let client = Client { heard: now, expires, limit, seen: 0, left, received: 0, expected: 0, request };
         self.clients.insert(number, client);
-        Some(number)
+        true
     }
 
     /// Removes a machine, and returns its request.
@@ -90,14 +102,18 @@ impl Clients {
         self.clients.remove(&client)?.request
     }
 
-    /// Notes the figures of a request. Returns false if the request does not count: the machine is unknown, requests too
-    /// often, or a later request of it came before.
+    /// Notes the figures of a request. Returns false if the request does not count: the machine never joined, requests
+    /// too often, or a later request of it came before. A machine that was forgotten is back with its request.
     pub(super) fn accept(&mut self, client: ClientNumber, request: &Request, now: Duration) -> bool {
+        if !self.clients.contains_key(&client) && (client > self.last || !self.insert(client, now)) {
+            return false;
+        }
+        let silence = client_silence(self.lacking());
         let Some(client) = self.clients.get_mut(&client) else { return false };
         if request.seen < client.seen || !client.limit.takes(now) || !self.limit.takes(now) {
             return false;
         }
-        client.heard = now;
+        (client.heard, client.expires) = (now, now + silence);
         client.seen = request.seen;
         client.left = Some(request.left);
         (client.received, client.expected) = (request.received, request.expected);
@@ -116,8 +132,7 @@ impl Clients {
 
     /// Removes machines that have been silent for too long, and returns their requests.
     pub(super) fn expire(&mut self, now: Duration) -> Vec<CountedRequest> {
-        let silence = client_silence(self.lacking());
-        let is_gone = |client: &Client| now.saturating_sub(client.heard) > silence;
+        let is_gone = |client: &Client| now >= client.expires;
         self.clients.extract_if(.., |_, client| is_gone(client)).filter_map(|(_, client)| client.request).collect()
     }
 

@@ -1,8 +1,9 @@
 //! The sender: a server that sends the chunks of one image to a group of machines.
 //!
-//! All that it knows of machines is soft: their recent requests, any of which may be lost. Machines may join, leave and
-//! die at any moment, and so may the sender. It is told the time, builds nothing and sends nothing by itself: its caller
-//! gives it requests and built chunks, asks it which chunk to build, and sends the packets that it returns.
+//! All that it knows of machines is soft: their recent requests, any of which may be lost. Machines may join, leave
+//! and die at any moment, and so may the sender. It reads no clock, builds nothing and sends nothing by itself: its
+//! caller gives it the time, requests and built chunks, asks it which chunk to build, and sends the packets that it
+//! returns.
 
 mod cache;
 mod clients;
@@ -32,7 +33,7 @@ const BUILDS_AHEAD: usize = 8;
 /// Maximum number of chunks that are noted as unavailable. The earliest is forgotten first.
 const UNAVAILABLE_MAX: usize = 256;
 
-/// What a sender is made with.
+/// Facts that a sender begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderSettings {
     /// The session. Two senders never have the same one under the same keys.
@@ -90,6 +91,9 @@ pub struct Sender {
     sent: BTreeSet<u32>,
     /// Length of the last chunk in bytes, from which the length of the queue is estimated.
     chunk_bytes: usize,
+    /// Length of the longest chunk so far in bytes, and whether there was one.
+    longest_chunk_bytes: usize,
+    has_built: bool,
     counts: SenderCounts,
     now: Duration,
 }
@@ -123,6 +127,8 @@ impl Sender {
             sequence: 0,
             sent: BTreeSet::new(),
             chunk_bytes: USUAL_CHUNK_BYTES,
+            longest_chunk_bytes: USUAL_CHUNK_BYTES,
+            has_built: false,
             counts: SenderCounts::default(),
             now,
             settings,
@@ -166,10 +172,9 @@ impl Sender {
     /// Returns a chunk that is to be built, with which [`Self::chunk_built`] or [`Self::chunk_failed`] is called then.
     /// Each chunk is returned once; several may be under way.
     pub fn next_build(&mut self) -> Option<u32> {
-        let is_wanted = |chunk: &u32| self.demand.machines(*chunk) > 0 || self.demand.repairs().contains_key(chunk);
-        let ready = self.cache.indices().filter(is_wanted).count();
+        let ready = self.cache.count(|chunk| self.demand.is_wanted(chunk));
         // A chunk that has to go before it is sent would be built again.
-        let ahead_max = BUILDS_AHEAD.min(self.settings.cache_bytes / self.chunk_bytes.max(1)).max(1);
+        let ahead_max = BUILDS_AHEAD.min(self.settings.cache_bytes / self.longest_chunk_bytes).max(1);
         if self.building.len() + ready >= ahead_max {
             return None;
         }
@@ -189,8 +194,11 @@ impl Sender {
         if self.demand.repairs().get(&chunk).is_some_and(|repair| repair.form != form) {
             self.demand.begin_anew(chunk);
         }
-        self.chunk_bytes = bytes.len();
-        self.cache.insert(chunk, BuiltChunk { form, bytes: Arc::new(bytes) });
+        let longest = self.longest_chunk_bytes.max(bytes.len());
+        self.longest_chunk_bytes = if self.has_built { longest } else { bytes.len() };
+        (self.chunk_bytes, self.has_built) = (bytes.len(), true);
+        let demand = &self.demand;
+        self.cache.insert(chunk, BuiltChunk { form, bytes: Arc::new(bytes) }, |chunk| demand.is_wanted(chunk));
     }
 
     /// Notes that a chunk cannot be built. Machines get it over HTTP, or learn there why not.

@@ -1,3 +1,4 @@
 //! Tests of sender and receiver.
 
 mod basic;
+mod simulation;
