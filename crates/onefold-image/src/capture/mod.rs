@@ -1,8 +1,8 @@
 //! Capture: reads a disk into an image of an archive.
 //!
-//! Stages from first to last: `policy` chooses the sectors to capture, and `plan` groups them into units ([`cut`]). The threads
-//! of `batch` read, name, look up and compress units. `pipeline` restores the order of their results, and `collector`
-//! passes new units to the writer, builds the headers of chunks and counts every byte.
+//! Stages from first to last: `policy` chooses the sectors to capture, and `plan` groups them into units; `cut` does
+//! both. The threads of `batch` read, name, look up and compress units. `pipeline` restores the order of their results,
+//! and `collector` passes new units to the writer, builds the headers of chunks and counts every byte.
 
 mod batch;
 mod chunks;

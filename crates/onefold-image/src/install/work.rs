@@ -49,7 +49,7 @@ pub(super) enum Step {
     ReadBack,
 }
 
-/// What a thread does with consecutive chunks, by their names.
+/// The work of a thread on consecutive chunks, which have these names.
 type GroupWork<'w> = dyn Fn(&[UnitName], &mut StepProgress) -> Result<(), InstallError> + Sync + 'w;
 
 /// One installation, shared by all its threads.
@@ -66,7 +66,7 @@ pub(super) struct Job<'a> {
     pub(super) progress: OnProgress<'a>,
     done_bytes: AtomicU64,
     total_bytes: u64,
-    /// What the target has already, if that is looked at.
+    /// The comparison with what the target has already, unless that is nothing.
     comparison: Option<Comparison<'a>>,
 }
 

@@ -140,7 +140,7 @@ fn a_stopped_installation_is_continued() {
         }
         let done = install(&*image.archive, &image.manifest, &target, &options(free, true), &go_on).unwrap();
         assert_eq!(done.found_bytes + done.written_bytes, totals.data_bytes);
-        // What was done, less what was in the ends or is a zero.
+        // The finished part, without the ends and zeros.
         let least = done_before.saturating_sub(ends_bytes(SIZE) + totals.zero_bytes + 200_000);
         assert!(done.found_bytes >= least, "{seed}: {done_before} of {all_bytes}, {done:?}");
         let left = |at: usize| match free {
@@ -263,7 +263,7 @@ impl Target for LyingTarget {
     }
 }
 
-/// So is a disk found out that changes after the comparison, whoever changes it.
+/// A disk that somebody changes after the comparison is found out in the same way.
 #[test]
 fn a_target_that_lies_in_the_comparison_is_found_out_and_does_not_boot() {
     let image = image(5, SIZE);

@@ -19,7 +19,7 @@ use onefold_image::install::{
 use onefold_image::{ArchivedDisk, ImageSource, ImageVersion, SECTOR_BYTES};
 use serde_json::{Value, json};
 
-use super::compared::Compared;
+use super::comparison::TargetComparison;
 use super::{find_manifest, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
@@ -150,7 +150,7 @@ enum Answer {
     /// A dry run found that the image fits on a target that is not there, or that was not compared.
     Fits,
     /// A dry run has compared the target.
-    Compared(Compared),
+    Compared(TargetComparison),
     Done(InstallResult),
 }
 
@@ -223,14 +223,14 @@ impl Work<'_> {
     }
 
     /// Compares a target with the image, and names the files that differ.
-    fn compare(&self, target: &dyn Target) -> Outcome<Compared> {
+    fn compare(&self, target: &dyn Target) -> Outcome<TargetComparison> {
         let is_stopped = || self.meter.is_interrupted();
         let found = rate::of_target(target, self.rate, &is_stopped, |target| {
             differences(&**self.source, self.manifest, target, &self.options, &self.meter.on_progress())
         });
         self.meter.finish();
         let found = found.map_err(|error| Failure::of_install(&self.cannot, &error, TargetRemains::Untouched))?;
-        Ok(Compared::new(found, self.source, self.manifest))
+        Ok(TargetComparison::new(found, self.source, self.manifest))
     }
 
     /// Returns the bytes of the target that the image takes, unless that is all of it.

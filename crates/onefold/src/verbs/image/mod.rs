@@ -1,7 +1,7 @@
 //! The verbs of `onefold image`.
 
 mod capture;
-mod compared;
+mod comparison;
 mod damaged;
 mod export;
 mod install;

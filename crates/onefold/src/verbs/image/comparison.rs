@@ -20,7 +20,7 @@ const DISK_BYTES: usize = 32 << 20;
 const FILES_SHOWN_MAX: usize = 50;
 
 /// Differences of a target from an image, with the files of the guest that they hit.
-pub(super) struct Compared {
+pub(super) struct TargetComparison {
     differences: Differences,
     /// Bytes that differ, by file of the image, the most first.
     files: Vec<(PlaceUse, u64)>,
@@ -28,11 +28,15 @@ pub(super) struct Compared {
     unnamed: Option<String>,
 }
 
-impl Compared {
+impl TargetComparison {
     /// Names the files of the image that differences hit.
-    pub(super) fn new(differences: Differences, source: &Arc<dyn ImageSource>, manifest: &Manifest) -> Compared {
+    pub(super) fn new(
+        differences: Differences,
+        source: &Arc<dyn ImageSource>,
+        manifest: &Manifest,
+    ) -> TargetComparison {
         if differences.places.is_empty() {
-            return Compared { differences, files: Vec::new(), unnamed: None };
+            return TargetComparison { differences, files: Vec::new(), unnamed: None };
         }
         let disk = ArchivedDisk::new(Arc::clone(source), manifest.clone(), DISK_BYTES);
         let offsets: Vec<u64> = differences.places.iter().map(|place| place.offset).collect();
@@ -47,7 +51,7 @@ impl Compared {
         }
         let mut files: Vec<(PlaceUse, u64)> = sums.into_iter().collect();
         files.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
-        Compared { differences, files, unnamed }
+        TargetComparison { differences, files, unnamed }
     }
 
     /// Returns what to say to people.
