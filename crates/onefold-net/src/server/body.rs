@@ -7,20 +7,21 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::Receiver;
+
+use super::room::AnswerRoom;
 
 /// A body in memory.
 pub(super) struct Pieces {
     pieces: VecDeque<Bytes>,
     left_bytes: u64,
     /// Gives the memory back when the body is dropped.
-    _room: OwnedSemaphorePermit,
+    _room: AnswerRoom,
 }
 
 impl Pieces {
     /// Returns a body of these pieces.
-    pub(super) fn new(pieces: impl Iterator<Item = Bytes>, room: OwnedSemaphorePermit) -> Pieces {
+    pub(super) fn new(pieces: impl Iterator<Item = Bytes>, room: AnswerRoom) -> Pieces {
         let pieces: VecDeque<Bytes> = pieces.collect();
         Pieces { left_bytes: pieces.iter().map(|piece| piece.len() as u64).sum(), pieces, _room: room }
     }

@@ -1,20 +1,26 @@
 //! One connection of a client: its bytes are counted, and a client that does not read is not waited for.
 
+use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::middleware::map_response;
+use axum::response::Response;
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::answers::Answers;
 
 /// How long the head of a request may take, from the end of the answer before.
 const HEAD: Duration = Duration::from_secs(30);
@@ -22,6 +28,12 @@ const HEAD: Duration = Duration::from_secs(30);
 const BUFFER_BYTES: usize = 64 << 10;
 /// Maximum number of headers in a request.
 const HEADERS_MAX: usize = 64;
+/// Maximum number of requests of an HTTP/2 connection that are answered at once. The client learns it at the start.
+const STREAMS_MAX: u32 = 16;
+/// Maximum length of the headers of a request by HTTP/2 in bytes, with 32 for each of them.
+const HEADER_LIST_BYTES_MAX: u32 = 16 << 10;
+/// Maximum number of requests by HTTP/2 that are reset before they are looked at, and of those that are wrong.
+const RESETS_MAX: usize = 32;
 /// A connection over which fewer bytes go within such a time is closed, unless the server is at work for it.
 const STALL: Duration = Duration::from_secs(30);
 const STALL_BYTES: u64 = 64 << 10;
@@ -29,11 +41,23 @@ const STALL_BYTES: u64 = 64 << 10;
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Progress of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Activity {
+    client: IpAddr,
     moved_bytes: AtomicU64,
     /// Number of answers that the server is reading the archive for.
     working: AtomicUsize,
+}
+
+impl Activity {
+    fn new(client: IpAddr) -> Activity {
+        Activity { client, moved_bytes: AtomicU64::new(0), working: AtomicUsize::new(0) }
+    }
+
+    /// Returns the address of the client.
+    pub(super) fn client(&self) -> IpAddr {
+        self.client
+    }
 }
 
 /// The server is at work for a connection until this is dropped.
@@ -96,11 +120,11 @@ impl AsyncWrite for CountedStream {
 }
 
 impl CountedStream {
-    /// Begins to count the bytes of a connection.
-    pub(super) fn new(stream: TcpStream) -> CountedStream {
+    /// Begins to count the bytes of a connection of a client.
+    pub(super) fn new(stream: TcpStream, client: IpAddr) -> CountedStream {
         // Without it, the last packet of an answer waits for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
-        CountedStream { stream, activity: Arc::default() }
+        CountedStream { stream, activity: Arc::new(Activity::new(client)) }
     }
 
     /// Returns the progress of the connection.
@@ -143,21 +167,63 @@ impl Watch {
     }
 }
 
+/// A version of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// HTTP/1.1: one answer after the other.
+    One,
+    /// HTTP/2: several answers at once.
+    Two,
+}
+
 /// Answers the requests of a connection until it ends, stalls by its `activity`, or `stop` says that the server ends.
-/// Then the request that is under way is still answered.
+/// Then the requests that are under way are still answered.
 pub(super) async fn serve(
+    protocol: Protocol,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     activity: Arc<Activity>,
     router: Router,
+    stop: watch::Receiver<bool>,
+) {
+    let (answers, io) = (Answers::default(), TokioIo::new(stream));
+    let router = router.layer(Extension(Arc::clone(&activity)));
+    match protocol {
+        Protocol::One => {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .max_buf_size(BUFFER_BYTES)
+                .max_headers(HEADERS_MAX)
+                .serve_connection(io, TowerToHyperService::new(router));
+            drive(connection, |connection| connection.graceful_shutdown(), &activity, &answers, stop).await;
+        }
+        Protocol::Two => {
+            let watched = answers.clone();
+            let watched = move |response: Response| {
+                let watched = watched.clone();
+                async move { response.map(|body| watched.add(body)) }
+            };
+            let connection = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(STREAMS_MAX)
+                .max_header_list_size(HEADER_LIST_BYTES_MAX)
+                .max_pending_accept_reset_streams(RESETS_MAX)
+                .max_local_error_reset_streams(RESETS_MAX)
+                .max_send_buf_size(BUFFER_BYTES)
+                .serve_connection(io, TowerToHyperService::new(router.layer(map_response(watched))));
+            drive(connection, |connection| connection.graceful_shutdown(), &activity, &answers, stop).await;
+        }
+    }
+}
+
+/// Runs a connection until it ends or stalls. `end` tells it to take no further requests.
+async fn drive<C: Future>(
+    connection: C,
+    end: impl Fn(Pin<&mut C>),
+    activity: &Activity,
+    answers: &Answers,
     mut stop: watch::Receiver<bool>,
 ) {
-    let service = TowerToHyperService::new(router.layer(Extension(Arc::clone(&activity))));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .max_buf_size(BUFFER_BYTES)
-        .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -170,11 +236,12 @@ pub(super) async fn serve(
             changed = stop.changed(), if !is_ending => {
                 is_ending = true;
                 if changed.is_ok() {
-                    connection.as_mut().graceful_shutdown();
+                    end(connection.as_mut());
                 }
             }
             _ = look.tick() => {
-                if watch.is_stalled(&activity, Instant::now()) {
+                let now = Instant::now();
+                if watch.is_stalled(activity, now) || answers.has_stalled(STALL, now) {
                     return;
                 }
             }
@@ -188,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_connection_stalls_when_neither_side_does_anything() {
-        let activity = Arc::new(Activity::default());
+        let activity = Arc::new(Activity::new([192, 0, 2, 1].into()));
         let began = Instant::now();
         let mut watch = Watch { since: began, moved_bytes: 0 };
         assert!(!watch.is_stalled(&activity, began + STALL / 2));

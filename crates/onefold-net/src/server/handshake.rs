@@ -12,8 +12,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::connection::CountedStream;
+use super::connection::{CountedStream, Protocol};
 use super::places::Places;
+use crate::tls::HTTP2;
 use crate::{NetError, ServerIdentity};
 
 /// How long a handshake may take, including the wait for its turn.
@@ -52,9 +53,19 @@ impl Handshakes {
         Ok(Handshakes { config: identity.config()?, places })
     }
 
-    /// Returns the encrypted stream over a new connection; `None` if none comes about in time.
-    pub(super) async fn make(&self, stream: CountedStream, client: IpAddr) -> Option<TlsStream<CountedStream>> {
-        timeout(HANDSHAKE, self.make_in_turn(stream, client)).await.ok()?
+    /// Returns the encrypted stream over a new connection, and the version of HTTP that the client has chosen; `None` if
+    /// none comes about in time.
+    pub(super) async fn make(
+        &self,
+        stream: CountedStream,
+        client: IpAddr,
+    ) -> Option<(Protocol, TlsStream<CountedStream>)> {
+        let stream = timeout(HANDSHAKE, self.make_in_turn(stream, client)).await.ok()??;
+        let protocol = match stream.get_ref().1.alpn_protocol() {
+            Some(HTTP2) => Protocol::Two,
+            _ => Protocol::One,
+        };
+        Some((protocol, stream))
     }
 
     async fn make_in_turn(&self, mut stream: CountedStream, client: IpAddr) -> Option<TlsStream<CountedStream>> {

@@ -10,19 +10,23 @@
 //! | `places`     | how many connections there may be                               |
 //! | `routes`     | which address leads to which answer                             |
 //! | `state`      | the archive behind all answers, the memory and threads for them |
+//! | `room`       | memory for answers                                              |
 //! | `range`      | conditions and ranges of requests                               |
+//! | `answers`    | answers of a connection that has several at once                |
 //! | `access`     | which token may read what                                       |
 //! | `tokens`     | the file of tokens                                              |
 //! | `chunk_lists` | which chunks an image has, for that                            |
 //! | `body`       | bodies of answers                                               |
 
 mod access;
+mod answers;
 mod body;
 mod chunk_lists;
 mod connection;
 mod handshake;
 mod places;
 mod range;
+mod room;
 mod routes;
 mod state;
 mod tokens;
@@ -41,7 +45,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{NetError, ServerIdentity};
-use connection::CountedStream;
+use connection::{CountedStream, Protocol};
 use handshake::Handshakes;
 use places::{Place, Places};
 use state::{READERS_MAX, ServerState};
@@ -186,13 +190,13 @@ async fn hold(
     router: axum::Router,
     stopped: watch::Receiver<bool>,
 ) {
-    let stream = CountedStream::new(stream);
+    let stream = CountedStream::new(stream, client.ip());
     let activity = Arc::clone(stream.activity());
     match handshakes {
-        None => connection::serve(stream, activity, router, stopped).await,
+        None => connection::serve(Protocol::One, stream, activity, router, stopped).await,
         Some(handshakes) => {
-            if let Some(stream) = handshakes.make(stream, client.ip()).await {
-                connection::serve(stream, activity, router, stopped).await;
+            if let Some((protocol, stream)) = handshakes.make(stream, client.ip()).await {
+                connection::serve(protocol, stream, activity, router, stopped).await;
             }
         }
     }

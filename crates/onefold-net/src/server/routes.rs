@@ -21,13 +21,13 @@ use onefold_image::signature::KeyId;
 use onefold_image::store::StoreError;
 use onefold_image::{ImageName, UnitName};
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::access::authorize;
 use super::body::{Pieces, Stream};
 use super::connection::Activity;
 use super::range::{RequestedRange, asked};
-use super::state::{ServerState, shrunk};
+use super::room::AnswerRoom;
+use super::state::ServerState;
 use super::tokens::Rights;
 use crate::origin::Origin;
 
@@ -174,7 +174,7 @@ async fn chunk(
     });
     let read = read.await;
     answer(&state, read, |chunk| {
-        let room = shrunk(room, chunk.length_bytes);
+        let room = room.shrunk(chunk.length_bytes);
         let pieces = chunk.pieces.into_iter().map(Bytes::from_owner).collect();
         whole(&headers, &chunk.form.to_string(), FOR_EVER, pieces, room)
     })
@@ -211,7 +211,7 @@ async fn units(
     let room = state.room(&activity, UNITS_BYTES_MAX).await;
     let read = state.work(&activity, move |state| units_for(state, &rights, origin, &names)).await;
     answer(&state, read, |units| {
-        let room = shrunk(room, units.iter().map(|unit| unit.len()).sum());
+        let room = room.shrunk(units.iter().map(|unit| unit.len()).sum());
         let pieces = Pieces::new(units.into_iter().map(Bytes::from_owner), room);
         Response::new(Body::new(pieces))
     })
@@ -295,13 +295,7 @@ fn answer<T, E: Into<Problem>>(
 }
 
 /// Returns an answer with a whole body, or without one if the client has it.
-fn whole(
-    headers: &HeaderMap,
-    validator: &str,
-    cache: &str,
-    pieces: Vec<Bytes>,
-    room: OwnedSemaphorePermit,
-) -> Response {
+fn whole(headers: &HeaderMap, validator: &str, cache: &str, pieces: Vec<Bytes>, room: AnswerRoom) -> Response {
     let validator = format!("\"{validator}\"");
     let mut response = Response::new(Body::new(Pieces::new(pieces.into_iter(), room)));
     if asked(headers, &validator, 0) == RequestedRange::NotModified {

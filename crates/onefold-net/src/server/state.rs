@@ -11,11 +11,12 @@ use onefold_image::served::ServedArchive;
 use onefold_image::{ArchivedDisk, ImageName};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, Receiver};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::ErrorHook;
 use super::chunk_lists::ChunkLists;
 use super::connection::{Activity, AtWork};
+use super::room::{AnswerRoom, Room};
 use super::tokens::{Rights, TokenFile};
 use crate::NetError;
 
@@ -28,8 +29,6 @@ const SHARE: usize = 4;
 /// Number of images that are open for reading of any range, and the divisor for the memory of each.
 const DISKS_MAX: usize = 4;
 const DISK_SHARE: usize = 16;
-/// Memory for answers is counted in such steps.
-const ROOM_STEP_BYTES: usize = 1 << 10;
 /// Bytes of an image that are read at once, and the room that an answer of them takes: one piece is sent while the next
 /// one is read.
 const RAW_PIECE_BYTES: u64 = 256 << 10;
@@ -40,11 +39,10 @@ const LIST_AGE: Duration = Duration::from_secs(1);
 /// The archive, and what its answers may take.
 pub(super) struct ServerState {
     served: ServedArchive,
-    readers: Semaphore,
+    readers: Readers,
     /// Answers of unknown length.
     manifests: Semaphore,
-    room: Arc<Semaphore>,
-    room_steps: usize,
+    room: Room,
     disk_bytes: usize,
     /// `None` if the server asks for no token.
     tokens: Option<TokenFile>,
@@ -54,6 +52,30 @@ pub(super) struct ServerState {
     /// When the ledger was read last.
     listed: Mutex<Option<Instant>>,
     on_error: ErrorHook,
+}
+
+/// Turns to read the archive.
+struct Readers(Arc<Semaphore>);
+
+impl Readers {
+    /// Returns so many turns.
+    fn new(count: usize) -> Readers {
+        Readers(Arc::new(Semaphore::new(count)))
+    }
+
+    /// Runs `work` on a thread of its own when it is its turn.
+    ///
+    /// A client may give a request up, and make another one at once. The work goes on, so its turn lasts as long. But
+    /// a request that is given up while it waits for its turn costs nothing.
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let turn = Arc::clone(&self.0).acquire_owned().await.ok()?;
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work();
+            drop(turn);
+            done
+        });
+        done.await.ok()
+    }
 }
 
 #[derive(Clone)]
@@ -75,13 +97,11 @@ impl ServerState {
         tokens: Option<TokenFile>,
         on_error: ErrorHook,
     ) -> ServerState {
-        let room_steps = (memory_bytes / SHARE / ROOM_STEP_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         ServerState {
             served: ServedArchive::new(archive, memory_bytes / SHARE),
-            readers: Semaphore::new(READERS_MAX),
+            readers: Readers::new(READERS_MAX),
             manifests: Semaphore::new(MANIFESTS_MAX),
-            room: Arc::new(Semaphore::new(room_steps)),
-            room_steps,
+            room: Room::new(memory_bytes / SHARE),
             disk_bytes: memory_bytes / DISK_SHARE,
             tokens,
             chunk_lists: ChunkLists::new(memory_bytes / DISK_SHARE),
@@ -116,12 +136,10 @@ impl ServerState {
         (self.on_error)(&format!("no token is valid now: {error}{cause}"));
     }
 
-    /// Waits for memory for an answer of so many bytes. One that is longer than all of the memory gets all of it.
-    pub(super) async fn room(&self, activity: &Arc<Activity>, bytes: usize) -> OwnedSemaphorePermit {
+    /// Waits for memory for an answer of so many bytes.
+    pub(super) async fn room(&self, activity: &Arc<Activity>, bytes: usize) -> AnswerRoom {
         let _at_work = AtWork::begin(activity);
-        let steps = bytes.div_ceil(ROOM_STEP_BYTES).clamp(1, self.room_steps);
-        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
-        Arc::clone(&self.room).acquire_many_owned(steps).await.expect("the semaphore is never closed")
+        self.room.take(activity.client(), bytes).await
     }
 
     /// Waits until a manifest may be read.
@@ -135,12 +153,9 @@ impl ServerState {
         activity: &Arc<Activity>,
         work: impl FnOnce(&ServerState) -> T + Send + 'static,
     ) -> Option<T> {
-        let at_work = AtWork::begin(activity);
-        let _reader = self.readers.acquire().await.ok()?;
+        let _at_work = AtWork::begin(activity);
         let state = Arc::clone(self);
-        let done = tokio::task::spawn_blocking(move || work(&state)).await.ok();
-        drop(at_work);
-        done
+        self.readers.run(move || work(&state)).await
     }
 
     pub(super) fn served(&self) -> &ServedArchive {
@@ -238,9 +253,36 @@ impl ServerState {
     }
 }
 
-/// Gives back what an answer of so many bytes does not need of its room.
-pub(super) fn shrunk(mut room: OwnedSemaphorePermit, bytes: usize) -> OwnedSemaphorePermit {
-    let needed = bytes.div_ceil(ROOM_STEP_BYTES).max(1);
-    drop(room.split(room.num_permits().saturating_sub(needed)));
-    room
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// Requests that are made and reset again would otherwise have the server read the archive without bound.
+    #[test]
+    fn work_keeps_its_turn_when_its_request_is_given_up() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let readers = Readers::new(2);
+        let (started, starts) = mpsc::channel();
+        let (finish, finished) = mpsc::channel::<()>();
+        let free = || readers.0.available_permits();
+        runtime.block_on(async {
+            let work = readers.run(move || {
+                started.send(()).unwrap();
+                finished.recv().unwrap();
+            });
+            let given_up = tokio::time::timeout(Duration::from_millis(50), work).await;
+            assert!(given_up.is_err());
+        });
+        starts.recv().unwrap();
+        assert_eq!(free(), 1, "the work goes on");
+        finish.send(()).unwrap();
+        let began = Instant::now();
+        while free() != 2 {
+            assert!(began.elapsed() < Duration::from_secs(10));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

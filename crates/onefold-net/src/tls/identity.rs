@@ -29,8 +29,10 @@ const CERTIFICATE_FILE: &str = "certificate.pem";
 const CERTIFICATE_MODE: u32 = 0o644;
 /// Name of the subject of a certificate that the server makes.
 const SUBJECT: &str = "Onefold image server";
-/// Versions of HTTP that the server offers.
-const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+/// The name of HTTP/2 in a handshake.
+pub(crate) const HTTP2: &[u8] = b"h2";
+/// Versions of HTTP that the server offers, the preferred one first.
+const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 
 /// The certificate of a server, with its key.
 #[derive(Clone)]

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustls::crypto::CryptoProvider;
 
 pub use fingerprint::{Fingerprint, InvalidFingerprint};
+pub(crate) use identity::HTTP2;
 pub use identity::ServerIdentity;
 pub(crate) use pinned::{OtherCertificate, pinned_config};
 

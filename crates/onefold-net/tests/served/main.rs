@@ -4,6 +4,7 @@
 
 mod encrypted;
 mod fixture;
+mod http2;
 mod tokens;
 
 use std::io::{Read, Write};
