@@ -1,6 +1,7 @@
 //! The seam to the place from which images are read: an archive in a store, or a server that has one.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::archive::{Archive, ArchiveError, Headers, PlannedReads, WantedUnit};
 use crate::{ImageVersion, UnitKey, UnitName};
@@ -79,6 +80,13 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
         0
     }
 
+    /// Begins to receive these chunks, which are all of an image, if they come in an order that the source decides.
+    /// Otherwise a caller takes them in their own order.
+    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
+        let _ = chunks;
+        None
+    }
+
     /// Returns why an image cannot be read: `error`, unless that is for the image's removal meanwhile.
     fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError;
 
@@ -97,9 +105,17 @@ fn wanted_headers(chunks: &[UnitName]) -> Vec<WantedUnit> {
     chunks.iter().map(|name| WantedUnit { name: *name, plain_bytes: None }).collect()
 }
 
-/// Reads the units of consecutive chunks, as [`ImageSource::chunks`] has prepared.
+/// Chunks of an image that come in an order of their own, as from a server that sends to many machines at once. Threads
+/// share it. Once it is dropped, nothing is received any more.
+pub trait Arrivals: Send + Sync {
+    /// Returns the indices of the next chunks to read, in rising order. Each chunk of the image is returned once. An
+    /// answer without any means that none has come within `patience`, and no answer that all have been returned.
+    fn next(&self, patience: Duration) -> Option<Vec<usize>>;
+}
+
+/// Reads the units of some chunks, as [`ImageSource::chunks`] has prepared.
 pub trait ChunkReader {
-    /// Reads units of the chunk with an index. A later call is never for an earlier chunk.
+    /// Reads units of the chunk with an index in the list. A later call is never for an earlier chunk.
     ///
     /// # Errors
     /// As [`ImageSource::read`].

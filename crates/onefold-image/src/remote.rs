@@ -16,7 +16,7 @@ use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::Descriptor;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::format::wire::{NAMES_MAX, StoredUnits, units_of};
-use crate::image_source::{ChunkReader, ImageSource, OnUnit, WantedUnits};
+use crate::image_source::{Arrivals, ChunkReader, ImageSource, OnUnit, WantedUnits};
 use crate::{ImageVersion, UnitKey, UnitName};
 
 /// Requests to a server of images. Implementations repeat a request that is not answered, for a limited time.
@@ -40,6 +40,13 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// Returns chunks in this order, of at most [`CHUNK_BYTES_MAX`](crate::format::wire::CHUNK_BYTES_MAX) bytes each.
     /// The next one may be on its way while the caller works on one.
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_>;
+
+    /// Begins to receive these chunks, which are all of an image, if they come in an order that the server decides. Those
+    /// that have come are then returned by [`Transport::chunks`].
+    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
+        let _ = chunks;
+        None
+    }
 }
 
 /// The answers to requests of chunks.
@@ -68,6 +75,12 @@ impl<T: Transport> RemoteImages<T> {
     #[must_use]
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
+    }
+
+    /// Returns the requests to the server, and the descriptor.
+    #[must_use]
+    pub fn into_parts(self) -> (T, Descriptor) {
+        (self.transport, self.descriptor)
     }
 
     /// Returns the requests to the server.
@@ -176,6 +189,10 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
 
     fn received_bytes(&self) -> u64 {
         self.received_bytes.load(Ordering::Relaxed)
+    }
+
+    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
+        self.transport.arrivals(chunks)
     }
 
     fn of_image(&self, _: &ImageVersion, error: ArchiveError) -> ArchiveError {

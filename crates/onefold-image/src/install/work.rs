@@ -1,6 +1,7 @@
 //! The work of an installation's threads on each chunk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use onefold_block::zero::is_zero;
 use onefold_disk::{OnProgress, Progress};
@@ -16,7 +17,7 @@ use crate::UnitName;
 use crate::archive::{Headers, WantedUnit};
 use crate::format::chunk_header::{CHUNK_STORED_BYTES_MAX, ChunkHeader, PlacedUnit};
 use crate::format::manifest::Manifest;
-use crate::image_source::{ChunkReader, WantedUnits};
+use crate::image_source::{Arrivals, ChunkReader, WantedUnits};
 use crate::placed::{bytes_of, check};
 
 /// Bounds of the plain bytes in one window. A unit has at most 1 MiB.
@@ -34,6 +35,8 @@ const GROUPS_MIN: usize = 2;
 /// A thread takes at least so many bytes: a window, its header, and what is read of the store. A hostile header of
 /// 500,000 runs takes up to 16 MiB more.
 const THREAD_BYTES_MIN: u64 = 8 << 20;
+/// How long a thread waits for a chunk before it looks whether the user has interrupted the work.
+const ARRIVAL_PATIENCE: Duration = Duration::from_millis(100);
 /// Zeros that are read back at once.
 const ZEROS_READ: usize = 256 << 10;
 
@@ -137,7 +140,17 @@ impl<'a> Job<'a> {
 
     /// Runs one step on all chunks. The first error ends the work of all threads.
     pub(super) fn run(&self, step: Step) -> Result<StepProgress, InstallError> {
-        self.each_group(&|names, sum| self.group(step, names, sum))
+        let chunks = &self.manifest.chunks;
+        let arrivals = match step {
+            // A target that has a part of the image takes what is missing, chunk by chunk.
+            Step::Write { .. } if !self.is_comparing() => self.headers.source.arrivals(chunks),
+            _ => None,
+        };
+        let Some(arrivals) = arrivals else {
+            return self.each_group(&|names, sum| self.group(step, names, sum));
+        };
+        // Each group that arrives has one chunk at least.
+        self.of_image(on_threads(self.threads, chunks.len(), &|_, sum| self.arrived(step, &*arrivals, sum)))
     }
 
     /// Calls `work` with the header of each chunk, in several threads. The first error ends the work of all.
@@ -155,7 +168,11 @@ impl<'a> Job<'a> {
 
     fn each_group(&self, work: &GroupWork<'_>) -> Result<StepProgress, InstallError> {
         let groups: Vec<&[UnitName]> = self.manifest.chunks.chunks(self.group_chunks).collect();
-        let done = on_threads(self.threads, groups.len(), &|index, sum| work(groups[index], sum));
+        self.of_image(on_threads(self.threads, groups.len(), &|index, sum| work(groups[index], sum)))
+    }
+
+    /// Has an error of the source say whether the image was removed meanwhile.
+    fn of_image(&self, done: Result<StepProgress, InstallError>) -> Result<StepProgress, InstallError> {
         done.map_err(|error| match error {
             InstallError::Archive(error) => self.headers.source.of_image(&self.manifest.image, error).into(),
             error => error,
@@ -171,7 +188,19 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Processes consecutive chunks. Their headers come in few reads, and so do their units.
+    /// Waits for the next chunks that arrive, and processes them. Does nothing once all have arrived.
+    fn arrived(&self, step: Step, arrivals: &dyn Arrivals, sum: &mut StepProgress) -> Result<(), InstallError> {
+        while let Some(indices) = arrivals.next(ARRIVAL_PATIENCE) {
+            self.check_interrupt()?;
+            if !indices.is_empty() {
+                let names: Vec<UnitName> = indices.iter().map(|index| self.manifest.chunks[*index]).collect();
+                return self.group(step, &names, sum);
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes some chunks. Their headers come in few reads, and so do their units.
     fn group(&self, step: Step, names: &[UnitName], sum: &mut StepProgress) -> Result<(), InstallError> {
         self.check_interrupt()?;
         let headers = self.headers.of(names)?;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::*;
 use crate::UnitName;
 use crate::format::pack::UNIT_HEADER_BYTES;
+use crate::image_source::Arrivals;
 use crate::remote::{Chunks, RemoteImages, Transport};
 use crate::served::ServedArchive;
 use crate::testing::headers;
@@ -31,6 +33,8 @@ enum Lie {
     FlippedLater,
     /// Answers have one unit only, though more fit.
     OneByOne,
+    /// None, and chunks arrive in an order that this seed decides.
+    Shuffled(u64),
 }
 
 #[derive(Debug)]
@@ -88,6 +92,30 @@ impl Transport for Server {
         let names = names.to_vec();
         Box::new(names.into_iter().map(|name| self.chunk(&name)))
     }
+
+    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
+        let Lie::Shuffled(seed) = self.lie else { return None };
+        let random = SeededRandom::new(seed);
+        let mut order: Vec<usize> = (0..chunks.len()).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, usize::try_from(random.below(at as u64 + 1)).unwrap());
+        }
+        Some(Box::new(ShuffledArrivals(Mutex::new((order, random)))))
+    }
+}
+
+/// Chunks in a random order, up to three at once, and now and then none.
+struct ShuffledArrivals(Mutex<(Vec<usize>, SeededRandom)>);
+
+impl Arrivals for ShuffledArrivals {
+    fn next(&self, _: Duration) -> Option<Vec<usize>> {
+        let (order, random) = &mut *self.0.lock();
+        let left = order.len().saturating_sub(usize::try_from(random.below(4)).unwrap());
+        let is_over = order.is_empty();
+        let mut next = order.split_off(left);
+        next.sort_unstable();
+        (!is_over).then_some(next)
+    }
 }
 
 fn remote(image: &TestImage, lie: Lie) -> RemoteImages<Server> {
@@ -112,6 +140,16 @@ fn an_image_of_a_server_is_installed_as_one_of_an_archive() {
     for seed in 0..8 {
         let image = image(seed, SIZE);
         let (done, installed, noise) = install_over_noise(&image, Lie::None);
+        assert_eq!(done.unwrap().written_bytes, image.manifest.totals.data_bytes);
+        assert_holds(&image, &installed, &|at| noise.get(at).copied());
+    }
+}
+
+#[test]
+fn chunks_are_installed_in_the_order_in_which_they_arrive() {
+    for seed in 0..8 {
+        let image = image(seed, SIZE);
+        let (done, installed, noise) = install_over_noise(&image, Lie::Shuffled(seed));
         assert_eq!(done.unwrap().written_bytes, image.manifest.totals.data_bytes);
         assert_holds(&image, &installed, &|at| noise.get(at).copied());
     }
