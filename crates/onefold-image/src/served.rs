@@ -36,6 +36,14 @@ struct StoredBytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form(u64);
 
+impl Form {
+    /// Returns its first 32 bits, which packets of multicast have room for.
+    #[must_use]
+    pub fn short(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)

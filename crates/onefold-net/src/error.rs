@@ -89,6 +89,14 @@ pub enum NetError {
         /// Why.
         source: std::io::Error,
     },
+    /// Packets cannot be sent to a group.
+    #[error("cannot send by multicast over the interface {interface}")]
+    Multicast {
+        /// Name of the interface.
+        interface: String,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The client cannot be made.
     #[error("cannot prepare connections: {0}")]
     Client(String),

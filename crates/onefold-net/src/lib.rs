@@ -17,6 +17,7 @@ mod answer;
 mod client;
 mod error;
 mod ini;
+mod multicast;
 mod origin;
 mod place;
 mod private;
@@ -28,10 +29,14 @@ mod tls;
 mod token;
 
 pub use error::NetError;
+pub use multicast::MulticastKey;
 pub use place::S3Place;
-pub use remote::{RemoteArchive, RemoteOptions, RemoteTransport};
+pub use remote::{
+    GroupOptions, GroupReport, GroupTransport, NoteHook, RemoteArchive, RemoteOptions, RemoteTransport,
+    SharedGroupReport,
+};
 pub use s3::S3Store;
-pub use server::{ErrorHook, ImageServer, ServerOptions};
+pub use server::{ErrorHook, ImageServer, MulticastOptions, SESSIONS_MAX, ServerOptions};
 pub use settings::{Environment, Options, Settings};
 pub use tls::{Fingerprint, InvalidFingerprint, ServerIdentity};
 pub use token::AccessToken;

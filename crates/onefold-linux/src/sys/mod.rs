@@ -1,6 +1,6 @@
 //! The calls that have no safe wrapper: here comparing and sharing, cloning, XFS attributes, writing back, the local
-//! time, and limits for child processes; those of Btrfs, handles, leases, locks and loop devices in modules of their
-//! own.
+//! time, and limits for child processes; those of Btrfs, handles, leases, locks, loop devices and the network in
+//! modules of their own.
 //!
 //! All unsafe code of the crate is here. Every structure mirrors the kernel's, field by field; assertions check its
 //! layout.
@@ -11,6 +11,7 @@ pub(crate) mod btrfs;
 pub(crate) mod handles;
 pub(crate) mod locks;
 pub(crate) mod loops;
+pub(crate) mod network;
 
 use std::io;
 use std::mem::{offset_of, size_of};

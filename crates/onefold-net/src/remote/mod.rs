@@ -1,5 +1,6 @@
 //! The archive of a server of images, as far as an installation needs it.
 
+mod group;
 mod transport;
 
 use onefold_block::Timestamp;
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use crate::NetError;
 
+pub use group::{GroupOptions, GroupReport, GroupTransport, NoteHook, SharedGroupReport};
 pub use transport::{RemoteOptions, RemoteTransport};
 
 /// Maximum length of a descriptor in bytes, and of a list of images.
@@ -85,6 +87,17 @@ impl RemoteArchive {
             }
         }
         Ok(signers)
+    }
+
+    /// Returns the source of units, of which those of one image come by multicast where that arrives, and the place where
+    /// it counts what came.
+    #[must_use]
+    pub fn into_group_images(
+        self,
+        record: &ImageRecord,
+        options: GroupOptions,
+    ) -> (RemoteImages<GroupTransport>, SharedGroupReport) {
+        GroupTransport::images(self.images, record.digest, options)
     }
 
     /// Returns the source of units.

@@ -46,6 +46,8 @@ const IDLE: Duration = Duration::from_secs(15);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Number of chunks that have come and that nobody has taken yet.
 const CHUNKS_AHEAD: usize = 1;
+/// Maximum length of the answer to what is posted once, in bytes.
+const POSTED_BYTES_MAX: u64 = 4096;
 /// Maximum number of bytes of the text of a refusal that are shown.
 const TEXT_BYTES_MAX: u64 = 300;
 
@@ -97,7 +99,7 @@ struct Requests {
 struct Request {
     /// The path below the address of the server.
     path: String,
-    /// The body of a request of units.
+    /// The body of a POST.
     body: Option<Vec<u8>>,
     /// The chunk that has the units that it asks for.
     chunk: Option<UnitName>,
@@ -201,6 +203,14 @@ impl RemoteTransport {
                 Err(self.requests.refused(path, Refusal::ImageServer, nothing).into())
             }
         }
+    }
+
+    /// Posts a body once, in the background, and passes the answer: `None` if there is none, or a refusal. The answer has
+    /// at most [`POSTED_BYTES_MAX`] bytes.
+    pub(super) fn post_once(&self, path: &str, body: Vec<u8>, done: impl FnOnce(Option<Vec<u8>>) + Send + 'static) {
+        let request = Request { path: path.to_owned(), body: Some(body), chunk: None, bytes_max: POSTED_BYTES_MAX };
+        let requests = Arc::clone(&self.requests);
+        self.runtime.spawn(async move { done(requests.once(&request).await.ok()) });
     }
 
     /// Returns what a path leads to; `None` if there is nothing.

@@ -11,6 +11,7 @@
 //! | `routes`     | which address leads to which answer                             |
 //! | `state`      | the archive behind all answers, the memory and threads for them |
 //! | `room`       | memory for answers                                              |
+//! | `multicast`  | sessions that send an image to many machines at once            |
 //! | `range`      | conditions and ranges of requests                               |
 //! | `answers`    | answers of a connection that has several at once                |
 //! | `access`     | which token may read what                                       |
@@ -24,6 +25,7 @@ mod body;
 mod chunk_lists;
 mod connection;
 mod handshake;
+mod multicast;
 mod places;
 mod range;
 mod room;
@@ -47,9 +49,12 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::{NetError, ServerIdentity};
 use connection::{CountedStream, Protocol};
 use handshake::Handshakes;
+use multicast::Sessions;
 use places::{Place, Places};
 use state::{READERS_MAX, ServerState};
 use tokens::TokenFile;
+
+pub use multicast::{MulticastOptions, SESSIONS_MAX};
 
 /// Threads that send and receive.
 const THREADS: usize = 2;
@@ -78,6 +83,8 @@ pub struct ServerOptions {
     pub identity: Option<ServerIdentity>,
     /// The file of tokens that give rights to read images; `None` if each client may read all images.
     pub tokens: Option<PathBuf>,
+    /// How images are sent by multicast, over the interface; without it only HTTP is spoken.
+    pub multicast: Option<MulticastOptions>,
 }
 
 /// Receives a line about an answer that failed because of the archive, or about tokens that cannot be used.
@@ -125,7 +132,13 @@ impl ImageServer {
             bind(options).map_err(cannot)?
         };
         let address = listener.local_addr().map_err(cannot)?;
-        let state = Arc::new(ServerState::new(archive, options.memory_bytes, tokens, on_error));
+        let sessions = match (&options.multicast, &options.interface) {
+            (Some(multicast), Some(interface)) => {
+                Some(Sessions::new(multicast.clone(), interface, options.memory_bytes)?)
+            }
+            _ => None,
+        };
+        let state = Arc::new(ServerState::new(archive, options.memory_bytes, tokens, sessions, on_error));
         Ok(ImageServer { listener, address, state, handshakes, runtime })
     }
 
@@ -135,13 +148,22 @@ impl ImageServer {
         self.address
     }
 
+    /// Returns from where to where, and how, images are sent by multicast, for people; `None` if they are not.
+    #[must_use]
+    pub fn multicast(&self) -> Option<String> {
+        self.state.sessions().map(|sessions| sessions.text())
+    }
+
     /// Serves until `is_stopped` returns true. Then answers that are under way are finished, for at most ten seconds.
     pub fn run(self, is_stopped: &dyn Fn() -> bool) {
         let ImageServer { listener, state, handshakes, runtime, .. } = self;
         if state.tokens().is_some() {
             runtime.spawn(access::follow_tokens(Arc::clone(&state)));
         }
-        runtime.block_on(accept(listener, state, handshakes, is_stopped));
+        runtime.block_on(accept(listener, Arc::clone(&state), handshakes, is_stopped));
+        if let Some(sessions) = state.sessions() {
+            sessions.stop();
+        }
         // Threads may still wait for a store that does not answer.
         runtime.shutdown_background();
     }

@@ -29,6 +29,7 @@ use super::range::{RequestedRange, asked};
 use super::room::AnswerRoom;
 use super::state::ServerState;
 use super::tokens::Rights;
+use crate::multicast::JOIN_BYTES;
 use crate::origin::Origin;
 
 /// How long caches may keep what an address with a digest leads to: for ever.
@@ -74,6 +75,7 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
         .route("/v1/chunks/{name}", get(chunk))
         .route("/v1/units/{name}", get(unit))
         .route("/v1/units", post(units))
+        .route("/v1/sessions/{digest}", post(join))
         .layer(DefaultBodyLimit::max(NAMES_MAX * size_of::<UnitName>()))
         .layer(from_fn_with_state(Arc::clone(&state), authorize))
         .with_state(state)
@@ -228,6 +230,44 @@ fn units_for(
         true => Ok(state.served().units(names)?),
         false => Err(Problem::Missing),
     }
+}
+
+/// Has a client join the session of an image. There is nothing if the server does not send it by multicast.
+async fn join(
+    State(state): SharedState,
+    Extension(activity): Connection,
+    Extension(rights): Client,
+    Path(name): Path<String>,
+    request: Bytes,
+) -> Response {
+    let Some(UnitName(wanted)) = unit_name(&name) else { return no_answer(&state, &Problem::Missing) };
+    let Ok(random) = <[u8; JOIN_BYTES]>::try_from(&*request) else {
+        return no_answer(&state, &Problem::Request("a join has 16 random bytes"));
+    };
+    let _turn = state.manifest_turn().await;
+    let room = state.room(&activity, SMALL_BYTES).await;
+    let shared = Arc::clone(&state);
+    let joined = state.work(&activity, move |state| {
+        let sessions = state.sessions().ok_or(Problem::Missing)?;
+        let record = state.find_digest(&rights, wanted).ok_or(Problem::Missing)?;
+        let chunks = match sessions.has(wanted) {
+            true => None,
+            false => Some(state.archive().manifest(&record)?.chunks),
+        };
+        match sessions.join(&shared, wanted, chunks, random) {
+            Ok(reply) => Ok(reply.ok_or(Problem::Missing)?.encode()),
+            Err(error) => {
+                state.report(&error);
+                Err(Problem::Missing)
+            }
+        }
+    });
+    answer(&state, joined.await, |reply| {
+        let mut response = Response::new(Body::new(Pieces::new(std::iter::once(reply.into()), room)));
+        set(&mut response, CACHE_CONTROL, "no-store");
+        set(&mut response, CONTENT_TYPE, "application/octet-stream");
+        response
+    })
 }
 
 async fn raw(

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::ErrorHook;
 use super::chunk_lists::ChunkLists;
 use super::connection::{Activity, AtWork};
+use super::multicast::Sessions;
 use super::room::{AnswerRoom, Room};
 use super::tokens::{Rights, TokenFile};
 use crate::NetError;
@@ -51,6 +52,7 @@ pub(super) struct ServerState {
     disks: Mutex<Vec<OpenDisk>>,
     /// When the ledger was read last.
     listed: Mutex<Option<Instant>>,
+    sessions: Option<Arc<Sessions>>,
     on_error: ErrorHook,
 }
 
@@ -95,6 +97,7 @@ impl ServerState {
         archive: Arc<Archive>,
         memory_bytes: usize,
         tokens: Option<TokenFile>,
+        sessions: Option<Sessions>,
         on_error: ErrorHook,
     ) -> ServerState {
         ServerState {
@@ -107,6 +110,7 @@ impl ServerState {
             chunk_lists: ChunkLists::new(memory_bytes / DISK_SHARE),
             disks: Mutex::default(),
             listed: Mutex::default(),
+            sessions: sessions.map(Arc::new),
             on_error,
         }
     }
@@ -118,6 +122,11 @@ impl ServerState {
     /// Returns the tokens, if clients need one.
     pub(super) fn tokens(&self) -> Option<&TokenFile> {
         self.tokens.as_ref()
+    }
+
+    /// Returns the sessions of multicast, if there are any.
+    pub(super) fn sessions(&self) -> Option<&Arc<Sessions>> {
+        self.sessions.as_ref()
     }
 
     /// Returns the chunks of images that clients with tokens have asked about.

@@ -126,6 +126,7 @@ pub(crate) fn server_options() -> ServerOptions {
         memory_bytes: 64 << 20,
         identity: None,
         tokens: None,
+        multicast: None,
     }
 }
 

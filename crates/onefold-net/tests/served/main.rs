@@ -5,6 +5,7 @@
 mod encrypted;
 mod fixture;
 mod http2;
+mod multicast;
 mod tokens;
 
 use std::io::{Read, Write};

@@ -64,7 +64,7 @@ pub(crate) enum ImageCommand {
     /// New images are served as soon as they are captured.
     #[command(after_help = examples([
         "onefold image serve --interface eth1 /srv/archive",
-        "onefold image serve --listen 192.168.1.10:7443 --certificate site.pem --key site.key /srv/archive",
+        "onefold image serve --interface eth1 --multicast 239.192.3.7 --multicast-key key /srv/archive",
     ]))]
     Serve(ServeArgs),
     /// Remove versions of images from an archive; `archive gc` frees what they alone use
@@ -248,6 +248,10 @@ pub(crate) struct InstallArgs {
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
+    /// From a server, take what it sends to many machines at once, with the key in this file; what does not arrive
+    /// comes over HTTP
+    #[arg(long, value_name = "FILE")]
+    pub(crate) multicast_key: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) acceptance: Acceptance,
 }

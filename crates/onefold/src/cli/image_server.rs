@@ -1,17 +1,22 @@
 //! Options of `image serve`, and those by which clients reach such a server.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 
 use clap::Args;
 use onefold_net::Fingerprint;
 
 use super::place::ArchiveArg;
+use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
 
+/// The port at which images are served, over TCP and UDP, unless another one is given.
+pub(crate) const PORT: u16 = 7443;
 /// Heading of the options of a server that bound its readers, and of those of its certificate.
 const ACCESS: &str = "Access";
 const CERTIFICATES: &str = "Certificates";
+/// Heading of the options by which a server sends to many machines at once.
+const MULTICAST: &str = "Multicast";
 /// Heading of the options of clients.
 const SERVERS: &str = "Servers of images";
 
@@ -38,6 +43,43 @@ pub(crate) struct ServeArgs {
     pub(crate) tokens: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) certificate: CertificateOptions,
+    #[command(flatten)]
+    pub(crate) multicast: MulticastArgs,
+}
+
+/// How a server sends images to many machines at once.
+#[derive(Args, Debug)]
+pub(crate) struct MulticastArgs {
+    /// Send images to many machines at once, to this group and UDP port of theirs, over --interface; the port is 7443
+    /// unless given. Up to four images are sent at once, each further one to the next group and port
+    #[arg(long, help_heading = MULTICAST, value_name = "GROUP[:PORT]", value_parser = parse_group,
+          requires_all = ["interface", "multicast_key"], conflicts_with = "tokens")]
+    pub(crate) multicast: Option<SocketAddrV4>,
+    /// File with the key of multicast, 64 hexadecimal digits; clients need the same
+    #[arg(long, help_heading = MULTICAST, value_name = "FILE", requires = "multicast")]
+    pub(crate) multicast_key: Option<PathBuf>,
+    /// How far packets of multicast may get: each router on their way takes one away, and 1 stays in the network of
+    /// --interface
+    #[arg(long, help_heading = MULTICAST, value_name = "HOPS", default_value_t = 1, requires = "multicast",
+          value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) ttl: u8,
+    /// Send at most this many bytes a second by multicast, for each image: less than what the slowest machine takes
+    #[arg(long, help_heading = MULTICAST, value_name = "RATE", default_value = "80M", requires = "multicast")]
+    pub(crate) rate: ByteRate,
+}
+
+/// Parses a group of multicast and a port.
+fn parse_group(text: &str) -> Result<SocketAddrV4, String> {
+    let group = match text.parse() {
+        Ok(group) => group,
+        Err(_) => {
+            SocketAddrV4::new(text.parse().map_err(|_| "expected an IPv4 address, with or without a port")?, PORT)
+        }
+    };
+    match group.ip().is_multicast() && group.port() != 0 {
+        true => Ok(group),
+        false => Err("expected a group such as 239.192.3.7 or 239.192.3.7:7443".to_owned()),
+    }
 }
 
 /// The certificate of a server. Without any of these, the server makes one at its first start.

@@ -65,6 +65,11 @@ impl Failure {
             NetError::Listen { .. } => {
                 (Exit::Failed, "name a free address of this machine with --listen, and its interface with --interface")
             }
+            NetError::Multicast { .. } => (
+                Exit::Failed,
+                "name an interface that has an IPv4 address with --interface, and a free group, such as 239.192.3.7, \
+                 with --multicast",
+            ),
             NetError::Client(_) => (Exit::Failed, "check --ca, and that the system has certificates"),
         };
         Failure { exit, ..Failure::new(error) }.because(cause).hint(hint)

@@ -17,10 +17,12 @@ use onefold_image::install::{
     TargetPlace, check_fit, differences, examine, install,
 };
 use onefold_image::{ArchivedDisk, ImageSource, ImageVersion, SECTOR_BYTES};
+use onefold_net::SharedGroupReport;
 use serde_json::{Value, json};
 
 use super::comparison::TargetComparison;
-use super::{find_manifest, partitions, rate, remote, seeds, signed, threads};
+use super::remote::GROUP_SHARE;
+use super::{find_manifest, group, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
 use crate::failure::{Failure, Outcome, TargetRemains};
@@ -46,7 +48,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         return Err(Failure::usage("cannot install between two sectors")
             .because_of(format!("--offset is no multiple of {SECTOR_BYTES} bytes")));
     }
-    let InstallableImage { record, manifest, source } = find_accepted(arguments)?;
+    let InstallableImage { record, manifest, source, group } = find_accepted(arguments, talk)?;
     let work = Work {
         source: &source,
         seeds: &arguments.seed,
@@ -61,7 +63,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
             verify: arguments.verify,
             fresh: arguments.fresh,
             threads: threads(),
-            memory_bytes,
+            memory_bytes: if group.is_some() { memory_bytes - memory_bytes / GROUP_SHARE } else { memory_bytes },
             fit: arguments.fit,
             start_bytes: 0,
         },
@@ -79,7 +81,10 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
             format!("{} fits on {}: {} would be written", record.image, target.shown(), data_text(&manifest))
         }
         Answer::Compared(compared) => compared.text(&record.image, target),
-        Answer::Done(done) => done.text(&record.image, arguments, is_new) + "\n" + &done.table(&manifest).to_string(),
+        Answer::Done(done) => {
+            let group = group::text(group.as_ref());
+            format!("{}{group}\n{}", done.text(&record.image, arguments, is_new), done.table(&manifest))
+        }
     };
     let compared = if let Answer::Compared(compared) = &installed { compared.json() } else { Value::Null };
     let done = if let Answer::Done(done) = installed { Some(done) } else { None };
@@ -104,6 +109,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         "fitted": installed.is_fitted,
         "hidden_sectors": installed.hidden_sectors,
         "stale_partitions": is_stale,
+        "multicast": group.as_ref().map(group::json),
         "seconds": started.elapsed().as_secs_f64(),
     });
     Ok(Report::done(text, json))
@@ -114,12 +120,18 @@ pub(super) struct InstallableImage {
     pub(super) record: ImageRecord,
     pub(super) manifest: Manifest,
     pub(super) source: Arc<dyn ImageSource>,
+    /// Counts of chunks by way, if multicast was asked for.
+    pub(super) group: Option<SharedGroupReport>,
 }
 
 /// Finds the image in its archive or at its server, and fails unless the user accepts it.
-fn find_accepted(arguments: &InstallArgs) -> Outcome<InstallableImage> {
+fn find_accepted(arguments: &InstallArgs, talk: Talk) -> Outcome<InstallableImage> {
     if let Some(server) = remote::server(&arguments.archive) {
-        return remote::find_accepted(server, arguments);
+        return remote::find_accepted(server, arguments, talk);
+    }
+    if arguments.multicast_key.is_some() {
+        return Err(Failure::usage("cannot receive by multicast")
+            .because_of("--multicast-key is for a server of images, such as http://HOST:7443"));
     }
     if !arguments.server.are_absent() {
         return Err(Failure::usage(format!("`{}` is no server of images", arguments.archive.shown()))
@@ -129,7 +141,7 @@ fn find_accepted(arguments: &InstallArgs) -> Outcome<InstallableImage> {
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
     signed::require(&archive, &record, arguments.acceptance)?;
-    Ok(InstallableImage { record, manifest, source: archive })
+    Ok(InstallableImage { record, manifest, source: archive, group: None })
 }
 
 /// Checks `--memory`.

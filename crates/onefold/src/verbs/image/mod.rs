@@ -4,6 +4,7 @@ mod capture;
 mod comparison;
 mod damaged;
 mod export;
+mod group;
 mod install;
 mod keep;
 mod list;

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onefold_net::{AccessToken, RemoteArchive, RemoteOptions};
+use onefold_block::shown::ShownText;
+use onefold_net::{AccessToken, GroupOptions, MulticastKey, RemoteArchive, RemoteOptions};
 
 use super::install::InstallableImage;
 use super::{choose, signed};
+use crate::cli::Talk;
 use crate::cli::image::InstallArgs;
 use crate::cli::image_server::ImageServerOptions;
 use crate::cli::place::StoreOptions;
@@ -17,13 +19,16 @@ use crate::verbs::archive::place::{PATIENCE, tell_of_waits, waiting_limit};
 /// How long a server that has never answered is waited for, if nothing else is asked: its address may be wrong.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);
 
+/// Divisor for the share of the memory that chunks get which come by multicast.
+pub(super) const GROUP_SHARE: u64 = 2;
+
 /// Returns the address of the server that an argument names instead of an archive.
 pub(super) fn server(archive: &Path) -> Option<&str> {
     archive.to_str().filter(|text| text.starts_with("http://") || text.starts_with("https://"))
 }
 
 /// Finds an image at a server, and fails unless the user accepts it.
-pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<InstallableImage> {
+pub(super) fn find_accepted(server: &str, arguments: &InstallArgs, talk: Talk) -> Outcome<InstallableImage> {
     let cannot = || "cannot use the server of images".to_owned();
     let opened = RemoteArchive::open(server, options(&arguments.archive.store, &arguments.server)?);
     let archive = opened.map_err(|error| Failure::of_net(cannot(), &error))?;
@@ -33,7 +38,20 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs) -> Outcome<In
     let (manifest, object) =
         manifest.map_err(|error| Failure::of_archive(format!("cannot read the image `{}`", record.image), &error))?;
     signed::require_of(&record, arguments.acceptance, |keys| archive.signers(&record, &object, keys.iter().copied()))?;
-    Ok(InstallableImage { record, manifest, source: Arc::new(archive.into_images()) })
+    let Some(key) = &arguments.multicast_key else {
+        return Ok(InstallableImage { record, manifest, source: Arc::new(archive.into_images()), group: None });
+    };
+    let key = MulticastKey::read(key).map_err(|error| Failure::of_net("cannot receive by multicast", &error))?;
+    let is_quiet = talk.quiet;
+    let on_note = move |text: &str| {
+        if !is_quiet {
+            eprintln!("{}", ShownText::line(text));
+        }
+    };
+    let memory_bytes = usize::try_from(arguments.memory.0 / GROUP_SHARE).unwrap_or(usize::MAX);
+    let options = GroupOptions { key, memory_bytes, on_note: Arc::new(on_note) };
+    let (images, report) = archive.into_group_images(&record, options);
+    Ok(InstallableImage { record, manifest, source: Arc::new(images), group: Some(report) })
 }
 
 /// Returns how the server is reached.

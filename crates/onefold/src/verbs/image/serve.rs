@@ -6,19 +6,17 @@ use std::sync::Arc;
 
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
-use onefold_net::{ImageServer, ServerIdentity, ServerOptions};
+use onefold_net::{ImageServer, MulticastKey, MulticastOptions, ServerIdentity, ServerOptions};
 use serde_json::json;
 
 use super::install::memory;
 use crate::cli::Talk;
-use crate::cli::image_server::{CertificateOptions, ServeArgs};
+use crate::cli::image_server::{CertificateOptions, MulticastArgs, PORT, ServeArgs};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::Report;
 use crate::verbs::archive;
 
-/// The port without `--listen`.
-const PORT: u16 = 7443;
 /// Divisor for the share of the memory that tables of packs get.
 const TABLES_SHARE: usize = 8;
 /// Folder of the state of a server that root runs.
@@ -38,7 +36,8 @@ pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     };
     let fingerprint = identity.as_ref().map(|identity| identity.fingerprint().to_string());
     let (interface, tokens) = (arguments.interface.clone(), arguments.tokens.clone());
-    let options = ServerOptions { address, interface, memory_bytes, identity, tokens };
+    let multicast = multicast(&arguments.multicast)?;
+    let options = ServerOptions { address, interface, memory_bytes, identity, tokens, multicast };
     let on_error = Box::new(|error: &str| eprintln!("{}", ShownText::line(error)));
     let server = ImageServer::listen(Arc::clone(&archive), &options, on_error);
     let server = server.map_err(|error| Failure::of_net(cannot(), &error))?;
@@ -48,11 +47,21 @@ pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
         if let Some(fingerprint) = &fingerprint {
             eprintln!("fingerprint of the certificate, for --pin: {fingerprint}");
         }
+        if let Some(text) = server.multicast() {
+            eprintln!("multicast {text}");
+        }
     }
     let interrupt = Interrupt::watch();
     server.run(&|| interrupt.is_asked());
     let json = json!({ "address": address.to_string(), "fingerprint": fingerprint });
     Ok(Report::done(format!("served at {scheme}://{address}"), json))
+}
+
+/// Returns how images are sent by multicast, if they are.
+fn multicast(arguments: &MulticastArgs) -> Outcome<Option<MulticastOptions>> {
+    let (Some(group), Some(key)) = (arguments.multicast, &arguments.multicast_key) else { return Ok(None) };
+    let key = MulticastKey::read(key).map_err(|error| Failure::of_net("cannot send by multicast", &error))?;
+    Ok(Some(MulticastOptions { group, ttl: arguments.ttl, rate_bytes_per_second: arguments.rate.0, key }))
 }
 
 /// Returns where to listen: at all addresses if the interface bounds who connects, else for this machine only.

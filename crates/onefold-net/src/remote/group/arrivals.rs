@@ -1,0 +1,161 @@
+//! Chunks on their way from the receiving thread to the threads of an installation.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use onefold_image::UnitName;
+use parking_lot::{Condvar, Mutex};
+
+/// Chunks that threads fetch over HTTP at once. The next one is on its way while one is written.
+const FETCHED_AT_ONCE: usize = 4;
+
+/// How a thread gets a chunk, by its index.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// It has come.
+    Bytes(u32, Vec<u8>),
+    /// It is to be fetched.
+    OverHttp(u32),
+}
+
+/// Chunks that are ready for the threads of an installation. Its memory is bounded by the receiver, which counts chunks
+/// until they are settled.
+#[derive(Debug)]
+pub(super) struct ArrivalQueue {
+    names: Vec<UnitName>,
+    state: Mutex<QueueState>,
+    has_come: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    ready: VecDeque<Content>,
+    /// Chunks that [`ArrivalQueue::next`] has returned, until they are taken.
+    taken: HashMap<UnitName, Content>,
+    returned: usize,
+    /// Chunks that have been read.
+    settled: Vec<u32>,
+}
+
+impl ArrivalQueue {
+    /// Returns an empty queue for an image with these chunks.
+    pub(super) fn new(names: &[UnitName]) -> ArrivalQueue {
+        ArrivalQueue { names: names.to_vec(), state: Mutex::default(), has_come: Condvar::new() }
+    }
+
+    /// Returns the number of chunks of the image.
+    pub(super) fn chunks(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Appends a chunk. Each is appended once.
+    pub(super) fn push(&self, content: Content) {
+        self.state.lock().ready.push_back(content);
+        self.has_come.notify_one();
+    }
+
+    /// Returns how many chunks wait to be fetched over HTTP.
+    pub(super) fn waiting_over_http(&self) -> usize {
+        self.state.lock().ready.iter().filter(|content| matches!(content, Content::OverHttp(_))).count()
+    }
+
+    /// Returns the chunks that have been read since the last call.
+    pub(super) fn settled(&self) -> Vec<u32> {
+        std::mem::take(&mut self.state.lock().settled)
+    }
+
+    /// See [`onefold_image::Arrivals::next`].
+    pub(super) fn next(&self, patience: Duration) -> Option<Vec<usize>> {
+        let mut state = self.state.lock();
+        let until = Instant::now() + patience;
+        while state.ready.is_empty() && state.returned < self.names.len() {
+            if self.has_come.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        let mut next = Vec::new();
+        while next.len() < FETCHED_AT_ONCE {
+            // A chunk that has come is written at once; others follow one another.
+            let content = match state.ready.pop_front() {
+                Some(content @ Content::Bytes(..)) if !next.is_empty() => {
+                    state.ready.push_front(content);
+                    break;
+                }
+                Some(content) => content,
+                None => break,
+            };
+            let (index, is_there) = match &content {
+                Content::Bytes(index, _) => (*index as usize, true),
+                Content::OverHttp(index) => (*index as usize, false),
+            };
+            let Some(name) = self.names.get(index) else { continue };
+            state.taken.insert(*name, content);
+            state.returned += 1;
+            next.push(index);
+            if is_there {
+                break;
+            }
+        }
+        next.sort_unstable();
+        let is_over = next.is_empty() && state.returned >= self.names.len();
+        if is_over {
+            self.has_come.notify_all();
+        }
+        (!is_over).then_some(next)
+    }
+
+    /// Returns how to get a chunk that [`ArrivalQueue::next`] has returned, once.
+    pub(super) fn take(&self, name: &UnitName) -> Option<Content> {
+        self.state.lock().taken.remove(name)
+    }
+
+    /// Notes that a chunk has been read, so that its memory is free.
+    pub(super) fn settle(&self, chunk: u32) {
+        self.state.lock().settled.push(chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(chunks: u8) -> (ArrivalQueue, Vec<UnitName>) {
+        let names: Vec<UnitName> = (0..chunks).map(|byte| UnitName([byte; 32])).collect();
+        (ArrivalQueue::new(&names), names)
+    }
+
+    #[test]
+    fn each_chunk_is_returned_once_whichever_way_it_comes() {
+        let (queue, names) = queue(7);
+        assert_eq!(queue.next(Duration::ZERO), Some(Vec::new()), "none has come");
+        for content in
+            [Content::Bytes(5, vec![5]), Content::OverHttp(1), Content::OverHttp(0), Content::Bytes(6, vec![6])]
+        {
+            queue.push(content);
+        }
+        assert_eq!(queue.waiting_over_http(), 2);
+        assert_eq!(queue.next(Duration::ZERO), Some(vec![5]));
+        assert_eq!(queue.next(Duration::ZERO), Some(vec![0, 1]));
+        assert_eq!(queue.next(Duration::ZERO), Some(vec![6]));
+        assert_eq!(queue.take(&names[1]), Some(Content::OverHttp(1)));
+        assert_eq!(queue.take(&names[1]), None);
+        assert_eq!(queue.take(&names[6]), Some(Content::Bytes(6, vec![6])));
+        queue.settle(6);
+        assert_eq!((queue.settled(), queue.settled()), (vec![6], Vec::new()));
+        for chunk in 2..5 {
+            queue.push(Content::OverHttp(chunk));
+        }
+        assert_eq!(queue.next(Duration::ZERO), Some(vec![2, 3, 4]));
+        assert_eq!(queue.next(Duration::from_secs(60)), None, "all have come");
+    }
+
+    #[test]
+    fn a_thread_that_waits_gets_the_chunk_that_comes() {
+        let (queue, _) = queue(1);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.next(Duration::from_secs(60)));
+            queue.push(Content::Bytes(0, vec![1]));
+            assert_eq!(waiting.join().unwrap(), Some(vec![0]));
+        });
+    }
+}

@@ -1,0 +1,135 @@
+//! The sockets of a session that a machine has joined, and the keys of its packets.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::Duration;
+
+use onefold_image::format::multicast::{JoinReply, PacketHeader, REQUEST_HEADER_BYTES, TAG_BYTES, body_bytes_max};
+use onefold_linux::DatagramBatch;
+
+use crate::multicast::{
+    GroupSocket, JOIN_BYTES, Membership, MulticastKey, Opener, Sealer, interface_of, request_socket,
+};
+
+/// A session as one machine is connected to it.
+#[derive(Debug)]
+pub(super) struct GroupLink {
+    pub(super) reply: JoinReply,
+    group: GroupSocket,
+    requests: UdpSocket,
+    /// Name of the interface on which the group was joined.
+    pub(super) interface: String,
+    sealer: Sealer,
+    opener: Opener,
+    /// Datagrams that were not the server's.
+    foreign: u64,
+}
+
+/// A packet as it came.
+pub(super) enum Packet<'p> {
+    /// Its header and its plain body.
+    Opened(PacketHeader, &'p [u8]),
+    /// The header of a packet of another session, which this machine has no key for.
+    OfOtherSession(PacketHeader),
+}
+
+impl GroupLink {
+    /// Opens sockets for a session.
+    ///
+    /// # Errors
+    /// When the server cannot be reached from here, or the group cannot be joined.
+    pub(super) fn open(reply: JoinReply, key: &MulticastKey, random: &[u8; JOIN_BYTES]) -> io::Result<GroupLink> {
+        let (requests, local) = request_socket(SocketAddrV4::new(reply.source, reply.request_port))?;
+        let group = GroupSocket::join(SocketAddrV4::new(reply.group, reply.port), reply.source, local)?;
+        Ok(GroupLink {
+            sealer: Sealer::new(&key.of_client(reply.session, reply.epoch, reply.client, random)),
+            opener: Opener::new(&key.of_group(reply.session, reply.epoch)),
+            interface: interface_of(local),
+            reply,
+            group,
+            requests,
+            foreign: 0,
+        })
+    }
+
+    /// Continues with the reply to another join. If that is to the same session, its packets that came before do not
+    /// count again.
+    ///
+    /// # Errors
+    /// As [`GroupLink::open`]; nothing has changed then.
+    pub(super) fn reopen(&mut self, reply: JoinReply, key: &MulticastKey, random: &[u8; JOIN_BYTES]) -> io::Result<()> {
+        let session_of = |reply: &JoinReply| (reply.session, reply.epoch, reply.group, reply.port, reply.source);
+        let is_same = session_of(&self.reply) == session_of(&reply);
+        let mut link = GroupLink::open(reply, key, random)?;
+        link.foreign = self.foreign;
+        if is_same {
+            std::mem::swap(&mut link.opener, &mut self.opener);
+        }
+        *self = link;
+        Ok(())
+    }
+
+    /// Returns buffers for the packets of the session.
+    pub(super) fn batch(&self) -> DatagramBatch {
+        DatagramBatch::new(REQUEST_HEADER_BYTES + body_bytes_max(self.reply.symbol_bytes) + TAG_BYTES)
+    }
+
+    /// Describes the way that packets take.
+    pub(super) fn text(&self) -> String {
+        format!("multicast from {} to {}", self.reply.source, self.reply.group)
+    }
+
+    /// Returns how the group was joined, for people.
+    pub(super) fn membership(&self) -> &'static str {
+        match self.group.membership() {
+            Membership::SourceSpecific => "source-specific",
+            Membership::AnySource => "any source",
+        }
+    }
+
+    /// Returns the number of datagrams that were dropped unread, and of those among them that are not sealed under this
+    /// session's key.
+    pub(super) fn refused(&self) -> (u64, u64) {
+        let dropped = self.opener.dropped();
+        (self.foreign + dropped.truncated + dropped.repeated + dropped.old + dropped.forged, dropped.forged)
+    }
+
+    /// Seals and sends a request: header, plain body, and room for the tag. What the network does not take is lost, as
+    /// it may be later.
+    pub(super) fn send(&mut self, datagram: &mut [u8]) {
+        let Ok((header, _)) = PacketHeader::decode(datagram) else { return };
+        if self.sealer.seal(header.sequence, header.length_bytes(), datagram).is_ok() {
+            let _ = self.requests.send(datagram);
+        }
+    }
+
+    /// Receives datagrams, and passes the packets among them. Waits for the first for at most `patience`. Returns
+    /// whether any datagram came.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub(super) fn receive(
+        &mut self,
+        batch: &mut DatagramBatch,
+        patience: Duration,
+        mut each: impl FnMut(Packet<'_>),
+    ) -> io::Result<bool> {
+        if !self.group.receive(batch, patience)? {
+            return Ok(false);
+        }
+        let source: Ipv4Addr = self.reply.source;
+        for (datagram, sender) in batch.datagrams() {
+            let header = PacketHeader::decode(datagram).ok().map(|(header, _)| header);
+            match header.filter(|_| *sender.ip() == source) {
+                None => self.foreign += 1,
+                Some(header) if header.session != self.reply.session => each(Packet::OfOtherSession(header)),
+                Some(header) => {
+                    if let Ok(body) = self.opener.open(header.sequence, header.length_bytes(), datagram) {
+                        each(Packet::Opened(header, body));
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+}

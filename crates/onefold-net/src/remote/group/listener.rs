@@ -1,0 +1,278 @@
+//! The receiving thread. It opens packets and passes them to the state machine, and never decompresses, reads, writes or
+//! waits for HTTP.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use onefold_block::Random;
+use onefold_block::random::SystemRandom;
+use onefold_image::UnitName;
+use onefold_image::format::multicast::JoinReply;
+use onefold_image::multicast::{HttpReason, Receiver, ReceiverAction, ReceiverSettings, Settlement};
+use onefold_linux::DatagramBatch;
+
+use super::arrivals::{ArrivalQueue, Content};
+use super::link::{GroupLink, Packet};
+use super::{GroupOptions, SharedGroupReport};
+use crate::multicast::JOIN_BYTES;
+use crate::remote::transport::RemoteTransport;
+
+/// Longest time without a look at chunks that were read, and at the end of the installation.
+const LOOK: Duration = Duration::from_millis(10);
+/// Batches of packets that are taken before anything else is done.
+const BATCHES_MAX: usize = 16;
+/// Chunks that wait to be fetched over HTTP. Others stay open for multicast.
+const OVER_HTTP_MAX: usize = 16;
+
+/// The receiving thread. It ends when this is dropped.
+pub(super) struct Listener {
+    is_stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The answer to a join: what this machine drew for it, and the reply, if there was one.
+type JoinAnswer = ([u8; JOIN_BYTES], Option<JoinReply>);
+
+impl Listener {
+    /// Joins the session of an image and begins to receive. `None` if the server does not send the image by multicast,
+    /// or the group cannot be joined; the reason has been told then.
+    pub(super) fn start(
+        http: &Arc<RemoteTransport>,
+        digest: [u8; 32],
+        options: &GroupOptions,
+        queue: &Arc<ArrivalQueue>,
+        report: &SharedGroupReport,
+    ) -> Option<Listener> {
+        let note = |text: &str| {
+            (options.on_note)(text);
+            None
+        };
+        let (answers, joined) = mpsc::channel();
+        let path = format!("v1/sessions/{}", UnitName(digest));
+        let join = Join { http: Arc::clone(http), path, answers };
+        if let Err(error) = join.begin() {
+            return note(&format!("no random bytes ({error}): the image comes over HTTP"));
+        }
+        let Ok((random, reply)) = joined.recv() else { return note("the image comes over HTTP") };
+        let Some(reply) = reply else {
+            return note("the server does not send this image by multicast: it comes over HTTP");
+        };
+        if reply.chunks as usize != queue.chunks() {
+            return note("the server's reply to a join is for another image: this one comes over HTTP");
+        }
+        let link = match GroupLink::open(reply, &options.key, &random) {
+            Ok(link) => link,
+            Err(error) => return note(&format!("cannot join the group ({error}): the image comes over HTTP")),
+        };
+        let port = link.reply.port;
+        let text = format!("{}, UDP port {port}, on {} ({})", link.text(), link.interface, link.membership());
+        (options.on_note)(&format!("listening to {text}"));
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let settings = ReceiverSettings { chunks: link.reply.chunks, memory_bytes: options.memory_bytes };
+        let mut receiver = Receiver::new(settings, Arc::new(SystemRandom), Duration::ZERO);
+        receiver.joined(link.reply.clone(), Duration::ZERO);
+        let work = ListenerThread {
+            batch: link.batch(),
+            link,
+            receiver,
+            queue: Arc::clone(queue),
+            options: options.clone(),
+            report: Arc::clone(report),
+            join,
+            joined,
+            began: Instant::now(),
+            is_http: false,
+            is_finished: false,
+            has_failed: false,
+        };
+        let stopped = Arc::clone(&is_stopped);
+        let thread = std::thread::Builder::new().name("multicast".to_owned()).spawn(move || work.run(&stopped));
+        match thread {
+            Ok(thread) => Some(Listener { is_stopped, thread: Some(thread) }),
+            Err(error) => note(&format!("cannot start a thread ({error}): the image comes over HTTP")),
+        }
+    }
+}
+
+/// Joins, on another thread.
+struct Join {
+    http: Arc<RemoteTransport>,
+    path: String,
+    answers: mpsc::Sender<JoinAnswer>,
+}
+
+impl Join {
+    /// Begins one attempt, whose answer comes later.
+    fn begin(&self) -> io::Result<()> {
+        let mut random = [0; JOIN_BYTES];
+        SystemRandom.fill(&mut random)?;
+        let answers = self.answers.clone();
+        self.http.post_once(&self.path, random.to_vec(), move |answer| {
+            let reply = answer.and_then(|answer| JoinReply::decode(&answer).ok());
+            let _ = answers.send((random, reply));
+        });
+        Ok(())
+    }
+}
+
+/// State of the receiving thread.
+struct ListenerThread {
+    link: GroupLink,
+    batch: DatagramBatch,
+    receiver: Receiver,
+    queue: Arc<ArrivalQueue>,
+    options: GroupOptions,
+    report: SharedGroupReport,
+    join: Join,
+    joined: mpsc::Receiver<JoinAnswer>,
+    began: Instant,
+    is_http: bool,
+    is_finished: bool,
+    has_failed: bool,
+}
+
+impl ListenerThread {
+    /// Receives until all chunks are there, or the installation ends.
+    fn run(mut self, is_stopped: &AtomicBool) {
+        while !is_stopped.load(Ordering::Relaxed) && !self.is_finished {
+            for chunk in self.queue.settled() {
+                self.receiver.settle(chunk, Settlement::Present);
+            }
+            while let Ok((random, reply)) = self.joined.try_recv() {
+                if let Some(reply) = reply {
+                    self.rejoin(reply, &random);
+                }
+            }
+            let now = self.began.elapsed();
+            while let Some(action) = self.receiver.next_action(now) {
+                self.act(action);
+            }
+            self.claim();
+            let next = self.receiver.next_time().map_or(LOOK, |next| next.saturating_sub(self.began.elapsed()));
+            if let Err(error) = self.receive(next.min(LOOK)) {
+                self.fail(&error);
+            }
+        }
+        self.count();
+    }
+
+    /// Takes packets, and the chunks that they complete.
+    fn receive(&mut self, mut patience: Duration) -> io::Result<()> {
+        for _ in 0..BATCHES_MAX {
+            let (receiver, began) = (&mut self.receiver, self.began);
+            let has_come = self.link.receive(&mut self.batch, patience, |packet| {
+                // A packet of no use changes nothing.
+                let _ = match packet {
+                    Packet::Opened(header, body) => receiver.packet(header, body, began.elapsed()),
+                    Packet::OfOtherSession(header) => receiver.packet(header, &[], began.elapsed()),
+                };
+            })?;
+            if !has_come {
+                break;
+            }
+            patience = Duration::ZERO;
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, action: ReceiverAction) {
+        match action {
+            ReceiverAction::Send(mut datagram) => self.link.send(&mut datagram),
+            ReceiverAction::Take { chunk, bytes } => {
+                self.report.lock().chunks += 1;
+                self.queue.push(Content::Bytes(chunk, bytes));
+            }
+            ReceiverAction::FetchByHttp { chunk } => self.fetch(chunk),
+            ReceiverAction::UseHttp(reason) => {
+                self.is_http = true;
+                (self.options.on_note)(&self.complaint(reason));
+            }
+            ReceiverAction::UseMulticast => {
+                self.is_http = false;
+                (self.options.on_note)(&format!("{} arrives again", self.link.text()));
+            }
+            ReceiverAction::Join => {
+                // Without random bytes there is no join, and the action comes again.
+                let _ = self.join.begin();
+            }
+            ReceiverAction::Finish => self.is_finished = true,
+        }
+    }
+
+    /// Describes why multicast does not arrive.
+    fn complaint(&self, reason: HttpReason) -> String {
+        let (way, interface) = (self.link.text(), &self.link.interface);
+        let (_, forged) = self.link.refused();
+        let text = match reason {
+            HttpReason::NothingArrives if forged > 0 => {
+                format!("{way} is not sealed under this key: do both sides have the same --multicast-key?")
+            }
+            HttpReason::NothingArrives => format!("{way} does not arrive on {interface}: is there an IGMP querier?"),
+            HttpReason::Silence => format!("{way} has fallen silent on {interface}."),
+        };
+        format!("{text} Going on over HTTP")
+    }
+
+    fn fetch(&mut self, chunk: u32) {
+        self.report.lock().http_chunks += 1;
+        self.queue.push(Content::OverHttp(chunk));
+    }
+
+    /// Has the next lacking chunks fetched over HTTP while multicast does not arrive.
+    fn claim(&mut self) {
+        if !self.is_http {
+            return;
+        }
+        for _ in self.queue.waiting_over_http()..OVER_HTTP_MAX {
+            match self.receiver.claim(0) {
+                Some(chunk) => self.fetch(chunk),
+                None => break,
+            }
+        }
+    }
+
+    /// Continues with the reply to another join. If its sockets cannot be opened, nothing changes, and the next join is
+    /// due later.
+    fn rejoin(&mut self, reply: JoinReply, random: &[u8; JOIN_BYTES]) {
+        if reply.chunks as usize != self.queue.chunks() {
+            return;
+        }
+        match self.link.reopen(reply.clone(), &self.options.key, random) {
+            Ok(()) => {
+                self.batch = self.link.batch();
+                self.receiver.joined(reply, self.began.elapsed());
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Tells of the first of several failures in a row, and waits, so that the next ones take no processor.
+    fn fail(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            (self.options.on_note)(&format!("{} fails on {}: {error}", self.link.text(), self.link.interface));
+        }
+        std::thread::sleep(LOOK);
+    }
+
+    fn count(&self) {
+        let counts = self.receiver.counts();
+        let mut report = self.report.lock();
+        report.received_packets += counts.received;
+        report.sent_packets += counts.expected;
+        report.refused_packets += self.link.refused().0;
+        report.dropped_chunks += counts.dropped_chunks;
+        report.requests += counts.requests;
+    }
+}

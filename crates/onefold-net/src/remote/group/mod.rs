@@ -1,0 +1,159 @@
+//! An image that comes by multicast where that arrives, and over HTTP otherwise.
+//!
+//! | part       | is                                                                                     |
+//! |------------|----------------------------------------------------------------------------------------|
+//! | `listener` | the receiving thread: opens packets, passes them to the state machine, sends requests   |
+//! | `arrivals` | chunks between the receiving thread and the threads of an installation                  |
+//! | `link`     | sockets and keys of the session                                                         |
+
+mod arrivals;
+mod link;
+mod listener;
+
+use std::fmt;
+use std::sync::Arc;
+
+use onefold_image::archive::ArchiveError;
+use onefold_image::remote::{Chunks, RemoteImages, Transport};
+use onefold_image::{Arrivals, UnitName};
+use parking_lot::Mutex;
+
+use super::transport::RemoteTransport;
+use crate::multicast::MulticastKey;
+
+use arrivals::{ArrivalQueue, Content};
+use listener::Listener;
+
+/// Receives a line about the way on which an image comes.
+pub type NoteHook = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How an image is received by multicast.
+#[derive(Clone)]
+pub struct GroupOptions {
+    /// The key that the server has, too.
+    pub key: MulticastKey,
+    /// Memory for chunks that come, in bytes.
+    pub memory_bytes: usize,
+    /// Called when multicast begins, does not arrive, or returns.
+    pub on_note: NoteHook,
+}
+
+impl fmt::Debug for GroupOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupOptions").field("memory_bytes", &self.memory_bytes).finish_non_exhaustive()
+    }
+}
+
+/// Counts of chunks by the way on which they came, and of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupReport {
+    /// Chunks that came by multicast.
+    pub chunks: u64,
+    /// Chunks that were fetched over HTTP.
+    pub http_chunks: u64,
+    /// Packets of the group that arrived, and that the server sent meanwhile.
+    pub received_packets: u64,
+    /// See `received_packets`.
+    pub sent_packets: u64,
+    /// Packets that were dropped: not the server's, changed, or not new.
+    pub refused_packets: u64,
+    /// Chunks that were dropped for want of memory, and came again.
+    pub dropped_chunks: u64,
+    /// Requests to the server.
+    pub requests: u64,
+}
+
+/// The reports of all that an installation receives.
+pub type SharedGroupReport = Arc<Mutex<GroupReport>>;
+
+/// Requests to a server, and an image that it sends to a group.
+#[derive(Debug)]
+pub struct GroupTransport {
+    http: Arc<RemoteTransport>,
+    /// Digest of the image's manifest.
+    digest: [u8; 32],
+    options: GroupOptions,
+    /// Chunks that have come and are about to be read.
+    arrivals: Mutex<Option<Arc<ArrivalQueue>>>,
+    report: SharedGroupReport,
+}
+
+impl GroupTransport {
+    /// Returns the images of a server, of which the one with this digest is received by multicast.
+    pub(super) fn images(
+        images: RemoteImages<RemoteTransport>,
+        digest: [u8; 32],
+        options: GroupOptions,
+    ) -> (RemoteImages<GroupTransport>, SharedGroupReport) {
+        let (http, descriptor) = images.into_parts();
+        let report = SharedGroupReport::default();
+        let transport = GroupTransport {
+            http: Arc::new(http),
+            digest,
+            options,
+            arrivals: Mutex::default(),
+            report: Arc::clone(&report),
+        };
+        (RemoteImages::new(transport, descriptor), report)
+    }
+}
+
+impl Transport for GroupTransport {
+    fn server(&self) -> &str {
+        self.http.server()
+    }
+
+    fn units(&self, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
+        self.http.units(names)
+    }
+
+    fn units_of(&self, chunk: &UnitName, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
+        self.http.units_of(chunk, names)
+    }
+
+    fn chunks(&self, names: &[UnitName]) -> Chunks<'_> {
+        let queue = self.arrivals.lock().clone();
+        let Some(queue) = queue else { return self.http.chunks(names) };
+        let contents: Vec<Option<Content>> = names.iter().map(|name| queue.take(name)).collect();
+        let absent = contents.iter().zip(names).filter(|(content, _)| !matches!(content, Some(Content::Bytes(..))));
+        let absent: Vec<UnitName> = absent.map(|(_, name)| *name).collect();
+        let mut fetched = if absent.is_empty() { Box::new(std::iter::empty()) } else { self.http.chunks(&absent) };
+        Box::new(contents.into_iter().map_while(move |content| {
+            let (chunk, bytes) = match content {
+                Some(Content::Bytes(chunk, bytes)) => (Some(chunk), Ok(bytes)),
+                Some(Content::OverHttp(chunk)) => (Some(chunk), fetched.next()?),
+                None => (None, fetched.next()?),
+            };
+            if let (Some(chunk), Ok(_)) = (chunk, &bytes) {
+                queue.settle(chunk);
+            }
+            Some(bytes)
+        }))
+    }
+
+    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
+        let queue = Arc::new(ArrivalQueue::new(chunks));
+        let listener = Listener::start(&self.http, self.digest, &self.options, &queue, &self.report)?;
+        *self.arrivals.lock() = Some(Arc::clone(&queue));
+        Some(Box::new(Reception { transport: self, queue, _listener: listener }))
+    }
+}
+
+/// The reception of an image, until it is dropped.
+struct Reception<'t> {
+    transport: &'t GroupTransport,
+    queue: Arc<ArrivalQueue>,
+    _listener: Listener,
+}
+
+impl Arrivals for Reception<'_> {
+    fn next(&self, patience: std::time::Duration) -> Option<Vec<usize>> {
+        self.queue.next(patience)
+    }
+}
+
+impl Drop for Reception<'_> {
+    fn drop(&mut self) {
+        *self.transport.arrivals.lock() = None;
+    }
+}

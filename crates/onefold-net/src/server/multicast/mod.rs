@@ -1,0 +1,211 @@
+//! Sessions of multicast: one for each image that machines have joined, with a thread that sends.
+//!
+//! | part       | is                                                                 |
+//! |------------|--------------------------------------------------------------------|
+//! | `session`  | the thread of one session: opens requests, seals and sends packets |
+//! | `builders` | the threads that build its chunks                                  |
+
+mod builders;
+mod session;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use onefold_block::Random;
+use onefold_block::random::SystemRandom;
+use onefold_image::UnitName;
+use onefold_image::format::multicast::{
+    CHUNKS_MAX, HEADER_BYTES, JoinReply, SessionId, TAG_BYTES, body_bytes_max, symbol_bytes_for,
+};
+use onefold_image::multicast::SenderSettings;
+use parking_lot::Mutex;
+
+use super::state::ServerState;
+use crate::NetError;
+use crate::multicast::{GroupRoute, JOIN_BYTES, MulticastKey, ServerSocket, address_of, mtu_bytes};
+
+use session::{Join, Session};
+
+/// Number of images that are sent at the same time. Machines get others over HTTP.
+pub const SESSIONS_MAX: u8 = 4;
+/// Machines of one session. Further ones are served over HTTP.
+const CLIENTS_MAX: u32 = 4096;
+/// Divisor for the share of the memory that the built chunks of one session get.
+const CACHE_SHARE: usize = 32;
+/// How long the sending thread may take to answer a join.
+const JOIN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How images are sent by multicast.
+#[derive(Clone, Debug)]
+pub struct MulticastOptions {
+    /// The group and the UDP port of the first session. Each further one has the next group and the next port. The
+    /// server sends from, and receives requests at, the same port.
+    pub group: SocketAddrV4,
+    /// How many routers packets may cross, plus one.
+    pub ttl: u8,
+    /// Bytes of UDP payload that each session sends per second at most.
+    pub rate_bytes_per_second: NonZeroU64,
+    /// The key that clients have, too.
+    pub key: MulticastKey,
+}
+
+impl MulticastOptions {
+    /// Returns the group of a session, unless there is none that far behind the first one.
+    fn group_of(&self, place: u8) -> Option<SocketAddrV4> {
+        let group = Ipv4Addr::from(u32::from(*self.group.ip()).checked_add(place.into())?);
+        let port = self.group.port().checked_add(place.into())?;
+        group.is_multicast().then(|| SocketAddrV4::new(group, port))
+    }
+}
+
+/// All sessions of a server.
+pub(super) struct Sessions {
+    options: MulticastOptions,
+    /// Address of the interface that packets leave by.
+    source: Ipv4Addr,
+    symbol_bytes: u16,
+    cache_bytes: usize,
+    /// Start of the server: with it and a session's number, no session has the keys of an earlier one.
+    epoch: u64,
+    running: Mutex<Running>,
+    is_stopped: AtomicBool,
+}
+
+struct Running {
+    /// Number of the last session. It begins at random, so that clients tell sessions of an earlier start apart.
+    last: u32,
+    /// By the digest of the image's manifest.
+    sessions: HashMap<[u8; 32], SessionHandle>,
+}
+
+struct SessionHandle {
+    /// Which of the groups it uses.
+    place: u8,
+    joins: mpsc::SyncSender<Join>,
+}
+
+impl Sessions {
+    /// Prepares sessions that leave by an interface.
+    ///
+    /// # Errors
+    /// When the interface has no IPv4 address, or there are not enough groups.
+    pub(super) fn new(options: MulticastOptions, interface: &str, memory_bytes: usize) -> Result<Sessions, NetError> {
+        let cannot = |source| NetError::Multicast { interface: interface.to_owned(), source };
+        if options.group_of(SESSIONS_MAX - 1).is_none() || !options.group.ip().is_multicast() {
+            let what = format!("{} and the {} groups behind it are not all multicast", options.group, SESSIONS_MAX - 1);
+            return Err(cannot(io::Error::other(what)));
+        }
+        let source = address_of(interface).map_err(cannot)?;
+        let symbol_bytes = symbol_bytes_for(mtu_bytes(source, options.group).map_err(cannot)?);
+        let (mut epoch, mut last) = ([0; 8], [0; 4]);
+        SystemRandom.fill(&mut epoch).and_then(|()| SystemRandom.fill(&mut last)).map_err(cannot)?;
+        let running = Running { last: u32::from_le_bytes(last) / 2, sessions: HashMap::new() };
+        Ok(Sessions {
+            options,
+            source,
+            symbol_bytes,
+            cache_bytes: memory_bytes / CACHE_SHARE,
+            epoch: u64::from_le_bytes(epoch),
+            running: Mutex::new(running),
+            is_stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the server's address and how it is shown to people.
+    pub(super) fn text(&self) -> String {
+        let last = self.options.group_of(SESSIONS_MAX - 1).unwrap_or(self.options.group);
+        let MulticastOptions { group, ttl, rate_bytes_per_second, .. } = &self.options;
+        let rate = onefold_block::size::human(rate_bytes_per_second.get());
+        format!("from {} to {group} up to {last}, TTL {ttl}, at most {rate} a second for each image", self.source)
+    }
+
+    /// Ends all sessions.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the image whose manifest has this digest has a session.
+    pub(super) fn has(&self, digest: [u8; 32]) -> bool {
+        self.running.lock().sessions.contains_key(&digest)
+    }
+
+    /// Has a machine join the session of an image. If there is none, one begins that sends `chunks`. `None` if there are
+    /// too many sessions or machines, or the session has just ended: the machine is served over HTTP then.
+    ///
+    /// # Errors
+    /// When the session's socket cannot be opened.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        state: &Arc<ServerState>,
+        digest: [u8; 32],
+        chunks: Option<Vec<UnitName>>,
+        random: [u8; JOIN_BYTES],
+    ) -> io::Result<Option<JoinReply>> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        {
+            let mut running = self.running.lock();
+            if !running.sessions.contains_key(&digest) {
+                let Some(chunks) = chunks else { return Ok(None) };
+                let Some(session) = self.begin(&running, state, digest, chunks)? else { return Ok(None) };
+                running.last += 1;
+                running.sessions.insert(digest, session);
+            }
+            // A thread that ends takes its session away under this lock, once no join is left here.
+            let Some(session) = running.sessions.get(&digest) else { return Ok(None) };
+            if session.joins.try_send(Join { random, reply }).is_err() {
+                return Ok(None);
+            }
+        }
+        Ok(answer.recv_timeout(JOIN_PATIENCE).unwrap_or(None))
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        running: &Running,
+        state: &Arc<ServerState>,
+        digest: [u8; 32],
+        chunks: Vec<UnitName>,
+    ) -> io::Result<Option<SessionHandle>> {
+        let is_taken = |place: &u8| running.sessions.values().any(|session| session.place == *place);
+        let Some(place) = (0..SESSIONS_MAX).find(|place| !is_taken(place)) else { return Ok(None) };
+        let Some(group) = self.options.group_of(place) else { return Ok(None) };
+        let Some(count) = u32::try_from(chunks.len()).ok().filter(|count| *count <= CHUNKS_MAX) else {
+            return Ok(None);
+        };
+        let number = running.last.checked_add(1).ok_or(io::ErrorKind::StorageFull)?;
+        let route = GroupRoute { group, source: SocketAddrV4::new(self.source, group.port()), ttl: self.options.ttl };
+        let packet_bytes = HEADER_BYTES + body_bytes_max(self.symbol_bytes) + TAG_BYTES;
+        let socket = ServerSocket::open(route, u16::try_from(packet_bytes).unwrap_or(u16::MAX))?;
+        let settings = SenderSettings {
+            session: SessionId(number),
+            epoch: self.epoch,
+            chunks: count,
+            symbol_bytes: self.symbol_bytes,
+            rate_bytes_per_second: self.options.rate_bytes_per_second,
+            cache_bytes: self.cache_bytes,
+            clients_max: CLIENTS_MAX,
+        };
+        let (joins, joined) = mpsc::sync_channel(CLIENTS_MAX as usize);
+        let session = Session::new(settings, route, socket, self.options.key.clone(), Arc::clone(state), chunks)?;
+        let sessions = Arc::clone(self);
+        std::thread::Builder::new().name("multicast".to_owned()).spawn(move || {
+            session.run(&joined, &|| sessions.is_stopped.load(Ordering::Relaxed), &|| sessions.end(digest, &joined));
+        })?;
+        Ok(Some(SessionHandle { place, joins }))
+    }
+
+    /// Takes a session away, unless a machine is about to join it.
+    fn end(&self, digest: [u8; 32], joined: &mpsc::Receiver<Join>) -> Option<Join> {
+        let mut running = self.running.lock();
+        let waiting = joined.try_recv().ok();
+        if waiting.is_none() {
+            running.sessions.remove(&digest);
+        }
+        waiting
+    }
+}

@@ -1,0 +1,225 @@
+//! The thread of one session: it opens requests, and seals and sends what the sender's state machine decides. It never
+//! reads the archive.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use onefold_image::UnitName;
+use onefold_image::format::multicast::{
+    ClientNumber, JoinReply, PacketHeader, PacketKind, REQUEST_HEADER_BYTES, Request, TAG_BYTES, body_bytes_max,
+};
+use onefold_image::multicast::{PacketBurst, Sender, SenderSettings};
+use onefold_linux::DatagramBatch;
+
+use super::builders::Builders;
+use crate::multicast::{GroupRoute, JOIN_BYTES, MulticastKey, Opener, Sealer, ServerSocket};
+use crate::server::state::ServerState;
+
+/// Longest time without a look at joins and at the end of the server.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a session without machines that lack anything stays.
+const IDLE: Duration = Duration::from_secs(30);
+/// How often the keys of machines that are gone are dropped.
+const FORGET: Duration = Duration::from_secs(5);
+/// Batches of requests that are taken before the next packets are sent.
+const BATCHES_MAX: usize = 4;
+
+/// A machine that wants to join.
+pub(super) struct Join {
+    /// Random bytes of the machine, which make its key its own.
+    pub(super) random: [u8; JOIN_BYTES],
+    pub(super) reply: mpsc::SyncSender<Option<JoinReply>>,
+}
+
+/// One session.
+pub(super) struct Session {
+    settings: SenderSettings,
+    route: GroupRoute,
+    socket: ServerSocket,
+    key: MulticastKey,
+    sender: Sender,
+    sealer: Sealer,
+    openers: HashMap<ClientNumber, Opener>,
+    builders: Builders,
+    state: Arc<ServerState>,
+    began: Instant,
+    /// Since when no machine lacks anything.
+    idle_since: Instant,
+    forgot: Instant,
+    has_failed: bool,
+}
+
+impl Session {
+    /// Prepares a session and starts the threads that build its chunks.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub(super) fn new(
+        settings: SenderSettings,
+        route: GroupRoute,
+        socket: ServerSocket,
+        key: MulticastKey,
+        state: Arc<ServerState>,
+        chunks: Vec<UnitName>,
+    ) -> io::Result<Session> {
+        let builders = Builders::start(&state, chunks)?;
+        let began = Instant::now();
+        Ok(Session {
+            sender: Sender::new(settings, Duration::ZERO),
+            sealer: Sealer::new(&key.of_group(settings.session, settings.epoch)),
+            openers: HashMap::new(),
+            settings,
+            route,
+            socket,
+            key,
+            builders,
+            state,
+            began,
+            idle_since: began,
+            forgot: began,
+            has_failed: false,
+        })
+    }
+
+    /// Sends until the server ends, or no machine has lacked anything for a while. Then `end` is called, which returns a
+    /// machine that still wants to join.
+    pub(super) fn run(
+        mut self,
+        joined: &mpsc::Receiver<Join>,
+        is_stopped: &dyn Fn() -> bool,
+        end: &dyn Fn() -> Option<Join>,
+    ) {
+        let mut burst = PacketBurst::default();
+        let packet_bytes = REQUEST_HEADER_BYTES + body_bytes_max(self.settings.symbol_bytes) + TAG_BYTES;
+        let mut batch = DatagramBatch::new(packet_bytes);
+        while !is_stopped() {
+            joined.try_iter().for_each(|join| self.join(&join));
+            self.build();
+            self.send(&mut burst);
+            if let Err(error) = self.receive(&mut batch) {
+                self.report("receive requests", &error);
+                std::thread::sleep(LOOK);
+            }
+            if self.is_idle() {
+                match end() {
+                    Some(join) => self.join(&join),
+                    None => return,
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn join(&mut self, join: &Join) {
+        self.idle_since = Instant::now();
+        let reply = self.sender.join(self.now()).map(|client| {
+            let SenderSettings { session, epoch, .. } = self.settings;
+            self.openers.insert(client, Opener::new(&self.key.of_client(session, epoch, client, &join.random)));
+            JoinReply {
+                group: *self.route.group.ip(),
+                source: *self.route.source.ip(),
+                port: self.route.group.port(),
+                request_port: self.route.source.port(),
+                symbol_bytes: self.settings.symbol_bytes,
+                rate_bytes_per_second: self.settings.rate_bytes_per_second.get(),
+                session,
+                epoch,
+                client,
+                machines: self.sender.machines().max(1),
+                chunks: self.settings.chunks,
+                keys: None,
+            }
+        });
+        let _ = join.reply.try_send(reply);
+    }
+
+    /// Takes built chunks, and has the next ones built.
+    fn build(&mut self) {
+        while let Some(built) = self.builders.next() {
+            let now = self.now();
+            match built.content {
+                Some((form, bytes)) => self.sender.chunk_built(built.index, form, bytes, now),
+                None => self.sender.chunk_failed(built.index, now),
+            }
+        }
+        while let Some(chunk) = self.sender.next_build() {
+            self.builders.request(chunk);
+        }
+    }
+
+    fn send(&mut self, burst: &mut PacketBurst) {
+        burst.clear();
+        self.sender.send(self.now(), burst);
+        if burst.is_empty() {
+            return;
+        }
+        for packet in burst.packets_mut() {
+            let Ok((header, _)) = PacketHeader::decode(packet) else { continue };
+            if let Err(error) = self.sealer.seal(header.sequence, header.length_bytes(), packet) {
+                // No packet leaves unsealed.
+                return self.report("seal packets", &error);
+            }
+        }
+        match self.socket.send(burst.parts()) {
+            Ok(()) => self.has_failed = false,
+            Err(error) => self.report("send to the group", &error),
+        }
+    }
+
+    /// Takes requests until packets are to be sent, or a chunk has been built.
+    fn receive(&mut self, batch: &mut DatagramBatch) -> io::Result<()> {
+        let now = self.now();
+        let mut patience = self.sender.next_send().map_or(LOOK, |at| at.saturating_sub(now).min(LOOK));
+        for _ in 0..BATCHES_MAX {
+            if !self.socket.receive(batch, self.builders.waker(), patience)? {
+                break;
+            }
+            for (datagram, _) in batch.datagrams() {
+                self.request(datagram);
+            }
+            patience = Duration::ZERO;
+        }
+        Ok(())
+    }
+
+    /// Takes a request. What is none, or not that of a machine of this session, is dropped.
+    fn request(&mut self, datagram: &mut [u8]) {
+        let Ok((header, _)) = PacketHeader::decode(datagram) else { return };
+        let PacketHeader { kind: PacketKind::Request(client), session, sequence } = header else { return };
+        if session != self.settings.session {
+            return;
+        }
+        let now = self.now();
+        let Some(opener) = self.openers.get_mut(&client) else { return };
+        let Ok(body) = opener.open(sequence, header.length_bytes(), datagram) else { return };
+        let Ok(request) = Request::decode(body, self.settings.chunks) else { return };
+        self.sender.request(client, &request, now);
+    }
+
+    /// Returns whether no machine has lacked anything for a while. Drops the keys of machines that are gone.
+    fn is_idle(&mut self) -> bool {
+        let now = Instant::now();
+        if now - self.forgot >= FORGET {
+            self.forgot = now;
+            let present: std::collections::HashSet<ClientNumber> =
+                self.sender.clients().map(|client| client.client).collect();
+            self.openers.retain(|client, _| present.contains(client));
+        }
+        if self.sender.is_running() {
+            self.idle_since = now;
+        }
+        now - self.idle_since >= IDLE
+    }
+
+    /// Reports the first of several failures in a row.
+    fn report(&mut self, action: &str, error: &dyn std::error::Error) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            self.state.report(&io::Error::other(format!("cannot {action} {}: {error}", self.route.group)));
+        }
+    }
+}

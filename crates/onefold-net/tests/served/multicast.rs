@@ -1,0 +1,110 @@
+//! An image that is sent by multicast, over the loopback interface of this machine.
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::num::NonZeroU64;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_image::install::{FileTarget, FreeSectorPolicy, InstallOptions, Target, install};
+use onefold_net::{GroupOptions, GroupReport, MulticastKey, MulticastOptions, SESSIONS_MAX, ServerOptions};
+use parking_lot::Mutex;
+
+use crate::fixture::{DISK_BYTES, Fixture, RunningServer, open, server_options};
+
+fn key(folder: &Path, digit: char) -> MulticastKey {
+    let path = folder.join(format!("key-{digit}"));
+    std::fs::write(&path, format!("{}\n", digit.to_string().repeat(64))).unwrap();
+    MulticastKey::read(&path).unwrap()
+}
+
+/// Serves by multicast over loopback, to a group of the test's own.
+fn serve(fixture: &Fixture, group: u8, key: MulticastKey) -> RunningServer {
+    // Ports that are free, in a row.
+    let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let multicast = MulticastOptions {
+        group: SocketAddrV4::new(Ipv4Addr::new(239, 192, group, 1), port.min(u16::MAX - u16::from(SESSIONS_MAX))),
+        ttl: 1,
+        rate_bytes_per_second: NonZeroU64::new(60 << 20).unwrap(),
+        key,
+    };
+    fixture.serve_with(&ServerOptions {
+        interface: Some("lo".to_owned()),
+        multicast: Some(multicast),
+        ..server_options()
+    })
+}
+
+/// Installs the image to a new file. Returns its bytes, what came on which way, and what was said about it.
+fn install_to(path: &Path, server: &RunningServer, key: MulticastKey) -> (Vec<u8>, GroupReport, Vec<String>) {
+    let remote = open(server.address, Duration::from_secs(5)).unwrap();
+    let record = remote.records().last().unwrap().clone();
+    let (manifest, _) = remote.manifest(&record).unwrap();
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let said = Arc::clone(&notes);
+    let on_note = Arc::new(move |text: &str| said.lock().push(text.to_owned()));
+    let (images, report) = remote.into_group_images(&record, GroupOptions { key, memory_bytes: 16 << 20, on_note });
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
+    let target = FileTarget::blank(file, manifest.size_bytes).unwrap();
+    let options = InstallOptions {
+        free: FreeSectorPolicy::Leave,
+        verify: true,
+        threads: 2,
+        memory_bytes: 32 << 20,
+        fresh: false,
+        fit: false,
+        start_bytes: 0,
+    };
+    install(&images, &manifest, &target, &options, &|_| ControlFlow::Continue(())).unwrap();
+    let mut installed = vec![0; usize::try_from(manifest.size_bytes).unwrap()];
+    target.read(0, &mut installed).unwrap();
+    drop(images);
+    let report = *report.lock();
+    let notes = notes.lock().clone();
+    (installed, report, notes)
+}
+
+#[test]
+fn several_machines_get_an_image_by_one_transmission() {
+    let (fixture, folder) = (Fixture::new(DISK_BYTES), tempfile::tempdir().unwrap());
+    let server = serve(&fixture, 101, key(folder.path(), 'a'));
+    std::thread::scope(|scope| {
+        let machines: Vec<_> = (0..3)
+            .map(|number| {
+                let (path, key) = (folder.path().join(number.to_string()), key(folder.path(), 'a'));
+                let server = &server;
+                scope.spawn(move || install_to(&path, server, key))
+            })
+            .collect();
+        for machine in machines {
+            let (installed, report, notes) = machine.join().unwrap();
+            assert!(installed == fixture.disk.0);
+            assert!(report.chunks > 10 && report.http_chunks == 0, "{report:?}");
+            assert_eq!(report.refused_packets, 0, "{report:?}");
+            assert!(notes.len() == 1 && notes[0].contains("listening"), "{notes:?}");
+        }
+    });
+}
+
+#[test]
+fn a_machine_with_another_key_says_so_and_gets_the_image_over_http() {
+    let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
+    let server = serve(&fixture, 102, key(folder.path(), 'a'));
+    let (installed, report, notes) = install_to(&folder.path().join("disk"), &server, key(folder.path(), 'b'));
+    assert!(installed == fixture.disk.0);
+    assert_eq!(report.chunks, 0);
+    assert!(report.http_chunks > 2, "{report:?}");
+    // The server does not understand the requests, so it sends nothing.
+    assert!(notes[1].contains("does not arrive on lo: is there an IGMP querier"), "{notes:?}");
+}
+
+#[test]
+fn a_server_without_multicast_is_asked_once() {
+    let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
+    let server = fixture.serve("127.0.0.1:0");
+    let (installed, report, notes) = install_to(&folder.path().join("disk"), &server, key(folder.path(), 'a'));
+    assert!(installed == fixture.disk.0);
+    assert_eq!(report, GroupReport::default());
+    assert!(notes.len() == 1 && notes[0].contains("does not send this image by multicast"), "{notes:?}");
+}

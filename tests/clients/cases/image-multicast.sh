@@ -1,0 +1,134 @@
+# One server sends an image to three machines at once: under loss, late, deaf, and over a kill -9 of each side
+# limit: 90 s
+needs ip unshare nsenter nft
+archive=$dir/archive
+export ONEFOLD_TRUSTED_KEYS=$dir/trusted
+: >"$dir/trusted"
+
+# A namespace for each machine, and one for the bridge between them, which end with the processes in them.
+spaces=()
+for number in 0 1 2 3 4; do
+    unshare --net sleep 600 &
+    spaces[number]=$!
+done
+for space in "${spaces[@]}"; do
+    wait_until 10 bash -c "[[ \$(readlink /proc/$space/ns/net) != \$(readlink /proc/self/ns/net) ]]"
+done
+# at NUMBER COMMAND...: runs a command on a machine. 0 is the bridge, 1 the server, 2 to 4 are clients.
+at() {
+    nsenter --net="/proc/${spaces[$1]}/ns/net" "${@:2}"
+}
+at 0 ip link add br0 type bridge mcast_snooping 0 || skip "this machine makes no bridge"
+at 0 ip link set br0 up
+for number in 1 2 3 4; do
+    ip link add "b$number" netns "${spaces[0]}" type veth peer name eth0 netns "${spaces[number]}" ||
+        skip "this machine makes no veth"
+    at 0 ip link set "b$number" master br0 up
+    at "$number" ip addr add "192.0.2.$number/24" dev eth0
+    at "$number" ip link set lo up
+    at "$number" ip link set eth0 up
+done
+
+# drop NUMBER RULE...: has a machine drop packets to groups.
+drop() {
+    at "$1" nft "add table ip t; add chain ip t in { type filter hook input priority 0; };
+        add rule ip t in ip daddr 239.0.0.0/8 ${*:2} drop" || skip "nft sets no rules here"
+}
+drop 2 numgen random mod 1000 '<' 20
+drop 3 numgen random mod 1000 '<' 20
+drop 4
+
+onefold archive create "$archive" >/dev/null
+head -c 96M /dev/urandom >"$dir/web.raw"
+onefold image capture --quiet "$archive" "$dir/web.raw" web
+printf '%064d\n' 7 >"$dir/key"
+printf '%064d\n' 8 >"$dir/other-key"
+refused 2 'interface' onefold image serve --plain --multicast 239.192.3.7 --multicast-key "$dir/key" "$archive"
+refused 2 '239.192.3.7' onefold image serve --plain --interface eth0 --multicast 192.0.2.1 \
+    --multicast-key "$dir/key" "$archive"
+
+# serve: starts the server, and waits until it serves. Sets $server.
+serve() {
+    : >"$dir/serve.log"
+    # No function stands between: the process that is killed has to be the server.
+    nsenter --net="/proc/${spaces[1]}/ns/net" "$ONEFOLD" image serve --plain --interface eth0 \
+        --multicast 239.192.3.7 --multicast-key "$dir/key" --rate 16M "$archive" 2>"$dir/serve.log" &
+    server=$!
+    wait_until 20 grep -q 'multicast from 192.0.2.1 to 239.192.3.7:7443' "$dir/serve.log"
+}
+serve
+
+# begin NUMBER: has a client install to a new file. Sets $client.
+begin() {
+    nsenter --net="/proc/${spaces[$1]}/ns/net" "$ONEFOLD" image install --allow-http --multicast-key "$dir/key" \
+        http://192.0.2.1:7443 web "$dir/disk-$1" >"$dir/out-$1" 2>"$dir/log-$1" &
+    client=$!
+}
+
+# whole NUMBER PID: waits for a client, and compares its disk.
+whole() {
+    wait "$2" || fail "client $1: $(<"$dir/log-$1")"
+    cmp "$dir/disk-$1" "$dir/web.raw"
+    note "client $1: $(tail -n 1 "$dir/out-$1")"
+}
+
+# mostly_by_multicast NUMBER: nearly all chunks have come by multicast.
+mostly_by_multicast() {
+    local came all
+    read -r came all < <(sed -n 's/^by multicast: \([0-9]*\) of \([0-9]*\) chunks.*/\1 \2/p' "$dir/out-$1")
+    ((all >= 90 && came * 100 >= all * 95)) || fail "client $1: $(<"$dir/out-$1") $(<"$dir/log-$1")"
+}
+
+# The first client is killed, and begins anew while the stream runs; the second one comes late; the third hears nothing.
+begin 2
+killed=$client
+begin 4
+deaf=$client
+sleep 2
+begin 3
+late=$client
+kill -KILL "$killed"
+wait "$killed" 2>/dev/null || true
+[[ ! -e $dir/disk-2 ]] || fail "a killed installation leaves a file"
+begin 2
+whole 2 "$client"
+whole 3 "$late"
+whole 4 "$deaf"
+mostly_by_multicast 2
+mostly_by_multicast 3
+grep -q '0\.0 % of the packets lost' "$dir/out-2" && fail "no loss: $(<"$dir/out-2")"
+grep -q 'multicast from 192.0.2.1 to 239.192.3.7 does not arrive on eth0: is there an IGMP querier' "$dir/log-4" ||
+    fail "client 4 says nothing: $(<"$dir/log-4")"
+
+# Three transmissions of their own, as over HTTP, take more.
+sent=$(at 1 cat /proc/net/dev | sed -n 's/^ *eth0: *//p' | awk '{ print $9 }')
+note "the server sent $((sent >> 20)) MiB"
+((sent < 270 << 20)) || fail "the server sent $sent bytes"
+
+# The server is killed, and a new one takes its place: the clients join again, and go on.
+rm "$dir/disk-2" "$dir/disk-3"
+begin 2
+first=$client
+begin 3
+second=$client
+sleep 2
+kill -KILL "$server"
+wait "$server" 2>/dev/null || true
+sleep 1
+serve
+whole 2 "$first"
+whole 3 "$second"
+for number in 2 3; do
+    came=$(sed -n 's/^by multicast: \([0-9]*\) of.*/\1/p' "$dir/out-$number")
+    ((${came:-0} >= 40)) || fail "client $number: $(<"$dir/out-$number") $(<"$dir/log-$number")"
+done
+
+# With another key, a client understands nothing, and says so.
+at 2 "$ONEFOLD" image install --allow-http --multicast-key "$dir/other-key" http://192.0.2.1:7443 web "$dir/disk-5" \
+    >"$dir/out-5" 2>"$dir/log-5"
+cmp "$dir/disk-5" "$dir/web.raw"
+grep -q 'over HTTP' "$dir/out-5" || fail "client 5: $(<"$dir/out-5")"
+
+kill -TERM "$server"
+wait "$server" || fail "$(<"$dir/serve.log")"
+kill "${spaces[@]}"
