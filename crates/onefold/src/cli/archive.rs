@@ -25,7 +25,7 @@ pub(crate) enum ArchiveCommand {
         "onefold archive create --endpoint https://s3.example.org s3://backup/images",
     ]))]
     Create(CreateArgs),
-    /// Prove that all that the images of an archive need is there, changing nothing
+    /// Prove that an archive has everything that its images need, changing nothing
     ///
     /// Reads ledger and tables. With --data it reads all stored bytes and compares them with their names, too; with
     /// --sample a random part of them. Names the images and the guests' files that damage hits.
@@ -127,11 +127,11 @@ pub(crate) struct RepairArgs {
     /// Read and write at most this many bytes of the archive a second
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<ByteRate>,
-    /// Only tell what is to be done
+    /// Show what would be done, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Repair also a copy of an archive that was cut before it was complete. Removes the signs of that, so that the
-    /// copy can be used as it is; it cannot be continued any more
+    /// Also repair an incomplete copy of an archive. Removes the marks of an unfinished copy: the archive can be used
+    /// as it is, and the copy can no longer be continued
     #[arg(long)]
     pub(crate) accept_cut: bool,
     /// Upper limit of buffers for reading the disk

@@ -53,7 +53,7 @@ pub(crate) struct TrustArgs {
     /// The names of the images that the key may sign; `*` stands for any characters
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// What to write beside the key, for example who has it
+    /// A note beside the key, such as the name of its owner
     #[arg(long, default_value = "")]
     pub(crate) note: String,
 }
@@ -69,10 +69,10 @@ pub(crate) struct SigningKey {
 /// Which images a verb accepts.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Acceptance {
-    /// Take an archived image although no trusted key has signed it
+    /// Accept an archived image that no trusted key has signed
     #[arg(long)]
     pub(crate) unsigned: bool,
-    /// Refuse an archived image if its version is lower, for example that of an archive that was put back
+    /// Refuse an archived image of a lower version, such as one of an archive that was restored from a backup
     #[arg(long, value_name = "VERSION", value_parser = number_from(1_u32))]
     pub(crate) at_least: Option<u32>,
 }

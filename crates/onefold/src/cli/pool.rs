@@ -297,7 +297,7 @@ pub(crate) struct DedupArgs {
     /// block once
     #[arg(long)]
     pub(crate) files: bool,
-    /// Say what would come free, and share nothing. All data is read
+    /// Say what would be freed, and share nothing; this reads all data
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -319,7 +319,7 @@ pub(crate) struct ImportArgs {
     /// without it the image's own name with its ending changed to .raw
     #[arg(long, value_name = "NAME")]
     pub(crate) to: Option<PathBuf>,
-    /// Skip images whose name the pool has already, whatever that file holds
+    /// Skip images whose names exist in the pool, whatever those files hold
     #[arg(long)]
     pub(crate) skip_existing: bool,
     /// Format of the images; by default, it is detected from their first bytes

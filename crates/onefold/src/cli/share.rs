@@ -98,7 +98,7 @@ pub(crate) enum ShareCommand {
     /// Show or set the sharing domain of files: blocks are shared within a domain only
     #[command(subcommand)]
     Domain(ShareDomainCommand),
-    /// Make a clone of an image that the next run need not read
+    /// Clone an image so that the next run need not read the clone
     ///
     /// The clone shares all blocks of the image as it is at one moment. It belongs to the user who makes it, and has
     /// the permissions of a copy. If the image has not changed since a run read it, no run has to read the clone. If it
@@ -244,7 +244,7 @@ pub(crate) struct ShareCloneArgs {
     /// The image
     #[arg(value_name = "SOURCE")]
     pub(crate) source: PathBuf,
-    /// The clone, or a folder that it gets into; on the same file system
+    /// The clone, or a folder to put it in; on the same file system
     #[arg(value_name = "CLONE")]
     pub(crate) target: PathBuf,
     /// Replace a file that has the clone's name, in one step
@@ -262,7 +262,7 @@ pub(crate) struct ShareWatchArgs {
     /// package database has changed
     #[arg(long)]
     pub(crate) files: bool,
-    /// Time between two looks at what has changed, and at which images are open
+    /// Time between two scans for changed files and open images
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
     pub(crate) interval: Duration,
     /// Read and share only between these times of day, such as 22:00-06:00; may be given several times
@@ -271,13 +271,13 @@ pub(crate) struct ShareWatchArgs {
     /// Begin nothing while the load of the machine, averaged over a minute, is higher than this
     #[arg(long, value_name = "LOAD", value_parser = number_from(0.0_f64))]
     pub(crate) max_load: Option<f64>,
-    /// Leave files alone whose content has changed less long ago, also with `--files`
+    /// Leave files alone whose content changed more recently than this, also with `--files`
     #[arg(long, value_name = "AGE", default_value = "0s", value_parser = parse_duration)]
     pub(crate) stable_for: Duration,
     /// Share once the blocks that wait are this part of the index. Each time, sharing reads the whole index
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = number(0..=100_u32))]
     pub(crate) batch: u32,
-    /// Share also fewer blocks once they have waited for this long
+    /// Share fewer blocks as well once they have waited for this long
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub(crate) max_wait: Duration,
     /// End, and release all locks, once no call of the file system has returned for this long; with 0, never

@@ -67,7 +67,7 @@ pub(crate) struct ShareCommonCreateArgs {
 /// Arguments of `share common add`.
 #[derive(Args, Debug)]
 pub(crate) struct ShareCommonAddArgs {
-    /// The common volume, or the folder that it lies in
+    /// The common volume, or its folder
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
     /// Package archives of Debian, of which all files but those of configuration are added
@@ -84,7 +84,7 @@ pub(crate) struct ShareCommonAddArgs {
 /// Arguments of verbs that look at a common volume.
 #[derive(Args, Debug)]
 pub(crate) struct ShareCommonLookArgs {
-    /// The common volume, or the folder that it lies in
+    /// The common volume, or its folder
     #[arg(value_name = "PATH", default_value = ".")]
     pub(crate) path: PathBuf,
 }
@@ -92,7 +92,7 @@ pub(crate) struct ShareCommonLookArgs {
 /// Arguments of `share common rm`.
 #[derive(Args, Debug)]
 pub(crate) struct ShareCommonRemoveArgs {
-    /// The common volume, or the folder that it lies in
+    /// The common volume, or its folder
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
     /// Packages: NAME, or NAME_VERSION_ARCHITECTURE as `ls` shows it

@@ -71,7 +71,7 @@ pub(crate) struct WorkArgs {
     /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub(crate) include: Vec<Pattern>,
-    /// No files, and no folders, whose path or name matches a pattern; may be given several times
+    /// Leave out files and folders whose path or name matches a pattern; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<Pattern>,
     /// Do not share shorter runs of equal blocks; adjacent runs count as one. Short runs save less, and cost more seeks
