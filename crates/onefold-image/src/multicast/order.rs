@@ -66,3 +66,53 @@ pub(super) fn next_to_build(demand: &Demand, is_there: impl Fn(u32) -> bool) -> 
     let whole = demand.ranking().iter().map(|rank| rank.chunk).find(|chunk| !is_there(*chunk));
     whole.or_else(|| demand.repairs().keys().copied().find(|chunk| !is_there(*chunk)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::multicast::{BegunChunk, Request};
+
+    fn demand(lacking: &[&[u32]], begun: &[u32]) -> Demand {
+        let mut demand = Demand::new(10);
+        for lacking in lacking {
+            let request = Request { left: 10, lacking: lacking.iter().copied().collect(), ..Request::default() };
+            demand.add(&request, |_| false);
+        }
+        let missing = [1].into_iter().collect();
+        let begun = begun.iter().map(|chunk| BegunChunk { chunk: *chunk, form: 1, missing: Clone::clone(&missing) });
+        let request = Request { left: 10, begun: begun.collect(), ..Request::default() };
+        demand.add(&request, |_| false);
+        demand
+    }
+
+    fn next(demand: &Demand, cached: &[u32], share: RepairShare) -> Option<u32> {
+        next_to_send(demand, cached.iter().copied(), share)
+    }
+
+    #[test]
+    fn the_chunk_that_most_machines_lack_is_first_and_then_the_first_on_the_disk() {
+        let demand = demand(&[&[1, 2, 3, 7], &[2, 3, 7], &[7]], &[]);
+        let share = RepairShare::default();
+        assert_eq!(next(&demand, &[1, 2, 3, 7], share), Some(7));
+        assert_eq!(next(&demand, &[1, 2, 3], share), Some(2));
+        assert_eq!(next(&demand, &[1, 5], share), Some(1), "cached ones are not kept waiting");
+        assert_eq!(next(&demand, &[5], share), None);
+        assert_eq!(next_to_build(&demand, |chunk| chunk == 7), Some(2));
+    }
+
+    #[test]
+    fn repairs_come_first_and_take_no_more_than_half() {
+        let demand = demand(&[&[1, 2], &[1]], &[4, 5]);
+        let mut share = RepairShare::default();
+        assert_eq!(next(&demand, &[1, 4, 5], share), Some(4));
+        share.add(true, 1000);
+        share.add(false, 1000);
+        assert_eq!(next(&demand, &[1, 4, 5], share), Some(4));
+        share.add(false, 1);
+        assert_eq!(next(&demand, &[1, 4, 5], share), Some(1));
+        assert_eq!(next(&demand, &[4, 5], share), Some(4), "nothing else is to be sent");
+        share.add(true, 1000);
+        assert_eq!(next(&demand, &[1, 4, 5], share), Some(4));
+        assert_eq!(next_to_build(&demand, |chunk| chunk < 3), Some(4));
+    }
+}

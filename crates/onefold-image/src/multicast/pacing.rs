@@ -42,3 +42,34 @@ pub(super) fn time_of(bytes: usize, bytes_per_second: NonZeroU64) -> Duration {
     let nanoseconds = bytes as u128 * 1_000_000_000 / u128::from(bytes_per_second.get());
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends packets as fast as it may, at the times given, and returns how many went at each of them.
+    fn sent(times_ms: &[u64]) -> Vec<usize> {
+        let mut pacing = Pacing::new(NonZeroU64::new(100_000).unwrap(), 100, Duration::ZERO);
+        let count = |time: &u64| {
+            let now = Duration::from_millis(*time);
+            let mut count = 0;
+            while pacing.due() <= now {
+                pacing.pay(100, now);
+                count += 1;
+            }
+            count
+        };
+        times_ms.iter().map(count).collect()
+    }
+
+    #[test]
+    fn the_rate_holds_from_the_first_packet_on() {
+        assert_eq!(sent(&[0, 1, 2, 3]), [1, 1, 1, 1]);
+        assert_eq!(sent(&[0, 10, 20]), [1, 10, 10]);
+    }
+
+    #[test]
+    fn a_pause_allows_one_burst() {
+        assert_eq!(sent(&[1000, 1001, 5000]), [BURST_PACKETS_MAX, 1, BURST_PACKETS_MAX]);
+    }
+}

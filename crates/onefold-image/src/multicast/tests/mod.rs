@@ -1,4 +1,5 @@
 //! Tests of sender and receiver.
 
 mod basic;
+mod silence;
 mod simulation;

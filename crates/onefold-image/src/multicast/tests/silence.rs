@@ -1,0 +1,149 @@
+//! Machines that multicast does not reach, and machines whose server starts again.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_block::random::SeededRandom;
+
+use crate::format::multicast::{
+    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, Request, SessionId, TAG_BYTES, body_bytes_max,
+};
+use crate::multicast::{HttpReason, Receiver, ReceiverAction, ReceiverSettings, SILENCE, Settlement};
+
+const CHUNKS: u32 = 5;
+
+fn reply(session: u32) -> JoinReply {
+    JoinReply {
+        group: Ipv4Addr::new(239, 1, 1, 1),
+        source: Ipv4Addr::new(192, 0, 2, 5),
+        port: 1,
+        request_port: 2,
+        symbol_bytes: 128,
+        rate_bytes_per_second: 1_000_000,
+        session: SessionId(session),
+        epoch: session.into(),
+        client: ClientNumber(1),
+        machines: 1,
+        chunks: CHUNKS,
+        keys: None,
+    }
+}
+
+/// A receiver with a clock in milliseconds.
+struct TimedReceiver {
+    receiver: Receiver,
+    now_ms: u64,
+    sequence: u64,
+}
+
+impl TimedReceiver {
+    fn joined() -> TimedReceiver {
+        let settings = ReceiverSettings { chunks: CHUNKS, memory_bytes: 10_000 };
+        let mut receiver = Receiver::new(settings, Arc::new(SeededRandom::new(1)), Duration::ZERO);
+        receiver.joined(reply(1), Duration::ZERO);
+        TimedReceiver { receiver, now_ms: 0, sequence: 0 }
+    }
+
+    /// Passes time, and returns each action with the time in milliseconds at which it came.
+    fn pass(&mut self, milliseconds: u64) -> Vec<(u64, ReceiverAction)> {
+        let mut actions = Vec::new();
+        for now_ms in self.now_ms..self.now_ms + milliseconds {
+            let now = Duration::from_millis(now_ms);
+            actions.extend(std::iter::from_fn(|| self.receiver.next_action(now)).map(|action| (now_ms, action)));
+        }
+        self.now_ms += milliseconds;
+        actions
+    }
+
+    /// Passes a beacon that lists all chunks as queued. Returns whether it is of use.
+    fn hear_beacon(&mut self, session: u32) -> bool {
+        let beacon = Beacon { epoch: session.into(), machines: 1, queued: (0..CHUNKS).collect(), ..Beacon::default() };
+        let mut body = Vec::new();
+        beacon.encode(body_bytes_max(128), &mut body);
+        self.sequence += 1;
+        let kind = PacketKind::Beacon;
+        let header = PacketHeader { kind, session: SessionId(session), sequence: self.sequence };
+        self.receiver.packet(header, &body, Duration::from_millis(self.now_ms)).is_ok()
+    }
+}
+
+fn is_request(action: &ReceiverAction) -> Option<Request> {
+    let ReceiverAction::Send(datagram) = action else { return None };
+    let (_, body) = PacketHeader::decode(&datagram[..datagram.len() - TAG_BYTES]).unwrap();
+    Some(Request::decode(body, CHUNKS).unwrap())
+}
+
+fn find(actions: &[(u64, ReceiverAction)], wanted: &ReceiverAction) -> Option<u64> {
+    actions.iter().find(|(_, action)| action == wanted).map(|(at, _)| *at)
+}
+
+#[test]
+fn a_machine_that_hears_nothing_turns_to_http_after_three_seconds_and_keeps_listening() {
+    let mut machine = TimedReceiver::joined();
+    let actions = machine.pass(60_000);
+    let use_http = ReceiverAction::UseHttp(HttpReason::NothingArrives);
+    assert_eq!(find(&actions, &use_http), Some(3000));
+    assert_eq!(actions.iter().filter(|(_, action)| *action == use_http).count(), 1, "it is said once");
+    assert_eq!(find(&actions, &ReceiverAction::Join), None, "joining again would change nothing");
+    let requests: Vec<Request> = actions.iter().filter_map(|(_, action)| is_request(action)).collect();
+    assert!(!requests[0].lacking.is_empty());
+    let late = actions.iter().filter(|(at, _)| *at > 3000).filter_map(|(_, action)| is_request(action));
+    let late: Vec<Request> = late.collect();
+    assert!((3..=6).contains(&late.len()), "{} signs of life", late.len());
+    assert!(late.iter().all(|request| request.lacking.is_empty() && request.left == CHUNKS), "no data for nobody");
+    assert_eq!(machine.receiver.claim(0), Some(0));
+    machine.receiver.settle(0, Settlement::Present);
+    assert!(machine.hear_beacon(1));
+    assert_eq!(machine.pass(1)[0].1, ReceiverAction::UseMulticast);
+    assert_eq!((machine.receiver.absent(), machine.receiver.claim(0)), (4, Some(1)));
+}
+
+#[test]
+fn a_machine_whose_stream_falls_silent_joins_again_within_five_seconds() {
+    let mut machine = TimedReceiver::joined();
+    machine.pass(50);
+    assert!(machine.hear_beacon(1));
+    let actions = machine.pass(10_000);
+    let silent = 50 + u64::try_from(SILENCE.as_millis()).unwrap();
+    assert_eq!(find(&actions, &ReceiverAction::UseHttp(HttpReason::Silence)), Some(silent));
+    let joins: Vec<u64> =
+        actions.iter().filter(|(_, action)| *action == ReceiverAction::Join).map(|(at, _)| *at).collect();
+    assert!(joins[0] <= silent + 1000, "{joins:?}");
+    assert!(joins.windows(2).all(|pair| (2000..=4000).contains(&(pair[1] - pair[0]))), "{joins:?}");
+    machine.receiver.joined(reply(2), Duration::from_millis(machine.now_ms));
+    assert!(!machine.hear_beacon(1), "packets of the old session are of no use");
+    assert!(machine.hear_beacon(2));
+    let actions = machine.pass(300);
+    assert!(find(&actions, &ReceiverAction::UseMulticast).is_some());
+    assert!(actions.iter().all(|(_, action)| is_request(action).is_none()), "the beacon answers: {actions:?}");
+}
+
+/// A packet of another session shows that the server has started again. Anybody can send one, so it only hastens a join
+/// that silence causes.
+#[test]
+fn packets_of_another_session_hasten_a_join_after_silence_only() {
+    let mut machine = TimedReceiver::joined();
+    machine.pass(50);
+    assert!(machine.hear_beacon(1));
+    assert!(!machine.hear_beacon(2));
+    assert_eq!(find(&machine.pass(900), &ReceiverAction::Join), None, "the session is alive");
+    machine.pass(600);
+    assert!(!machine.hear_beacon(2));
+    let join = find(&machine.pass(1400), &ReceiverAction::Join);
+    assert!(join.is_some_and(|at| at < 3000), "{join:?}");
+}
+
+#[test]
+fn chunks_that_the_server_cannot_send_come_over_http() {
+    let mut machine = TimedReceiver::joined();
+    machine.pass(1);
+    let beacon = Beacon { epoch: 1, machines: 1, unavailable: [3].into_iter().collect(), ..Beacon::default() };
+    let mut body = Vec::new();
+    beacon.encode(body_bytes_max(128), &mut body);
+    let header = PacketHeader { kind: PacketKind::Beacon, session: SessionId(1), sequence: 1 };
+    machine.receiver.packet(header, &body, Duration::from_millis(1)).unwrap();
+    assert_eq!(machine.pass(1)[0].1, ReceiverAction::FetchByHttp { chunk: 3 });
+    let requests: Vec<Request> = machine.pass(2000).iter().filter_map(|(_, action)| is_request(action)).collect();
+    assert!(!requests.is_empty() && requests.iter().all(|request| !request.lacking.contains(3) && request.left == 4));
+}
