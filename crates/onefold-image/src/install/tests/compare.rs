@@ -238,6 +238,50 @@ fn places_that_cannot_be_read_are_written() {
     }
 }
 
+/// A disk with sectors that were lost. A read of one fails, with the bytes of before in the buffer; a write mends it.
+struct WornTarget {
+    inner: MemoryTarget,
+    before: Vec<u8>,
+    lost: Mutex<Vec<u64>>,
+}
+
+impl Target for WornTarget {
+    pass_on!();
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let range = offset..offset + into.len() as u64;
+        if !self.lost.lock().iter().any(|lost| range.contains(lost)) {
+            return self.inner.read(offset, into);
+        }
+        into.copy_from_slice(&self.before[MemoryTarget::range(offset, into.len() as u64)]);
+        Err(io::Error::other("a bad sector"))
+    }
+}
+
+#[test]
+fn bytes_that_come_with_an_error_are_not_believed() {
+    for seed in 0..10 {
+        let image = image(seed + 80, SIZE);
+        let before = installed(&image, FreeSectorPolicy::Leave);
+        let random = SeededRandom::new(seed);
+        let mut worn = before.clone();
+        let mut lost = Vec::new();
+        for _ in 0..10 {
+            let at = 2048 + random.below(SIZE / 512 - 2048 - 40);
+            lost.push(at * 512);
+            worn[MemoryTarget::range(at * 512, 512)].fill(0xee);
+        }
+        let target = WornTarget { inner: with_bytes(worn), before, lost: Mutex::new(lost) };
+        let done = install(&*image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on);
+        assert!(done.unwrap().found_bytes > 0);
+        assert_holds(&image, &target.inner.bytes.lock(), &|_| None);
+    }
+}
+
 /// A target that seems to hold the image until everything is written.
 struct LyingTarget {
     inner: MemoryTarget,
