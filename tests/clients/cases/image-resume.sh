@@ -100,7 +100,13 @@ head -c 3M /dev/urandom >"$dir/noise.raw"
 install 1 "$dir/target.raw" --seed "$dir/noise.raw"
 (($(got seed_bytes) == 0)) || fail "$(<"$dir/installed")"
 cmp "$dir/target.raw" "$dir/1.export"
-refused 1 'cannot open the seed' onefold image install "$address" web "$dir/none.raw" --seed "$dir/none"
+for flag in --verify --dry-run; do
+    refused 1 'cannot open the seed' onefold image install "$flag" "$address" web "$dir/none.raw" --seed "$dir/none"
+done
+# A plain file that is a file of the image.
+rm "$dir/target.raw"
+install 1 "$dir/target.raw" --seed "$dir/files/7"
+(($(got seed_bytes) == 1 << 20)) || fail "$(<"$dir/installed")"
 
 kill -TERM "$server"
 wait "$server"

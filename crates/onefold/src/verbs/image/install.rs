@@ -70,6 +70,9 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         rate: arguments.rate.map(|rate| rate.0),
         meter: Meter::new(format!("installing {}", record.image), talk.quiet, Interrupt::watch()),
     };
+    if arguments.dry_run {
+        seeds::check(&arguments.seed, &work.options, &work.meter.on_progress())?;
+    }
     let is_new = fs::symlink_metadata(target).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let installed = match is_new {
         true => install_new(&work, arguments)?,

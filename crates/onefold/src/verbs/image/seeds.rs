@@ -37,10 +37,7 @@ pub(super) fn add(
     options: &InstallOptions,
     progress: OnProgress<'_>,
 ) -> Outcome<(SeededImages, InstallOptions)> {
-    let mut seeds = Vec::new();
-    for path in paths {
-        open(path, options.memory_bytes, progress, &mut seeds)?;
-    }
+    let seeds = open_all(paths, options.memory_bytes, progress)?;
     let places_bytes = options.memory_bytes / PLACES_SHARE;
     let left_bytes = options.memory_bytes - places_bytes - options.memory_bytes / ARCHIVED_SHARE;
     let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -62,6 +59,17 @@ pub(super) fn add(
         }
     }
     Ok((seeded, InstallOptions { memory_bytes: left_bytes, ..*options }))
+}
+
+/// Fails if a seed cannot be opened.
+pub(super) fn check(paths: &[PathBuf], options: &InstallOptions, progress: OnProgress<'_>) -> Outcome<()> {
+    open_all(paths, options.memory_bytes, progress).map(|_| ())
+}
+
+fn open_all(paths: &[PathBuf], memory_bytes: u64, progress: OnProgress<'_>) -> Outcome<Vec<Seed>> {
+    let mut seeds = Vec::new();
+    paths.iter().try_for_each(|path| open(path, memory_bytes, progress, &mut seeds))?;
+    Ok(seeds)
 }
 
 fn cannot(path: &Path) -> String {
