@@ -47,9 +47,10 @@ serve
 # Over noise: all bytes are those of the export, and free sectors are zeros where that is asked for.
 head -c "$bytes" /dev/urandom >"$dir/target.raw"
 refused 2 'plain connection to another machine' at_client "$ONEFOLD" image install "$address" web "$dir/target.raw"
-refused 1 'not blank' at_client "$ONEFOLD" image install --allow-http "$address" web "$dir/target.raw"
+refused 1 'not blank' at_client "$ONEFOLD" image install --unsigned --allow-http "$address" web "$dir/target.raw"
 refused 1 'there is `web`' at_client "$ONEFOLD" image install --allow-http "$address" wbe "$dir/none.raw"
-at_client "$ONEFOLD" image install --quiet --allow-http --force --verify --free zero \
+refused 1 'no key is trusted' at_client "$ONEFOLD" image install --allow-http "$address" web "$dir/none.raw"
+at_client "$ONEFOLD" image install --quiet --unsigned --allow-http --force --verify --free zero \
     "$address" web "$dir/target.raw"
 cmp "$dir/target.raw" "$dir/web.export"
 e2fsck -fn "$dir/target.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
@@ -84,7 +85,7 @@ head -c 64M /dev/urandom >"$dir/noise.raw"
 onefold image capture --quiet "$archive" "$dir/noise.raw" noise
 # The list of a server may be a second old.
 sleep 1.2
-at_client "$ONEFOLD" image install --quiet --allow-http --rate 16M "$address" noise "$dir/copy.raw" \
+at_client "$ONEFOLD" image install --quiet --unsigned --allow-http --rate 16M "$address" noise "$dir/copy.raw" \
     2>"$dir/install.log" &
 client=$!
 sleep 1.5

@@ -34,7 +34,7 @@ pin=$(sed -n 's/^fingerprint .*: //p' "$dir/serve.log")
 fetch() { curl --silent --show-error --cacert "$dir/state/certificate.pem" -H "@$dir/$1.header" "${@:3}" "$address/v1/$2"; }
 status() { fetch "$1" "$2" --output /dev/null --write-out '%{http_code}'; }
 
-onefold image install --quiet --pin "$pin" --token-file "$dir/lab.token" "$address" lab/web "$dir/disk.raw"
+onefold image install --quiet --unsigned --pin "$pin" --token-file "$dir/lab.token" "$address" lab/web "$dir/disk.raw"
 cmp "$dir/disk.raw" "$dir/web.raw"
 refused 1 'it has no image of that name' onefold image install --pin "$pin" --token-file "$dir/lab.token" "$address" db/main "$dir/none.raw"
 refused 1 'wants a token' onefold image install --pin "$pin" "$address" lab/web "$dir/none.raw"
@@ -64,7 +64,7 @@ wait_until 10 grep -q 'no token is valid now' "$dir/serve.log"
     sleep 1.5
     mv "$dir/good" "$dir/tokens"
 ) &
-onefold image install --quiet --pin "$pin" --token-file "$dir/db.token" "$address" db/main "$dir/other.raw" 2>"$dir/log" ||
+onefold image install --quiet --unsigned --pin "$pin" --token-file "$dir/db.token" "$address" db/main "$dir/other.raw" 2>"$dir/log" ||
     fail "$(<"$dir/log")"
 cmp "$dir/other.raw" "$dir/main.raw"
 if grep -qF -f "$dir/lab.token" "$dir/serve.log" "$dir/log"; then fail "a log has a token"; fi

@@ -37,7 +37,9 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs, talk: Talk) -
     let manifest = archive.manifest(&record);
     let (manifest, object) =
         manifest.map_err(|error| Failure::of_archive(format!("cannot read the image `{}`", record.image), &error))?;
-    signed::require_of(&record, arguments.acceptance, |keys| archive.signers(&record, &object, keys.iter().copied()))?;
+    signed::require_of_server(&record, arguments.acceptance, |keys| {
+        archive.signers(&record, &object, keys.iter().copied())
+    })?;
     let Some(key) = &arguments.multicast_key else {
         return Ok(InstallableImage { record, manifest, source: Arc::new(archive.into_images()), group: None });
     };

@@ -31,8 +31,24 @@ pub(in crate::verbs) fn require(archive: &Archive, record: &ImageRecord, accepta
     require_of(record, acceptance, |keys| archive.signers(record, keys.iter().copied()))
 }
 
+/// As [`require`], for an image of a server: without a key that is trusted, it is refused. Otherwise the operator of
+/// the server, or a machine that answers in its place, could have this machine run anything. `signers` returns those of the given keys that have
+/// signed the image.
+pub(super) fn require_of_server(
+    record: &ImageRecord,
+    acceptance: Acceptance,
+    signers: impl FnOnce(&[&PublicKey]) -> Result<Vec<KeyId>, ArchiveError>,
+) -> Outcome<()> {
+    if !acceptance.unsigned && trusted::all()?.is_empty() {
+        return Err(Failure::new(format!("the image `{}` is refused", record.image))
+            .because_of("it comes from a server, and no key is trusted on this machine")
+            .hint("`onefold key trust` trusts the key that signs the images; --unsigned accepts one this time"));
+    }
+    require_of(record, acceptance, signers)
+}
+
 /// As [`require`]; `signers` returns those of the given keys that have signed the image.
-pub(super) fn require_of(
+fn require_of(
     record: &ImageRecord,
     acceptance: Acceptance,
     signers: impl FnOnce(&[&PublicKey]) -> Result<Vec<KeyId>, ArchiveError>,
