@@ -1,5 +1,5 @@
-//! From where a client knows the name of a chunk or a unit. Its rights are rights to images, and an address with a digest
-//! names none, so a client with a token states it in headers of its requests.
+//! From where a client knows the name of a chunk or a unit. Its rights are rights to images, and an address with a
+//! digest names none, so a client with a token states it in headers of its requests.
 
 use onefold_image::UnitName;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};

@@ -40,7 +40,7 @@ pub(crate) fn read_private(path: &Path) -> Result<Vec<u8>, NetError> {
     Ok(bytes)
 }
 
-/// Prepares a folder in which secrets are kept: makes it if it is absent. Only this user or root may change its content.
+/// Prepares a folder that keeps secrets: makes it if it is absent. Only this user or root may change its content.
 ///
 /// # Errors
 /// When the folder cannot be made, is none, or is open to others.

@@ -1,8 +1,8 @@
 //! Which chunks an image has, for clients that may read some images only.
 //!
 //! An address with a digest does not say which images its content belongs to. So a client with a token names the
-//! manifest, and its rights to the image are rights to the chunks of the manifest. For one request, at most one manifest
-//! is read.
+//! manifest, and its rights to the image are rights to the chunks of the manifest. For one request, at most one
+//! manifest is read.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

@@ -18,7 +18,7 @@ const CLIENT_SHARE: usize = 2;
 pub(super) struct Room {
     free: Arc<Semaphore>,
     steps: usize,
-    /// What each address may still have. Those without an answer are dropped when another one comes.
+    /// The rest of the share of each address. Those without an answer are dropped when another one comes.
     clients: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 

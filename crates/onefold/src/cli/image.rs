@@ -48,7 +48,7 @@ pub(crate) enum ImageCommand {
     /// was. ARCHIVE may also be a server of images, such as `https://HOST:7443`; every byte that it sends is verified.
     #[command(after_help = examples([
         "onefold image install --fit --verify /srv/archive web@2 /dev/sdb",
-        "onefold image install --pin FINGERPRINT https://192.168.1.10:7443 web /dev/nvme0n1 --seed old.qcow2",
+        "onefold image install --ca lab.pem https://imager:7443 web /dev/nvme0n1 --seed old.qcow2",
     ]))]
     Install(InstallArgs),
     /// Write an image to a new image file, or as a stream

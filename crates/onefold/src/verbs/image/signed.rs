@@ -32,8 +32,8 @@ pub(in crate::verbs) fn require(archive: &Archive, record: &ImageRecord, accepta
 }
 
 /// As [`require`], for an image of a server: without a key that is trusted, it is refused. Otherwise the operator of
-/// the server, or a machine that answers in its place, could have this machine run anything. `signers` returns those of the given keys that have
-/// signed the image.
+/// the server, or a machine that answers in its place, could have this machine run anything. `signers` returns those of
+/// the given keys that have signed the image.
 pub(super) fn require_of_server(
     record: &ImageRecord,
     acceptance: Acceptance,
