@@ -53,8 +53,8 @@ impl Handshakes {
         Ok(Handshakes { config: identity.config()?, places })
     }
 
-    /// Returns the encrypted stream over a new connection, and the version of HTTP that the client has chosen; `None` if
-    /// none comes about in time.
+    /// Returns the encrypted stream over a new connection, and the version of HTTP that the client has chosen; `None`
+    /// if none comes about in time.
     pub(super) async fn make(
         &self,
         stream: CountedStream,
