@@ -69,6 +69,11 @@ impl Sealer {
         Sealer { cipher: key.cipher(), next: 0 }
     }
 
+    /// Returns the least sequence number that may be sealed.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Seals a packet in place: all between its first `header_bytes` bytes and its last [`TAG_BYTES`] is encrypted, and
     /// the tag takes the place of the latter.
     ///

@@ -19,8 +19,8 @@ fn key(folder: &Path, digit: char) -> MulticastKey {
     MulticastKey::read(&path).unwrap()
 }
 
-/// Serves by multicast over loopback, to a group of the test's own.
-fn serve(fixture: &Fixture, group: u8, key: MulticastKey) -> RunningServer {
+/// Serves by multicast over loopback, to a group of the test's own, which is returned, too.
+fn serve(fixture: &Fixture, group: u8, key: MulticastKey) -> (RunningServer, SocketAddrV4) {
     // Ports that are free, in a row.
     let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let multicast = MulticastOptions {
@@ -29,11 +29,13 @@ fn serve(fixture: &Fixture, group: u8, key: MulticastKey) -> RunningServer {
         rate_bytes_per_second: NonZeroU64::new(60 << 20).unwrap(),
         key,
     };
-    fixture.serve_with(&ServerOptions {
+    let group = multicast.group;
+    let server = fixture.serve_with(&ServerOptions {
         interface: Some("lo".to_owned()),
         multicast: Some(multicast),
         ..server_options()
-    })
+    });
+    (server, group)
 }
 
 /// Installs the image to a new file. Returns its bytes, what came on which way, and what was said about it.
@@ -68,7 +70,7 @@ fn install_to(path: &Path, server: &RunningServer, key: MulticastKey) -> (Vec<u8
 #[test]
 fn several_machines_get_an_image_by_one_transmission() {
     let (fixture, folder) = (Fixture::new(DISK_BYTES), tempfile::tempdir().unwrap());
-    let server = serve(&fixture, 101, key(folder.path(), 'a'));
+    let (server, group) = serve(&fixture, 101, key(folder.path(), 'a'));
     std::thread::scope(|scope| {
         let machines: Vec<_> = (0..3)
             .map(|number| {
@@ -85,12 +87,18 @@ fn several_machines_get_an_image_by_one_transmission() {
             assert!(notes.len() == 1 && notes[0].contains("listening"), "{notes:?}");
         }
     });
+    // Machines that have all tell the server, so it falls silent long before it would take them for dead.
+    let listener = UdpSocket::bind(group).unwrap();
+    listener.join_multicast_v4(group.ip(), &Ipv4Addr::LOCALHOST).unwrap();
+    listener.set_read_timeout(Some(Duration::from_millis(600))).unwrap();
+    let packets = (0..30).take_while(|_| listener.recv(&mut [0; 2000]).is_ok()).count();
+    assert!(packets < 30, "beacons go on");
 }
 
 #[test]
 fn a_machine_with_another_key_says_so_and_gets_the_image_over_http() {
     let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
-    let server = serve(&fixture, 102, key(folder.path(), 'a'));
+    let (server, _) = serve(&fixture, 102, key(folder.path(), 'a'));
     let (installed, report, notes) = install_to(&folder.path().join("disk"), &server, key(folder.path(), 'b'));
     assert!(installed == fixture.disk.0);
     assert_eq!(report.chunks, 0);

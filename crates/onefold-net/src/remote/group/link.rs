@@ -4,7 +4,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use onefold_image::format::multicast::{JoinReply, PacketHeader, REQUEST_HEADER_BYTES, TAG_BYTES, body_bytes_max};
+use onefold_image::format::multicast::{
+    JoinReply, PacketHeader, PacketKind, REQUEST_HEADER_BYTES, Request, TAG_BYTES, body_bytes_max,
+};
 use onefold_linux::DatagramBatch;
 
 use crate::multicast::{
@@ -21,6 +23,8 @@ pub(super) struct GroupLink {
     pub(super) interface: String,
     sealer: Sealer,
     opener: Opener,
+    /// The highest sequence number of the server that came.
+    highest: u64,
     /// Datagrams that were not the server's.
     foreign: u64,
 }
@@ -48,6 +52,7 @@ impl GroupLink {
             reply,
             group,
             requests,
+            highest: 0,
             foreign: 0,
         })
     }
@@ -63,7 +68,10 @@ impl GroupLink {
         let mut link = GroupLink::open(reply, key, random)?;
         link.foreign = self.foreign;
         if is_same {
+            // This machine has another number now.
+            self.leave();
             std::mem::swap(&mut link.opener, &mut self.opener);
+            link.highest = self.highest;
         }
         *self = link;
         Ok(())
@@ -103,6 +111,20 @@ impl GroupLink {
         }
     }
 
+    /// Tells the server that this machine lacks nothing any more, or has given up. If the message is lost, the server
+    /// notices after a while.
+    pub(super) fn leave(&mut self) {
+        let kind = PacketKind::Request(self.reply.client);
+        // Numbers count from 1.
+        let header = PacketHeader { kind, session: self.reply.session, sequence: self.sealer.next().max(1) };
+        let request = Request { seen: self.highest, ..Request::default() };
+        let mut datagram = Vec::new();
+        header.encode(&mut datagram);
+        request.encode(body_bytes_max(self.reply.symbol_bytes), &mut datagram);
+        datagram.resize(datagram.len() + TAG_BYTES, 0);
+        self.send(&mut datagram);
+    }
+
     /// Receives datagrams, and passes the packets among them. Waits for the first for at most `patience`. Returns
     /// whether any datagram came.
     ///
@@ -125,6 +147,7 @@ impl GroupLink {
                 Some(header) if header.session != self.reply.session => each(Packet::OfOtherSession(header)),
                 Some(header) => {
                     if let Ok(body) = self.opener.open(header.sequence, header.length_bytes(), datagram) {
+                        self.highest = self.highest.max(header.sequence);
                         each(Packet::Opened(header, body));
                     }
                 }

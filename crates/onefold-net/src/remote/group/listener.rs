@@ -165,6 +165,7 @@ impl ListenerThread {
                 self.fail(&error);
             }
         }
+        self.link.leave();
         self.count();
     }
 
