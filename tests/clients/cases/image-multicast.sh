@@ -68,7 +68,7 @@ has_sent() {
 
 # begin NUMBER: has a client install to a new file. Sets $client.
 begin() {
-    nsenter --net="/proc/${spaces[$1]}/ns/net" "$ONEFOLD" image install --allow-http --multicast-key "$dir/key" \
+    nsenter --net="/proc/${spaces[$1]}/ns/net" "$ONEFOLD" image install --unsigned --allow-http --multicast-key "$dir/key" \
         http://192.0.2.1:7443 web "$dir/disk-$1" >"$dir/out-$1" 2>"$dir/log-$1" &
     client=$!
 }
@@ -130,7 +130,7 @@ grep -q '^by multicast' "$dir/out-2" || fail "client 2: $(<"$dir/out-2") $(<"$di
 grep -q 'has fallen silent on eth0' "$dir/log-2" || fail "client 2 says nothing: $(<"$dir/log-2")"
 
 # With another key, a client understands nothing, and says so.
-at 2 "$ONEFOLD" image install --allow-http --multicast-key "$dir/other-key" http://192.0.2.1:7443 web "$dir/disk-5" \
+at 2 "$ONEFOLD" image install --unsigned --allow-http --multicast-key "$dir/other-key" http://192.0.2.1:7443 web "$dir/disk-5" \
     >"$dir/out-5" 2>"$dir/log-5"
 cmp "$dir/disk-5" "$dir/web.raw"
 grep -q 'over HTTP' "$dir/out-5" || fail "client 5: $(<"$dir/out-5")"
