@@ -41,8 +41,8 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// The next one may be on its way while the caller works on one.
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_>;
 
-    /// Begins to receive these chunks, which are all of an image, if they come in an order that the server decides. Those
-    /// that have come are then returned by [`Transport::chunks`].
+    /// Begins to receive these chunks, which are all of an image, if they come in an order that the server decides.
+    /// Those that have come are then returned by [`Transport::chunks`].
     fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
         let _ = chunks;
         None

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 /// Number of datagrams in one call.
 pub(crate) const DATAGRAMS_MAX: usize = 32;
 
-/// Receives the datagrams that are there into buffers, and sets the length and the sender of each. Returns how many came.
-/// Does not wait.
+/// Receives the datagrams that are there into buffers, and sets the length and the sender of each. Returns how many
+/// came. Does not wait.
 pub(crate) fn receive(
     socket: impl AsFd,
     buffers: &mut [Vec<u8>],

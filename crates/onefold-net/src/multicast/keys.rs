@@ -1,8 +1,8 @@
 //! Keys of multicast sessions, derived from a key that both sides have in a file.
 //!
-//! Nothing that is derived here is ever sent. Each start of a server is a random epoch, and each session has a number of its own
-//! there. Each join of a client has its own number in the session, and random bytes of the client. So no key is derived
-//! twice, even if an outsider repeats an old reply to a join.
+//! Nothing that is derived here is ever sent. Each start of a server is a random epoch, and each session has a number
+//! of its own there. Each join of a client has its own number in the session, and random bytes of the client. So no key
+//! is derived twice, even if an outsider repeats an old reply to a join.
 
 use std::fmt;
 use std::fs::File;

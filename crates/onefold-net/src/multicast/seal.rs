@@ -1,8 +1,8 @@
 //! Sealing of packets: AES-256-GCM under keys of one session.
 //!
-//! The nonce of a packet is its sequence number. A key seals each number at most once: a [`Sealer`] takes rising numbers
-//! only, each direction and each client has a key of its own, and each start of a server and each join makes new ones.
-//! The header of a packet is not encrypted, but vouched for.
+//! The nonce of a packet is its sequence number. A key seals each number at most once: a [`Sealer`] takes rising
+//! numbers only, each direction and each client has a key of its own, and each start of a server and each join makes
+//! new ones. The header of a packet is not encrypted, but vouched for.
 
 use std::fmt;
 

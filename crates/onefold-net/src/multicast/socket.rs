@@ -63,8 +63,8 @@ impl ServerSocket {
         })
     }
 
-    /// Sends packets to the group in one call, as far as the kernel takes them. They lie one after the other in `bytes`,
-    /// and `ends` says where each one ends.
+    /// Sends packets to the group in one call, as far as the kernel takes them. They lie one after the other in
+    /// `bytes`, and `ends` says where each one ends.
     ///
     /// # Errors
     /// When the first one cannot be sent.
@@ -80,8 +80,8 @@ impl ServerSocket {
         Ok(())
     }
 
-    /// Takes requests that have arrived, and waits for the first one for at most `patience`, or until `waker` is readable.
-    /// Returns whether any came.
+    /// Takes requests that have arrived, and waits for the first one for at most `patience`, or until `waker` is
+    /// readable. Returns whether any came.
     ///
     /// # Errors
     /// When the socket fails.

@@ -89,8 +89,8 @@ impl RemoteArchive {
         Ok(signers)
     }
 
-    /// Returns the source of units, of which those of one image come by multicast where that arrives, and the place where
-    /// it counts what came.
+    /// Returns the source of units, of which those of one image come by multicast where that arrives, and the place
+    /// where it counts what came.
     #[must_use]
     pub fn into_group_images(
         self,

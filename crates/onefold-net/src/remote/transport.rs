@@ -205,8 +205,8 @@ impl RemoteTransport {
         }
     }
 
-    /// Posts a body once, in the background, and passes the answer: `None` if there is none, or a refusal. The answer has
-    /// at most [`POSTED_BYTES_MAX`] bytes.
+    /// Posts a body once, in the background, and passes the answer: `None` if there is none, or a refusal. The answer
+    /// has at most [`POSTED_BYTES_MAX`] bytes.
     pub(super) fn post_once(&self, path: &str, body: Vec<u8>, done: impl FnOnce(Option<Vec<u8>>) + Send + 'static) {
         let request = Request { path: path.to_owned(), body: Some(body), chunk: None, bytes_max: POSTED_BYTES_MAX };
         let requests = Arc::clone(&self.requests);

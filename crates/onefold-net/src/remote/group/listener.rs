@@ -1,5 +1,5 @@
-//! The receiving thread. It opens packets and passes them to the state machine, and never decompresses, reads, writes or
-//! waits for HTTP.
+//! The receiving thread. It opens packets and passes them to the state machine, and never decompresses, reads, writes
+//! or waits for HTTP.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -134,8 +134,8 @@ impl Sessions {
         self.running.lock().sessions.contains_key(&digest)
     }
 
-    /// Has a machine join the session of an image. If there is none, one begins that sends `chunks`. `None` if there are
-    /// too many sessions or machines, or the session has just ended: the machine is served over HTTP then.
+    /// Has a machine join the session of an image. If there is none, one begins that sends `chunks`. `None` if there
+    /// are too many sessions or machines, or the session has just ended: the machine is served over HTTP then.
     ///
     /// # Errors
     /// When the session's socket cannot be opened.

@@ -83,8 +83,8 @@ impl Session {
         })
     }
 
-    /// Sends until the server ends, or no machine has lacked anything for a while. Then `end` is called, which returns a
-    /// machine that still wants to join.
+    /// Sends until the server ends, or no machine has lacked anything for a while. Then `end` is called, which returns
+    /// a machine that still wants to join.
     pub(super) fn run(
         mut self,
         joined: &mpsc::Receiver<Join>,
