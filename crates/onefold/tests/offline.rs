@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -365,6 +365,27 @@ fn files_that_are_no_pool_or_too_small_are_refused() {
     let small = folder.path("small.pool");
     onefold("pool create --size 100K", &[&small]).failed(FAILED, "at least");
     assert!(!small.exists(), "nothing is left of it");
+}
+
+/// Regression: a typing error in the name of a device made a file in memory, which took an image or a pool.
+#[test]
+fn a_name_among_the_devices_makes_no_file() {
+    let device = |path: &str| fs::metadata(path).unwrap().dev();
+    if device("/dev") == device("/") {
+        return;
+    }
+    let folder = Folder::new();
+    let (pool, name) = (folder.path("pool"), Path::new("/dev/onefold-no-such-disk"));
+    onefold("pool create --size 64M", &[&pool]).done();
+    onefold("pool import", &[&folder.image("web.raw", 1, 1), &pool]).done();
+    onefold("pool create --size 64M", &[name]).failed(FAILED, "there is no such device");
+    onefold("pool export", &[&pool, Path::new("web.raw"), name]).failed(FAILED, "there is no such device");
+    let archive = folder.path("archive");
+    onefold("archive create", &[&archive]).done();
+    onefold("image capture", &[&archive, &folder.image("db.raw", 2, 1)]).done();
+    onefold("image install", &[&archive, Path::new("db"), name]).failed(FAILED, "there is no such device");
+    onefold("image install --dry-run", &[&archive, Path::new("db"), name]).failed(FAILED, "there is no such device");
+    assert!(!name.exists());
 }
 
 #[test]

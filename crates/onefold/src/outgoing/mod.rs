@@ -15,7 +15,7 @@ use crate::cli::values::OutputFormat;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Meter;
 
-pub(crate) use new_file::UnpublishedFile;
+pub(crate) use new_file::{UnpublishedFile, is_among_devices, no_device};
 pub(crate) use stream::RawStream;
 
 /// Bytes by which the format of an image is recognised.

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -41,6 +41,9 @@ impl UnpublishedFile {
                 return Err(failure.hint("give another name, or remove that file first"));
             }
             Err(_) => {}
+        }
+        if is_among_devices(name) {
+            return Err(no_device(cannot()));
         }
         let created = match create_unnamed(directory_of(name), mode) {
             Ok(file) => Ok(UnpublishedFile { file, name: name.to_owned(), temporary: None }),
@@ -109,6 +112,19 @@ impl Drop for UnpublishedFile {
             let _ = fs::remove_file(temporary);
         }
     }
+}
+
+/// Returns whether a file with this name would lie among the devices, in memory. The name is that of a device, then,
+/// with a typing error, or of one that is gone.
+pub(crate) fn is_among_devices(name: &Path) -> bool {
+    let device_of = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    let devices = device_of(Path::new("/dev"));
+    devices.is_some() && devices != device_of(Path::new("/")) && devices == device_of(directory_of(name))
+}
+
+/// Returns the failure for a name that [`is_among_devices`].
+pub(crate) fn no_device(cannot: String) -> Failure {
+    Failure::new(cannot).because_of("there is no such device").hint("`lsblk` lists the disks and their partitions")
 }
 
 /// Returns the directory that a name is in.

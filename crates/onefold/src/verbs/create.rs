@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::cli::pool::CreateArgs;
 use crate::failure::{Failure, Outcome};
 use crate::locate::{self, PoolTarget};
+use crate::outgoing::{is_among_devices, no_device};
 use crate::output::{Report, machine_name};
 use crate::size::{ByteSize, grouped, human};
 use crate::store::open_device;
@@ -72,6 +73,9 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<CreateTarget> {
             let Some(ByteSize(bytes)) = size else {
                 return Err(io(&error).hint("give --size to make the file, as in `--size 100G` (it stays sparse)"));
             };
+            if is_among_devices(path) {
+                return Err(no_device(format!("cannot prepare `{}`", path.shown())));
+            }
             // A user who can read the pool's file can read all files in it, whatever their permissions are.
             let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
             let file = options.open(path).map_err(|error| io(&error))?;
