@@ -38,7 +38,7 @@ address=$(grep -o 'http://[0-9.:]*' "$dir/serve.log" | head -1)
 install() {
     local version=$1 target=$2
     shift 2
-    onefold image install --json --quiet --force --verify "$@" "$address" "web@$version" "$target" >"$dir/installed"
+    onefold image install --json --quiet --unsigned --force --verify "$@" "$address" "web@$version" "$target" >"$dir/installed"
 }
 got() {
     number "$1" <"$dir/installed"
@@ -60,10 +60,10 @@ install 1 "$dir/target.raw" --fresh
 (($(got found_bytes) == 0)) || fail "--fresh looked: $(<"$dir/installed")"
 
 # A dry run tells by file what has changed since the installation, and touches nothing.
-onefold image install --dry-run "$address" web@1 "$dir/target.raw" >"$dir/said"
+onefold image install --unsigned --dry-run "$address" web@1 "$dir/target.raw" >"$dir/said"
 grep -q 'is as web@1 was installed' "$dir/said" || fail "$(<"$dir/said")"
 cp "$dir/2.export" "$dir/target.raw"
-onefold image install --dry-run "$address" web@1 "$dir/target.raw" >"$dir/said"
+onefold image install --unsigned --dry-run "$address" web@1 "$dir/target.raw" >"$dir/said"
 for number in 11 32 53; do
     grep -q "MiB  *the whole disk  */$number\$" "$dir/said" || fail "file $number is not named: $(<"$dir/said")"
 done
@@ -74,7 +74,7 @@ cmp "$dir/target.raw" "$dir/2.export"
 data=$(got needed_bytes)
 for percent in 90 40 70; do
     head -c "$size" /dev/urandom >"$dir/target.raw"
-    "$ONEFOLD" image install --quiet --force --rate 31M "$address" web@1 "$dir/target.raw" 2>"$dir/install.log" &
+    "$ONEFOLD" image install --quiet --unsigned --force --rate 31M "$address" web@1 "$dir/target.raw" 2>"$dir/install.log" &
     client=$!
     until (($(sed -n 's/^wchar: //p' "/proc/$client/io") * 100 >= data * percent)); do
         sleep 0.005
@@ -101,7 +101,7 @@ install 1 "$dir/target.raw" --seed "$dir/noise.raw"
 (($(got seed_bytes) == 0)) || fail "$(<"$dir/installed")"
 cmp "$dir/target.raw" "$dir/1.export"
 for flag in --verify --dry-run; do
-    refused 1 'cannot open the seed' onefold image install "$flag" "$address" web "$dir/none.raw" --seed "$dir/none"
+    refused 1 'cannot open the seed' onefold image install --unsigned "$flag" "$address" web "$dir/none.raw" --seed "$dir/none"
 done
 # A plain file that is a file of the image.
 rm "$dir/target.raw"
