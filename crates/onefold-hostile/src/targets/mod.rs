@@ -9,6 +9,7 @@ mod fixed;
 mod geometry;
 mod items;
 mod journal;
+mod multicast;
 mod ntfs;
 mod packages;
 mod partitions;
@@ -35,7 +36,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     Target { name: "fixed", run: fixed::run, seeded_count: 30_000 },
     Target { name: "geometry", run: geometry::run, seeded_count: 60_000 },
     Target { name: "items", run: items::run, seeded_count: 60_000 },
@@ -58,6 +59,7 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "share_state", run: share_state::run, seeded_count: 300 },
     Target { name: "archive_records", run: archive::run_records, seeded_count: 60_000 },
     Target { name: "archive", run: archive::run_whole, seeded_count: 2_000 },
+    Target { name: "multicast", run: multicast::run, seeded_count: 5_000 },
     Target { name: "xfs", run: xfs::run, seeded_count: 3_000 },
     Target { name: "xfs_log", run: xfs::run_log, seeded_count: 2_000 },
 ];
