@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs simulated hosts that share one archive of images, over seeds that were not tried before, and adds up what
-# happened.
+# Runs simulated hosts that share one archive of images, and simulated machines that get an image by multicast, over
+# seeds that were not tried before, and adds up what happened.
 #
 #   ONEFOLD_SIM_SECONDS=n  no round begins after so many seconds (default 1800)
 #   ONEFOLD_SIMULATIONS=n  simulations of each test in a round (default 2000)
@@ -25,7 +25,9 @@ add_up() {
              split(substr($0, RSTART, RLENGTH), word, " ")
              simulations += word[1]; changes += word[3]; captures += word[5]
          }
-         END { printf "%d simulations, %d changes, %d captures\n", simulations, changes, captures }' "$log"
+         match($0, /[0-9]+ simulations of multicast/) { groups += substr($0, RSTART) }
+         END { printf "%d simulations, %d changes, %d captures; %d groups of machines\n",
+             simulations, changes, captures, groups }' "$log"
 }
 
 cargo test "${tests[@]}" --no-run
@@ -35,10 +37,12 @@ rounds=0
 while ((rounds == 0 || SECONDS < seconds)); do
     # Few actors try more orders of calls in a given time than many do.
     ONEFOLD_FIRST_SEED=$((first + rounds * 1000000)) cargo test --quiet "${tests[@]}" -- --nocapture \
-        simulation::images_read_as_captured_whatever_a_few_actors_do >>"$log" 2>&1 || {
+        simulation::images_read_as_captured_whatever_a_few_actors_do \
+        simulation::every_machine_gets_the_image_whatever_happens >>"$log" 2>&1 || {
         tail -n 80 "$log" >&2
         die 'a simulation failed' 'see the lines above' \
-            'ONEFOLD_SEED=n cargo test -p onefold-image --lib simulation::images_read_as_captured_whatever_a_few replays one'
+            'ONEFOLD_SEED=n cargo test -p onefold-image --lib simulation::images_read_as_captured_whatever_a_few replays one,' \
+            'and simulation::every_machine one of multicast'
     }
     rounds=$((rounds + 1))
     say "round $rounds, $SECONDS s: $(add_up)"

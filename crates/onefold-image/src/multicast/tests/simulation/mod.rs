@@ -5,7 +5,7 @@
 //! their form or cannot be built; an insider forges symbols. In the end every machine has the whole image, and no wrong
 //! byte was written on the way. Time, bytes sent and requests are within bounds.
 //!
-//! `ONEFOLD_SIMULATIONS=n` sets how many seeds each test runs, `ONEFOLD_SEED=n` runs one alone, as failures say.
+//! A violation names its seed: `ONEFOLD_SEED=n` runs one alone, `ONEFOLD_SIMULATIONS=n` sets how many each test runs.
 
 mod bounds;
 mod image;
@@ -114,7 +114,7 @@ fn succeed(options: Options) -> Outcome {
 fn every_machine_gets_the_image_whatever_happens() {
     let drawn = |seed| succeed(Options::drawn(seed, 1 + usize::try_from(seed % 16).unwrap()));
     let outcomes: Vec<Outcome> = seeds(1, 600).map(drawn).collect();
-    println!("{} simulations", outcomes.len());
+    println!("{} simulations of multicast", outcomes.len());
     for (at, (what, _)) in Outcome::default().fields().into_iter().enumerate() {
         let count: u64 = outcomes.iter().map(|outcome| outcome.fields()[at].1).sum();
         println!("{count:>9} {what}");
