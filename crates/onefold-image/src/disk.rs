@@ -46,6 +46,8 @@ struct RegionMap {
     /// Places with data, in order and without overlap.
     places: Vec<UnitPlace>,
     units: Vec<WantedUnit>,
+    /// The chunk of each unit.
+    chunks: Vec<UnitName>,
 }
 
 /// Consecutive bytes of a unit on the disk.
@@ -182,7 +184,7 @@ impl ArchivedDisk {
                 };
                 check(name, &header, self.manifest.size_bytes).map_err(other)?;
                 self.reaches.lock().entry(*index).or_insert_with(|| self.reach_of(&header));
-                map.add(&header, &range, self.manifest.size_bytes);
+                map.add(*name, &header, &range, self.manifest.size_bytes);
                 if self.gaps.is_some() {
                     zeros.extend(
                         header.zeros.iter().map(|run| run.start_bytes()..run.start_bytes() + run.length_bytes()),
@@ -255,6 +257,7 @@ impl ArchivedDisk {
         missing.sort_unstable();
         missing.dedup();
         let wanted: Vec<WantedUnit> = missing.iter().map(|unit| map.units[*unit]).collect();
+        let chunks: Vec<UnitName> = missing.iter().map(|unit| map.chunks[*unit]).collect();
         let mut is_filled = vec![false; wanted.len()];
         let mut fill = |index: usize, plain: &[u8]| {
             is_filled[index] = true;
@@ -264,7 +267,7 @@ impl ArchivedDisk {
                 .for_each(|place| place.copy(plain, offset, into));
             self.units.lock().insert(wanted[index].name, Arc::from(plain), plain.len());
         };
-        let Err(error) = self.source.read(&wanted, 0, &mut fill) else {
+        let Err(error) = self.source.read_of_chunks(&chunks, &wanted, &mut fill) else {
             return Ok(());
         };
         self.gaps_for(error)?;
@@ -277,7 +280,9 @@ impl ArchivedDisk {
                 let of_unit = places.iter().filter(|place| place.unit == missing[index]);
                 of_unit.for_each(|place| place.copy(plain, offset, into));
             };
-            if let Err(error) = self.source.read(&wanted[index..=index], 0, &mut fill_one) {
+            if let Err(error) =
+                self.source.read_of_chunks(&chunks[index..=index], &wanted[index..=index], &mut fill_one)
+            {
                 let gaps = self.gaps_for(error)?;
                 let of_unit = map.places.iter().filter(|place| place.unit == missing[index]);
                 gaps.add(of_unit.map(|place| place.start..place.end));
@@ -288,8 +293,8 @@ impl ArchivedDisk {
 }
 
 impl RegionMap {
-    /// Adds the places of a header's units within `range`.
-    fn add(&mut self, header: &ChunkHeader, range: &Range<u64>, size_bytes: u64) {
+    /// Adds the places of a chunk's units within `range`.
+    fn add(&mut self, chunk: UnitName, header: &ChunkHeader, range: &Range<u64>, size_bytes: u64) {
         for unit in &header.units {
             let index = self.units.len();
             for piece in pieces(unit, size_bytes) {
@@ -303,6 +308,7 @@ impl RegionMap {
             }
             if self.places.last().is_some_and(|place| place.unit == index) {
                 self.units.push(WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) });
+                self.chunks.push(chunk);
             }
         }
     }

@@ -45,6 +45,16 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
     /// When a unit is lost or damaged, or the place fails.
     fn read(&self, wanted: &[WantedUnit], ahead_bytes: u64, each: OnUnit<'_>) -> Result<(), ArchiveError>;
 
+    /// As [`ImageSource::read`], for units whose chunks are known: a server may want to know from where a client knows a
+    /// unit. `chunks` has the chunk of each.
+    ///
+    /// # Errors
+    /// As [`ImageSource::read`].
+    fn read_of_chunks(&self, chunks: &[UnitName], wanted: &[WantedUnit], each: OnUnit<'_>) -> Result<(), ArchiveError> {
+        let _ = chunks;
+        self.read(wanted, 0, each)
+    }
+
     /// As [`ImageSource::read`], for headers of chunks: what lies between them is not worth reading.
     ///
     /// # Errors

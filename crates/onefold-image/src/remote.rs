@@ -156,6 +156,16 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
         self.read_units(None, wanted, each)
     }
 
+    fn read_of_chunks(&self, chunks: &[UnitName], wanted: &[WantedUnit], each: OnUnit<'_>) -> Result<(), ArchiveError> {
+        let mut start = 0;
+        for of_one in chunks.chunk_by(|one, next| one == next) {
+            let end = start + of_one.len();
+            self.read_units(of_one.first(), &wanted[start..end], &mut |index, plain| each(start + index, plain))?;
+            start = end;
+        }
+        Ok(())
+    }
+
     /// The server looks when the unit is requested.
     fn find(&self, _: WantedUnit) -> Result<(), ArchiveError> {
         Ok(())

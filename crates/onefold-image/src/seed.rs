@@ -179,6 +179,10 @@ impl ImageSource for SeededImages {
         self.source.read(wanted, ahead_bytes, each)
     }
 
+    fn read_of_chunks(&self, chunks: &[UnitName], wanted: &[WantedUnit], each: OnUnit<'_>) -> Result<(), ArchiveError> {
+        self.source.read_of_chunks(chunks, wanted, each)
+    }
+
     fn read_headers(&self, chunks: &[UnitName], ahead_bytes: u64, each: OnUnit<'_>) -> Result<(), ArchiveError> {
         self.source.read_headers(chunks, ahead_bytes, each)
     }

@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onefold_block::random::{Random, SeededRandom};
-use onefold_image::UnitName;
+use onefold_disk::Disk;
 use onefold_image::archive::{ArchiveError, ImageRecord};
 use onefold_image::format::manifest::Manifest;
 use onefold_image::store::{Refusal, StoreError};
+use onefold_image::{ArchivedDisk, UnitName};
 use onefold_net::{AccessToken, ImageServer, NetError, RemoteArchive, RemoteOptions, ServerIdentity, ServerOptions};
 use tempfile::TempDir;
 
@@ -232,6 +233,27 @@ fn tokens_go_over_no_plain_connection_to_another_machine() {
     let refused = RemoteArchive::open("http://192.0.2.1:7443", options());
     assert!(matches!(refused, Err(NetError::PlainToken { .. })), "{refused:?}");
     assert!(RemoteArchive::open(&format!("http://{}", served.server.address), options()).unwrap().is_ok());
+}
+
+/// Regression: units that were read without their chunk, as for the partition table of an image, did not exist for a
+/// client with a token.
+#[test]
+fn any_range_of_an_image_is_read_with_a_token() {
+    let served = TokenServer::new();
+    let remote = RemoteArchive::open(
+        &format!("http://{}", served.server.address),
+        RemoteOptions { allow_http: true, ..with_token(served.folder.path(), 'a') },
+    );
+    let remote = remote.unwrap().unwrap();
+    let record = remote.records().last().unwrap().clone();
+    let (manifest, _) = remote.manifest(&record).unwrap();
+    let disk = ArchivedDisk::new(Arc::new(remote.into_images()), manifest, 1 << 20);
+    let expected = &served.fixture.disk.0;
+    for (offset, length) in [(0, 512), (expected.len() - 512, 512), (1 << 20, 2 << 20), (0, expected.len())] {
+        let mut found = vec![0; length];
+        disk.read(offset as u64, &mut found).unwrap();
+        assert!(found == expected[offset..offset + length], "{offset} {length}");
+    }
 }
 
 #[test]
