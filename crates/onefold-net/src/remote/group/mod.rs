@@ -51,9 +51,9 @@ pub struct GroupReport {
     pub chunks: u64,
     /// Chunks that were fetched over HTTP.
     pub http_chunks: u64,
-    /// Packets of the group that arrived, and that the server sent meanwhile.
+    /// Packets of the server that arrived.
     pub received_packets: u64,
-    /// See `received_packets`.
+    /// Packets that the server sent while this machine listened, by their numbers.
     pub sent_packets: u64,
     /// Packets that were dropped: not the server's, changed, or not new.
     pub refused_packets: u64,
@@ -63,7 +63,7 @@ pub struct GroupReport {
     pub requests: u64,
 }
 
-/// The reports of all that an installation receives.
+/// The report of an installation. It is complete once the reception has ended.
 pub type SharedGroupReport = Arc<Mutex<GroupReport>>;
 
 /// Requests to a server, and an image that it sends to a group.

@@ -116,7 +116,7 @@ impl Sessions {
         })
     }
 
-    /// Returns the server's address and how it is shown to people.
+    /// Describes from where to which groups packets go, and how fast, for people.
     pub(super) fn text(&self) -> String {
         let last = self.options.group_of(SESSIONS_MAX - 1).unwrap_or(self.options.group);
         let MulticastOptions { group, ttl, rate_bytes_per_second, .. } = &self.options;
