@@ -45,8 +45,8 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
     /// When a unit is lost or damaged, or the place fails.
     fn read(&self, wanted: &[WantedUnit], ahead_bytes: u64, each: OnUnit<'_>) -> Result<(), ArchiveError>;
 
-    /// As [`ImageSource::read`], for units whose chunks are known: a server may want to know from where a client knows a
-    /// unit. `chunks` has the chunk of each.
+    /// As [`ImageSource::read`], for units whose chunks are known: a server may want to know from where a client knows
+    /// a unit. `chunks` has the chunk of each.
     ///
     /// # Errors
     /// As [`ImageSource::read`].

@@ -377,7 +377,7 @@ fn a_name_among_the_devices_makes_no_file() {
     let folder = Folder::new();
     let (pool, name) = (folder.path("pool"), Path::new("/dev/onefold-no-such-disk"));
     onefold("pool create --size 64M", &[&pool]).done();
-    onefold("pool import", &[&folder.image("web.raw", 1, 1), &pool]).done();
+    onefold("pool import", &[&pool, &folder.image("web.raw", 1, 1)]).done();
     onefold("pool create --size 64M", &[name]).failed(FAILED, "there is no such device");
     onefold("pool export", &[&pool, Path::new("web.raw"), name]).failed(FAILED, "there is no such device");
     let archive = folder.path("archive");
