@@ -123,7 +123,8 @@ impl SeededImages {
         }
         // The last sector of a disk may be truncated.
         plain.truncate(plain_bytes as usize);
-        let is_unit = self.source.key().name(plain) == wanted.name;
+        // A hostile header may give a unit a length that its content does not have.
+        let is_unit = plain.len() == plain_bytes as usize && self.source.key().name(plain) == wanted.name;
         if is_unit {
             self.taken_bytes.fetch_add(plain.len() as u64, Ordering::Relaxed);
         }
@@ -313,6 +314,20 @@ mod tests {
     /// Returns a disk with all units of another one, each at another place, in reverse order.
     fn reversed(disk: &MemoryDisk) -> MemoryDisk {
         MemoryDisk::new(disk.bytes.chunks(UNIT).rev().flatten().copied().collect())
+    }
+
+    /// Regression: a hostile header gives a unit of the seed another length, and the installation panicked.
+    #[test]
+    fn a_unit_of_another_length_is_not_taken() {
+        let disk = MemoryDisk::noise(SIZE, &SeededRandom::new(1));
+        let (archive, manifest) = captured(&disk);
+        let mut seeded = SeededImages::new(archive, &manifest, 1 << 20).unwrap();
+        add(&mut seeded, &manifest, reversed(&disk)).unwrap();
+        let name = seeded.key().name(&disk.bytes[..UNIT]);
+        let plain_bytes = u32::try_from(UNIT).unwrap();
+        let mut plain = Vec::new();
+        let mut take = |plain_bytes| seeded.take(WantedUnit { name, plain_bytes: Some(plain_bytes) }, &mut plain);
+        assert!(take(plain_bytes) && !take(2 * plain_bytes) && !take(plain_bytes / 2));
     }
 
     #[test]

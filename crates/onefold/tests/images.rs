@@ -157,6 +157,24 @@ fn a_dry_run_makes_no_file_and_a_failed_install_leaves_none() {
     assert!(damages[0]["images"].as_array().unwrap().contains(&"web@1".into()), "{damages}");
 }
 
+/// Regression: a target of noise was as an image of zeros had been installed.
+#[test]
+fn a_dry_run_compares_zeros_too() {
+    let folder = Folder::new();
+    let archive = archive(&folder);
+    let (zeros, target) = (folder.path("zeros.raw"), folder.path("target.raw"));
+    File::create(&zeros).unwrap().set_len(8 << 20).unwrap();
+    capture(&archive, &zeros, "zeros");
+    let dry_run = |target: &Path| {
+        call(&["image", "install", "--dry-run", "--json", text(&archive), "zeros", text(target)]).done().json()
+    };
+    fs::write(&target, vec![7; 8 << 20]).unwrap();
+    let compared = dry_run(&target)["differences"].clone();
+    assert_eq!((number(&compared, "nonzero_bytes"), number(&compared, "other_bytes")), (8 << 20, 0), "{compared}");
+    let compared = dry_run(&zeros)["differences"].clone();
+    assert_eq!((number(&compared, "nonzero_bytes"), number(&compared, "unlisted_bytes")), (0, 0), "{compared}");
+}
+
 /// Flips a bit in the middle of the one pack of an archive.
 fn flip_a_pack(archive: &Path) {
     let writer = fs::read_dir(archive.join("packs")).unwrap().next().unwrap().unwrap().path();

@@ -185,7 +185,9 @@ fn each_of_file(
 ) -> Result<(), CaptureError> {
     let mut plain = vec![0; unit_bytes as usize];
     let mut offset = 0;
-    while offset < disk.size_bytes() {
+    while let Some(data) = disk.next_data(offset)? {
+        // Holes have no unit.
+        offset = offset.max(data.start / u64::from(unit_bytes) * u64::from(unit_bytes));
         let left = usize::try_from(disk.size_bytes() - offset).unwrap_or(usize::MAX);
         // The last unit of a file ends with its block.
         let plain = &mut plain[..left.min(unit_bytes as usize).next_multiple_of(BLOCK_BYTES)];

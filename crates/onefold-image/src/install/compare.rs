@@ -34,6 +34,9 @@ const FAILURES_MAX: u32 = 16;
 /// Zeros that are read at once.
 const ZEROS_READ: usize = 256 << 10;
 
+/// Fails if the user has interrupted the work.
+pub(super) type Poll<'p> = dyn Fn() -> Result<(), InstallError> + 'p;
+
 /// The comparison of a target with an image, shared by all threads.
 pub(super) struct Comparison<'a> {
     headers: &'a ImageHeaders<'a>,
@@ -55,11 +58,14 @@ impl<'a> Comparison<'a> {
     }
 
     /// Returns whether the target seems to have units of the image: one of some units from all of the disk is in its
-    /// place.
+    /// place. An image of zeros alone is always compared.
     ///
     /// # Errors
-    /// When a header is invalid.
-    pub(super) fn is_worthwhile(&self) -> Result<bool, InstallError> {
+    /// When a header is invalid, and the first of `poll`, which is called before each unit.
+    pub(super) fn is_worthwhile(&self, poll: &Poll<'_>) -> Result<bool, InstallError> {
+        if self.manifest.totals.data_bytes == 0 {
+            return Ok(true);
+        }
         let chunks = &self.manifest.chunks;
         let kept: Vec<_> = chunks.iter().filter(|name| self.headers.kept.contains_key(*name)).collect();
         let step = kept.len().div_ceil(SAMPLES).max(1);
@@ -70,6 +76,7 @@ impl<'a> Comparison<'a> {
             check(name, &header, self.manifest.size_bytes)?;
             let step = header.units.len().div_ceil(of_chunk).max(1);
             for unit in header.units.chunks(step).map(|units| &units[units.len() / 2]) {
+                poll()?;
                 let units = std::slice::from_ref(unit);
                 let window = self.read(Window::new(units, self.manifest.size_bytes));
                 if window.is_some_and(|window| self.is_found(&window, 0)) {
@@ -82,10 +89,19 @@ impl<'a> Comparison<'a> {
 
     /// Returns the units of a chunk that are not in their places, with the number of bytes that are. The parts of found
     /// units that belong to the ends are kept for them.
-    pub(super) fn lacking(&self, header: &ChunkHeader, window_bytes: u64) -> (WantedUnits, u64) {
+    ///
+    /// # Errors
+    /// The first of `poll`, which is called before each window.
+    pub(super) fn lacking(
+        &self,
+        header: &ChunkHeader,
+        window_bytes: u64,
+        poll: &Poll<'_>,
+    ) -> Result<(WantedUnits, u64), InstallError> {
         let mut is_wanted = Vec::with_capacity(header.units.len());
         let mut found_bytes = 0;
         for units in parts(&header.units, window_bytes) {
+            poll()?;
             let window = self.read(Window::new(units, self.manifest.size_bytes));
             for (index, unit) in units.iter().enumerate() {
                 let found = window.as_ref().filter(|window| self.is_found(window, index));
@@ -98,7 +114,7 @@ impl<'a> Comparison<'a> {
                 }
             }
         }
-        (WantedUnits::Some(is_wanted), found_bytes)
+        Ok((WantedUnits::Some(is_wanted), found_bytes))
     }
 
     /// Returns how many of the first bytes of a range of the target read as zeros now, in steps of 256 KiB. The rest is

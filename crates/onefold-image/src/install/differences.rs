@@ -25,10 +25,13 @@ pub struct Differences {
     pub same_bytes: u64,
     /// Bytes of all other units.
     pub other_bytes: u64,
-    /// Bytes of zeros of the image that read otherwise on the target, in steps of 256 KiB.
+    /// Bytes of zeros of the image that read otherwise on the target, in steps of 256 KiB. All zeros count if the target
+    /// has nothing of the image, and was not read to its end.
     pub nonzero_bytes: u64,
     /// Where some of these units and zeros lie, in the order of the disk: at most 4,096 of them.
     pub places: Vec<DifferentPlace>,
+    /// Bytes that differ at places that are not listed.
+    pub unlisted_bytes: u64,
 }
 
 /// A unit, or zeros, that the target has not.
@@ -72,7 +75,9 @@ pub fn differences(
     let mut job = Job::new(&headers, manifest, target, &ends, &beside, progress, total_bytes);
     job.compare()?;
     if !job.is_comparing() {
-        return Ok(Differences { other_bytes: manifest.totals.data_bytes, ..Differences::default() });
+        let (other_bytes, nonzero_bytes) = (manifest.totals.data_bytes, manifest.totals.zero_bytes);
+        let unlisted_bytes = other_bytes + nonzero_bytes;
+        return Ok(Differences { other_bytes, nonzero_bytes, unlisted_bytes, ..Differences::default() });
     }
     let listed = Mutex::new(Vec::new());
     let compared = job.each_chunk(&|header, sum| compare_chunk(&job, header, &listed, sum))?;
@@ -81,10 +86,13 @@ pub fn differences(
     }
     let mut places = listed.into_inner();
     places.sort_unstable();
+    let (other_bytes, nonzero_bytes) = (compared.data_bytes - compared.found_bytes, compared.zeroed_bytes);
+    let listed_bytes: u64 = places.iter().map(|place| place.length_bytes).sum();
     Ok(Differences {
         same_bytes: compared.found_bytes,
-        other_bytes: compared.data_bytes - compared.found_bytes,
-        nonzero_bytes: compared.zeroed_bytes,
+        other_bytes,
+        nonzero_bytes,
+        unlisted_bytes: (other_bytes + nonzero_bytes).saturating_sub(listed_bytes),
         places,
     })
 }

@@ -119,8 +119,11 @@ impl Ends {
         if let Some(Backup { offset, bytes }) = &backup {
             // A target that is hardly larger has its backup where the disk has its end.
             let place = usize::try_from(offset.saturating_sub(self.tail_start)).unwrap_or(usize::MAX).min(tail.len());
-            let length = (tail.len() - place).min(bytes.len());
-            tail[place..place + length].copy_from_slice(&bytes[..length]);
+            // A long table begins before the end that is held back.
+            let before = self.tail_start.saturating_sub(*offset);
+            let skipped = usize::try_from(before).unwrap_or(usize::MAX).min(bytes.len());
+            let length = (tail.len() - place).min(bytes.len() - skipped);
+            tail[place..place + length].copy_from_slice(&bytes[skipped..skipped + length]);
         }
         let has_changed = backup.is_some();
         *self.backup.lock() = backup;

@@ -201,13 +201,13 @@ fn seal(header: &mut [u8]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::install) mod tests {
     use super::*;
 
     const ENTRY_BYTES: usize = 128;
 
     /// Returns a disk of `blocks` with a GPT of `count` entries, one of them used up to the last usable block.
-    fn disk(blocks: usize, block: usize, count: usize) -> Vec<u8> {
+    pub(in crate::install) fn disk(blocks: usize, block: usize, count: usize) -> Vec<u8> {
         let entry_blocks = (count * ENTRY_BYTES).div_ceil(block);
         let (last, last_usable) = (blocks - 1, blocks - 2 - entry_blocks);
         let mut disk = vec![0x77; blocks * block];

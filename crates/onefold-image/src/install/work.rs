@@ -37,6 +37,8 @@ const GROUPS_MIN: usize = 2;
 const THREAD_BYTES_MIN: u64 = 8 << 20;
 /// How long a thread waits for a chunk before it looks whether the user has interrupted the work.
 const ARRIVAL_PATIENCE: Duration = Duration::from_millis(100);
+/// Zeros that are compared between two looks whether the user has interrupted the work.
+const ZEROS_COMPARED: u64 = 16 << 20;
 /// Zeros that are read back at once.
 const ZEROS_READ: usize = 256 << 10;
 
@@ -124,7 +126,7 @@ impl<'a> Job<'a> {
     /// not wiped yet.
     pub(super) fn compare(&mut self) -> Result<(), InstallError> {
         let comparison = Comparison::new(self.headers, self.manifest, self.target, self.ends);
-        self.comparison = comparison.is_worthwhile()?.then_some(comparison);
+        self.comparison = comparison.is_worthwhile(&|| self.check_interrupt())?.then_some(comparison);
         Ok(())
     }
 
@@ -251,7 +253,7 @@ impl<'a> Job<'a> {
     pub(super) fn lacking(&self, header: &ChunkHeader, sum: &mut StepProgress) -> Result<WantedUnits, InstallError> {
         let Some(comparison) = &self.comparison else { return Ok(WantedUnits::All) };
         self.check_interrupt()?;
-        let (wanted, found_bytes) = comparison.lacking(header, self.window_bytes);
+        let (wanted, found_bytes) = comparison.lacking(header, self.window_bytes, &|| self.check_interrupt())?;
         sum.found_bytes += found_bytes;
         self.note_done(found_bytes, sum);
         Ok(wanted)
@@ -313,7 +315,7 @@ impl<'a> Job<'a> {
         for run in &header.zeros {
             let range = bytes_of(*run, self.manifest.size_bytes);
             if let Some((offset, length_bytes)) = self.ends.between(range.start, range.end).filter(|_| !is_blank) {
-                let zeros = self.comparison.as_ref().map_or(0, |comparison| comparison.zeros(offset, length_bytes));
+                let zeros = self.zeros_there(offset, length_bytes)?;
                 if zeros < length_bytes {
                     self.target.zero(offset + zeros, length_bytes - zeros).map_err(failed("write"))?;
                     sum.zeroed_bytes += length_bytes - zeros;
@@ -322,6 +324,22 @@ impl<'a> Job<'a> {
             self.note_zeros(range.end - range.start, sum);
         }
         self.check_interrupt()
+    }
+
+    /// Returns how many of the first bytes of a range of the target are known to be zeros.
+    fn zeros_there(&self, offset: u64, length_bytes: u64) -> Result<u64, InstallError> {
+        let Some(comparison) = &self.comparison else { return Ok(0) };
+        let mut zeros = 0;
+        while zeros < length_bytes {
+            self.check_interrupt()?;
+            let length = ZEROS_COMPARED.min(length_bytes - zeros);
+            let found = comparison.zeros(offset + zeros, length);
+            zeros += found;
+            if found < length {
+                break;
+            }
+        }
+        Ok(zeros)
     }
 
     /// Calls `each` with the offsets and lengths of parts of a chunk's zeros that read otherwise on the target.

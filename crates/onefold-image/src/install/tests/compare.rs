@@ -351,6 +351,7 @@ fn differences_are_listed_where_they_are() {
         assert_eq!(found.nonzero_bytes > 0, hit.iter().any(|(_, is_zero)| *is_zero), "{seed}: {found:?}");
         let listed_bytes: u64 = found.places.iter().map(|place| place.length_bytes).sum();
         assert_eq!(listed_bytes, found.other_bytes + found.nonzero_bytes);
+        assert_eq!(found.unlisted_bytes, 0);
         assert!(found.places.is_sorted() && found.places.len() <= hit.len());
         for (at, _) in hit.iter().filter(|(_, is_zero)| *is_zero) {
             let has = |place: &DifferentPlace| (place.offset..place.offset + place.length_bytes).contains(at);
@@ -361,5 +362,8 @@ fn differences_are_listed_where_they_are() {
     let target = MemoryTarget::noise(60, SIZE);
     let options = options(FreeSectorPolicy::Leave, false);
     let found = differences(&*image.archive, &image.manifest, &target, &options, &go_on).unwrap();
-    assert_eq!((found.same_bytes, found.other_bytes), (0, image.manifest.totals.data_bytes));
+    let totals = image.manifest.totals;
+    assert_eq!((found.same_bytes, found.other_bytes), (0, totals.data_bytes));
+    // All of it would be written, and none of it is listed.
+    assert_eq!((found.nonzero_bytes, found.unlisted_bytes), (totals.zero_bytes, totals.data_bytes + totals.zero_bytes));
 }

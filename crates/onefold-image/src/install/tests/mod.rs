@@ -495,6 +495,24 @@ fn hidden_sectors_are_right_in_the_boot_sector_and_in_its_copy() {
     }
 }
 
+/// Regression: the wrong part of a table that begins before the held back end was compared with the target.
+#[test]
+fn a_long_table_is_fitted_to_a_target_that_is_hardly_longer() {
+    let disk = fit::tests::disk(8192, 512, 1024);
+    for more in [512, 32 << 10, 100 << 10, 1 << 20] {
+        let target = MemoryTarget::noise(1, (disk.len() + more) as u64);
+        let ends = Ends::of(disk.len() as u64);
+        ends.write(&target, 0, &disk).unwrap();
+        assert!(ends.fit(target.length_bytes()).unwrap());
+        ends.publish(&target).unwrap();
+        ends.read_back(&target).unwrap();
+        let bytes = target.bytes.lock();
+        let (header, entries) = (bytes.len() - 512, 1024 * 128);
+        assert!(bytes[header..].starts_with(b"EFI PART"), "{more}");
+        assert!(bytes[header - entries..header] == bytes[1024..1024 + entries], "{more}");
+    }
+}
+
 #[test]
 fn a_disk_without_a_table_is_not_fitted_and_does_not_boot() {
     let image = image(4, 3 << 20);

@@ -16,7 +16,7 @@ use crate::verbs::guest::{PlaceUse, files_at, path_members};
 
 /// Memory for what is read of the image to name its files.
 const DISK_BYTES: usize = 32 << 20;
-/// Maximum number of files that are listed for people. The document has all that are known.
+/// Maximum number of files that are listed for people. The document has those of all places that are listed.
 const FILES_SHOWN_MAX: usize = 50;
 
 /// Differences of a target from an image, with the files of the guest that they hit.
@@ -73,6 +73,9 @@ impl TargetComparison {
         if !self.files.is_empty() {
             text += &format!("\n{}", self.table());
         }
+        if self.differences.unlisted_bytes > 0 && !self.files.is_empty() {
+            text += &format!("\n{} more differ, and are not listed by file", human(self.differences.unlisted_bytes));
+        }
         if self.files.len() > FILES_SHOWN_MAX {
             text += &format!("\n{} further files; --json lists them", self.files.len() - FILES_SHOWN_MAX);
         }
@@ -104,6 +107,7 @@ impl TargetComparison {
             "same_bytes": self.differences.same_bytes,
             "other_bytes": self.differences.other_bytes,
             "nonzero_bytes": self.differences.nonzero_bytes,
+            "unlisted_bytes": self.differences.unlisted_bytes,
             "files": self.files.iter().map(file).collect::<Vec<Value>>(),
         })
     }

@@ -186,6 +186,8 @@ impl InstallResult {
         match (arguments.free, installed.discarded_bytes) {
             // A new file has nothing to give back.
             (FreeSectors::Discard, 0) if is_new => {}
+            // Beside a part of the image, only free sectors are tried, and there may be none.
+            (FreeSectors::Discard, 0) if installed.found_bytes > 0 => text += ", nothing discarded",
             (FreeSectors::Discard, 0) => text += ", nothing discarded: the target takes no holes",
             (FreeSectors::Discard, bytes) => text += &format!(", {} discarded", human(bytes)),
             _ => {}

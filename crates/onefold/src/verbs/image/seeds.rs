@@ -50,7 +50,8 @@ pub(super) fn add(
         match seeded.add(disk, manifest, &seed_options, progress) {
             Ok(()) => {}
             Err(error @ CaptureError::Stopped) => {
-                return Err(Failure::of_capture(cannot(&path), &error).hint("run the command again"));
+                let failure = Failure::of_capture(cannot(&path), &error);
+                return Err(failure.because_of("nothing was written to the target").hint("run the command again"));
             }
             Err(error) => {
                 let failure = Failure::of_capture(cannot(&path), &error);
@@ -68,7 +69,15 @@ pub(super) fn check(paths: &[PathBuf], options: &InstallOptions, progress: OnPro
 
 fn open_all(paths: &[PathBuf], memory_bytes: u64, progress: OnProgress<'_>) -> Outcome<Vec<Seed>> {
     let mut seeds = Vec::new();
-    paths.iter().try_for_each(|path| open(path, memory_bytes, progress, &mut seeds))?;
+    let found = paths.iter().map(|path| find(path)).collect::<Outcome<Vec<_>>>()?;
+    let archived = found.iter().flatten().filter(|image| matches!(image, FoundImage::Archived(_))).count();
+    // All archived images together have the share.
+    let each_bytes = memory_bytes / ARCHIVED_SHARE / u64::try_from(archived).unwrap_or(u64::MAX).max(1);
+    for (path, images) in paths.iter().zip(found) {
+        for image in images {
+            seeds.push(open(path, image, each_bytes, progress)?);
+        }
+    }
     Ok(seeds)
 }
 
@@ -76,24 +85,29 @@ fn cannot(path: &Path) -> String {
     format!("cannot read all of the seed `{}`", path.shown())
 }
 
-/// Opens the seeds that a path names: a disk, an image, or the newest images of an archive.
-fn open(path: &Path, memory_bytes: u64, progress: OnProgress<'_>, seeds: &mut Vec<Seed>) -> Outcome<()> {
-    let cannot = || format!("cannot open the seed `{}`", path.shown());
+fn cannot_open(path: &Path) -> String {
+    format!("cannot open the seed `{}`", path.shown())
+}
+
+/// Finds the seeds that a path names: a disk, an image, or the newest images of an archive.
+fn find(path: &Path) -> Outcome<Vec<FoundImage>> {
     let found = images::find(&[path.to_owned()]);
-    if let Some(unfit) = found.unfit.into_iter().next() {
-        return Err(unfit.why.wrap(cannot()));
+    match found.unfit.into_iter().next() {
+        Some(unfit) => Err(unfit.why.wrap(cannot_open(path))),
+        None => Ok(found.images),
     }
-    for found in found.images {
-        let path = found.path().to_owned();
-        let disk: Box<dyn Disk> = match found {
-            FoundImage::Archived(image) => Box::new(image.disk(memory_bytes / ARCHIVED_SHARE)),
-            FoundImage::File(found) => {
-                let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
-                let opened = onefold_disk::open(file, None, &[], progress);
-                opened.map_err(|error| Failure::of_disk(&error).wrap(cannot()))?.disk
-            }
-        };
-        seeds.push(Seed { path, disk });
-    }
-    Ok(())
+}
+
+/// Opens a seed that `given` names. An archived image keeps `archived_bytes` of what it has read.
+fn open(given: &Path, found: FoundImage, archived_bytes: u64, progress: OnProgress<'_>) -> Outcome<Seed> {
+    let path = found.path().to_owned();
+    let disk: Box<dyn Disk> = match found {
+        FoundImage::Archived(image) => Box::new(image.disk(archived_bytes)),
+        FoundImage::File(found) => {
+            let file = found.open().map_err(|error| Failure::of_io(cannot_open(given), &error))?;
+            let opened = onefold_disk::open(file, None, &[], progress);
+            opened.map_err(|error| Failure::of_disk(&error).wrap(cannot_open(given)))?.disk
+        }
+    };
+    Ok(Seed { path, disk })
 }
