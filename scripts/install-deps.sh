@@ -42,6 +42,7 @@ build                           pkg-config              pkg-config
 build                           ca-certificates         /etc/ssl/certs/ca-certificates.crt
 test,demo,bench                 fuse3                   fusermount3
 test,demo,bench                 qemu-utils              qemu-img
+test                            qemu-block-extra        /usr/share/doc/qemu-block-extra/copyright
 test,demo,bench,cluster,kernel  qemu-system-x86         qemu-system-x86_64
 test,demo,bench,corpus,s3       e2fsprogs               mke2fs
 test,demo,bench                 jq                      jq
