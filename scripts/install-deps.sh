@@ -93,6 +93,7 @@ test,corpus                     dosfstools              mkfs.vfat
 test,corpus                     mtools                  mcopy
 test,bench,corpus               ntfs-3g                 mkntfs
 test                            minisign                minisign
+test                            nftables                nft
 test                            zsh                     zsh
 test                            fish                    fish
 s3                              ceph-mon                ceph-mon
