@@ -85,7 +85,7 @@ demo,bench,corpus,cluster,kernel mmdebstrap              mmdebstrap
 test,demo,bench,corpus          fdisk                   sfdisk
 demo,bench,corpus,cluster,kernel debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
 cluster,kernel                  cpio                    cpio
-cluster                         iproute2                ip
+test,cluster                    iproute2                ip
 bench,corpus,cluster            openssh-client          ssh
 corpus                          arch-test               arch-test
 corpus                          binfmt-support          update-binfmts
