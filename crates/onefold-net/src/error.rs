@@ -64,6 +64,12 @@ pub enum NetError {
         /// The file or folder.
         path: PathBuf,
     },
+    /// A file with a secret, or a folder in which secrets are kept, belongs to another user.
+    #[error("`{}` belongs to another user", .path.shown())]
+    Foreign {
+        /// The file or folder.
+        path: PathBuf,
+    },
     /// A file cannot be made.
     #[error("cannot make `{}`", .path.shown())]
     Make {

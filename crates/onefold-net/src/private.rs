@@ -1,10 +1,12 @@
 //! Files with secrets: keys of certificates, and tokens. A file or folder that other users may read or change is
 //! refused, as it has become known, or does not say what its owner wrote.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use crate::NetError;
 
@@ -20,16 +22,21 @@ const FOLDER_MODE: u32 = 0o700;
 /// Reads a file with secrets. It belongs to this user or to root, and is readable by at most its group besides.
 ///
 /// # Errors
-/// When the file cannot be read, is no regular file, is too long, or is open to others.
+/// When the file cannot be read, is no regular file, is too long, belongs to another user, or is open to others.
 pub(crate) fn read_private(path: &Path) -> Result<Vec<u8>, NetError> {
     let failed = |source| NetError::File { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
+    // Another kind of file may never answer.
+    let at_once = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(at_once).open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     let content = |what: &str| NetError::Content { path: path.to_owned(), what: what.to_owned() };
     if !found.is_file() {
         return Err(content("is no regular file"));
     }
-    if !is_own(found.uid()) || found.mode() & OPEN != 0 {
+    if !is_own(found.uid()) {
+        return Err(NetError::Foreign { path: path.to_owned() });
+    }
+    if found.mode() & OPEN != 0 {
         return Err(NetError::Open { path: path.to_owned() });
     }
     let mut bytes = Vec::new();
@@ -43,14 +50,17 @@ pub(crate) fn read_private(path: &Path) -> Result<Vec<u8>, NetError> {
 /// Prepares a folder that keeps secrets: makes it if it is absent. Only this user or root may change its content.
 ///
 /// # Errors
-/// When the folder cannot be made, is none, or is open to others.
+/// When the folder cannot be made, is none, belongs to another user, or is open to others.
 pub(crate) fn make_folder(path: &Path) -> Result<(), NetError> {
     let failed = |source| NetError::File { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(failed)?;
     let found = std::fs::metadata(path).map_err(failed)?;
-    match is_own(found.uid()) && found.mode() & WRITABLE_BY_OTHERS == 0 {
-        true => Ok(()),
-        false => Err(NetError::Open { path: path.to_owned() }),
+    if !is_own(found.uid()) {
+        return Err(NetError::Foreign { path: path.to_owned() });
+    }
+    match found.mode() & WRITABLE_BY_OTHERS {
+        0 => Ok(()),
+        _ => Err(NetError::Open { path: path.to_owned() }),
     }
 }
 
@@ -86,6 +96,9 @@ mod tests {
             }
         }
         assert!(matches!(read_private(folder.path()), Err(NetError::Content { .. })));
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        assert!(matches!(read_private(&pipe), Err(NetError::Content { .. })), "and nobody waits for a writer");
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
         assert!(read_private(&path).is_ok());

@@ -18,6 +18,7 @@ mod memory;
 mod mount_helper;
 mod mount_options;
 mod mounts;
+mod open_files;
 mod outgoing;
 mod output;
 mod progress;

@@ -375,7 +375,8 @@ async fn body(mut answer: Response, bytes_max: u64) -> Result<Vec<u8>, Failure> 
 /// Returns the beginning of a body, as far as it comes soon.
 async fn beginning(mut answer: Response, bytes_max: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    while let Ok(Ok(Some(part))) = timeout(BYTES, answer.chunk()).await {
+    let end = Instant::now() + BYTES;
+    while let Ok(Ok(Some(part))) = timeout_at(end, answer.chunk()).await {
         bytes.extend_from_slice(&part);
         if bytes.len() as u64 >= bytes_max {
             bytes.truncate(usize::try_from(bytes_max).unwrap_or(0));

@@ -69,6 +69,7 @@ fn make_private(headers: &mut HeaderMap) {
     let kept = headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let private = match kept.strip_prefix("public") {
         Some(rest) => format!("private{rest}"),
+        None if kept.is_empty() => "private".to_owned(),
         None => format!("private, {kept}"),
     };
     if let Ok(value) = private.parse() {
@@ -170,11 +171,15 @@ mod tests {
 
     #[test]
     fn no_shared_cache_keeps_an_answer_to_a_token() {
-        for (before, after) in
-            [("public, max-age=5, immutable", "private, max-age=5, immutable"), ("no-cache", "private, no-cache")]
-        {
+        for (before, after) in [
+            ("public, max-age=5, immutable", "private, max-age=5, immutable"),
+            ("no-cache", "private, no-cache"),
+            ("", "private"),
+        ] {
             let mut headers = HeaderMap::new();
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static(before));
+            if !before.is_empty() {
+                headers.insert(CACHE_CONTROL, HeaderValue::from_static(before));
+            }
             make_private(&mut headers);
             assert_eq!(headers[CACHE_CONTROL], after);
         }

@@ -26,7 +26,7 @@ pub(super) fn asked(headers: &HeaderMap, validator: &str, length_bytes: u64) -> 
     if text(headers, IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|tag| is_match(tag, validator))) {
         return RequestedRange::NotModified;
     }
-    let is_for_another = text(headers, IF_RANGE).is_some_and(|tag| tag != validator);
+    let is_for_another = headers.contains_key(IF_RANGE) && text(headers, IF_RANGE) != Some(validator);
     match text(headers, RANGE) {
         Some(range) if !is_for_another => part(range, length_bytes),
         _ => RequestedRange::Whole,

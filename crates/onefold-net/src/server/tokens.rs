@@ -65,6 +65,8 @@ struct FileState {
     version: Option<FileVersion>,
     /// `None` if the file cannot be used.
     tokens: Option<Arc<[Token]>>,
+    /// Whether the system could not read the file, which may pass without a change of the file.
+    is_unread: bool,
 }
 
 /// Device, number, length and time of the last change.
@@ -86,32 +88,36 @@ impl TokenFile {
     /// Reads the tokens of a file.
     ///
     /// # Errors
-    /// When it cannot be read, is open to other users, or has a line that is no right.
+    /// When it cannot be read, is open to other users, has a line that is no right, or gives no right at all.
     pub(super) fn open(path: &Path) -> Result<TokenFile, NetError> {
         let mut key = [0; 32];
         SystemRandom.fill(&mut key).map_err(|error| NetError::Client(error.to_string()))?;
         // The version comes first: of a change in between, the next look knows.
         let version = version_of(path);
         let tokens = Some(read(path, &key)?);
-        Ok(TokenFile { path: path.to_owned(), key, state: Mutex::new(FileState { version, tokens }) })
+        Ok(TokenFile { path: path.to_owned(), key, state: Mutex::new(FileState { version, tokens, is_unread: false }) })
     }
 
     /// Reads the file again if it has changed. While it cannot be used, no token is valid.
     ///
     /// # Errors
-    /// As [`TokenFile::open`], once for each change of the file.
+    /// As [`TokenFile::open`], once for each change of the file. A file that could not be read is tried each time.
     pub(super) fn refresh(&self) -> Result<(), NetError> {
         let version = version_of(&self.path);
-        if version == self.state.lock().version {
-            return Ok(());
-        }
-        let read = read(&self.path, &self.key);
-        let (tokens, error) = match read {
-            Ok(tokens) => (Some(tokens), Ok(())),
-            Err(error) => (None, Err(error)),
+        let is_again = {
+            let state = self.state.lock();
+            if version == state.version && !state.is_unread {
+                return Ok(());
+            }
+            version == state.version
         };
-        *self.state.lock() = FileState { version, tokens };
-        error
+        let (tokens, error) = match read(&self.path, &self.key) {
+            Ok(tokens) => (Some(tokens), None),
+            Err(error) => (None, Some(error)),
+        };
+        let is_unread = version.is_some() && matches!(error, Some(NetError::File { .. }));
+        *self.state.lock() = FileState { version, tokens, is_unread };
+        error.filter(|_| !(is_again && is_unread)).map_or(Ok(()), Err)
     }
 
     /// Returns the rights of the client that presents a token.
@@ -138,7 +144,9 @@ fn version_of(path: &Path) -> Option<FileVersion> {
 fn read(path: &Path, key: &[u8; 32]) -> Result<Arc<[Token]>, NetError> {
     let content = |what: String| NetError::Content { path: path.to_owned(), what };
     let text = String::from_utf8(read_private(path)?).map_err(|_| content("is not a text".to_owned()))?;
-    parse(&text, key).map_err(|(line, what)| content(format!("has a wrong line {line}: {what}")))
+    let tokens = parse(&text, key).map_err(|(line, what)| content(format!("has a wrong line {line}: {what}")))?;
+    // A file that is being written begins empty.
+    if tokens.is_empty() { Err(content("gives no right".to_owned())) } else { Ok(tokens) }
 }
 
 /// Parses the text of a file. An error has the number of the line and its fault.

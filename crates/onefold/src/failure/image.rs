@@ -57,6 +57,9 @@ impl Failure {
                 "let only its owner and readers of its group use it, as with `chmod go-w,o-rwx`; if it was open to others for \
                  long, make a new secret",
             ),
+            NetError::Foreign { .. } => {
+                (Exit::Failed, "run the command as that user, or have `chown` give it to the user who runs the command")
+            }
             NetError::PlainTokens => (Exit::Usage, "serve without --plain, or at an address of this machine only"),
             NetError::PlainToken { .. } => {
                 (Exit::Usage, "use `https://`; a plain connection shows the token to others")

@@ -14,6 +14,7 @@ use crate::cli::Talk;
 use crate::cli::image_server::{CertificateOptions, MulticastArgs, PORT, ServeArgs};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
+use crate::open_files;
 use crate::output::Report;
 use crate::verbs::archive;
 
@@ -26,6 +27,7 @@ const STATE: &str = "serve";
 
 pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     let cannot = || "cannot serve the images";
+    open_files::raise_limit();
     let memory_bytes = usize::try_from(memory(arguments.memory.0)?).unwrap_or(usize::MAX);
     let archive = archive::open(&arguments.archive)?;
     archive.limit_tables(memory_bytes / TABLES_SHARE);

@@ -28,7 +28,7 @@ pub(super) fn sign(archive: &Archive, record: &ImageRecord, key: &SecretKey) -> 
 /// Fails unless the user accepts an image: its version is high enough, and a key that is trusted for its name has
 /// signed it. While no key is trusted, all images are accepted.
 pub(in crate::verbs) fn require(archive: &Archive, record: &ImageRecord, acceptance: Acceptance) -> Outcome<()> {
-    require_of(record, acceptance, |keys| archive.signers(record, keys.iter().copied()))
+    require_of(&trusted::all()?, record, acceptance, |keys| archive.signers(record, keys.iter().copied()))
 }
 
 /// As [`require`], for an image of a server: without a key that is trusted, it is refused. Otherwise the operator of
@@ -39,16 +39,18 @@ pub(super) fn require_of_server(
     acceptance: Acceptance,
     signers: impl FnOnce(&[&PublicKey]) -> Result<Vec<KeyId>, ArchiveError>,
 ) -> Outcome<()> {
-    if !acceptance.unsigned && trusted::all()?.is_empty() {
+    let trusted = trusted::all()?;
+    if !acceptance.unsigned && trusted.is_empty() {
         return Err(Failure::new(format!("the image `{}` is refused", record.image))
             .because_of("it comes from a server, and no key is trusted on this machine")
             .hint("`onefold key trust` trusts the key that signs the images; --unsigned accepts one this time"));
     }
-    require_of(record, acceptance, signers)
+    require_of(&trusted, record, acceptance, signers)
 }
 
 /// As [`require`]; `signers` returns those of the given keys that have signed the image.
 fn require_of(
+    trusted: &TrustedKeys,
     record: &ImageRecord,
     acceptance: Acceptance,
     signers: impl FnOnce(&[&PublicKey]) -> Result<Vec<KeyId>, ArchiveError>,
@@ -62,7 +64,6 @@ fn require_of(
     if acceptance.unsigned {
         return Ok(());
     }
-    let trusted = trusted::all()?;
     if trusted.is_empty() {
         return Ok(());
     }

@@ -23,7 +23,6 @@ use onefold_share::state::{Notice, State, StateError};
 use onefold_share::without_index::WithoutIndexOptions;
 use onefold_substrate::{Names, Sharing, Substrate};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::by_files;
 use super::limits::{check_memory, limits};
@@ -41,6 +40,7 @@ use crate::cli::share_work::{ConsentArgs, RootArgs, SpaceArgs};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
+use crate::open_files;
 use crate::output::Report;
 use crate::verbs::run_meter::RunMeter;
 
@@ -52,7 +52,8 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = check_memory(arguments.work.memory)?;
     let (limits, started) = (limits(arguments.work.limits)?, Instant::now());
     let interrupt = Interrupt::watch();
-    raise_open_files();
+    // Locks, logs and the files of a batch are open at once.
+    open_files::raise_limit();
     let RootedPaths { root, paths } = locate(&arguments.paths)?;
     let (notices, user_paths) = (RefCell::new(Vec::new()), UserPaths::new(&root, &arguments.paths, &paths));
     let note = |notice: Notice| notices.borrow_mut().push(notice.with_path(|path| user_paths.of(path)));
@@ -226,13 +227,6 @@ pub(super) fn free_bytes(substrate: &LinuxSubstrate, root: &Path) -> Option<u64>
     let folder = rustix::fs::openat(CWD, root, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     rustix::fs::syncfs(&folder).ok()?;
     substrate.room().ok().map(|room| room.free)
-}
-
-/// Raises the limit on open files to the system's maximum: locks, logs and the files of a batch are open at once.
-pub(super) fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    // If the limit cannot be raised, a run with very many images fails with the system's own error.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// Returns the failure for a state folder that keeps blocks from being shared.

@@ -27,7 +27,7 @@ use super::limits::{check_memory, limits};
 use super::patterns::NamePatterns;
 use super::result::Space;
 use super::root::{RootedPaths, locate};
-use super::run::{free_bytes, open_substrate, pass_failure, raise_open_files, space, state_failure};
+use super::run::{free_bytes, open_substrate, pass_failure, space, state_failure};
 use super::user_paths::UserPaths;
 use crate::cli::Talk;
 use crate::cli::share::{Comparison, ExperimentArgs, ShareGuestsArgs};
@@ -35,6 +35,7 @@ use crate::cli::share_work::{ConsentArgs, RootArgs};
 use crate::failure::{Exit, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
+use crate::open_files;
 use crate::output::Report;
 use crate::verbs::run_meter::RunMeter;
 
@@ -44,7 +45,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let started = Instant::now();
     let since = arguments.since.as_deref().map(since::read).transpose()?;
     let interrupt = Interrupt::watch();
-    raise_open_files();
+    open_files::raise_limit();
     let RootedPaths { root, paths } = locate(&arguments.paths)?;
     // Where shares may leave holes, nothing is shared; `share_files` reports that.
     let consent = ConsentArgs { accept_mending: true };

@@ -30,12 +30,13 @@ use self::watchdog::Watchdog;
 use super::limits::{check_memory, limits};
 use super::patterns::NamePatterns;
 use super::root::{RootedPaths, locate};
-use super::run::{open_substrate, pass_failure, raise_open_files, space, state_failure};
+use super::run::{open_substrate, pass_failure, space, state_failure};
 use super::user_paths::UserPaths;
 use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
+use crate::open_files;
 use crate::output::{Document, Report};
 
 /// Maximum time for the report of a hanging call.
@@ -51,7 +52,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = check_memory(arguments.work.memory)?;
     let limits = limits(arguments.work.limits)?;
     let interrupt = Interrupt::watch();
-    raise_open_files();
+    open_files::raise_limit();
     let RootedPaths { root, paths } = locate(&arguments.paths)?;
     let substrate = open_substrate(&arguments.paths, &root, arguments.consent, arguments.root)?;
     let user_paths = UserPaths::new(&root, &arguments.paths, &paths);
