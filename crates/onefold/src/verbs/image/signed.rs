@@ -28,7 +28,7 @@ pub(super) fn sign(archive: &Archive, record: &ImageRecord, key: &SecretKey) -> 
 /// Fails unless the user accepts an image: its version is high enough, and a key that is trusted for its name has
 /// signed it. While no key is trusted, all images are accepted.
 pub(in crate::verbs) fn require(archive: &Archive, record: &ImageRecord, acceptance: Acceptance) -> Outcome<()> {
-    require_of(&trusted::all()?, record, acceptance, |keys| archive.signers(record, keys.iter().copied()))
+    require_of(asked(acceptance)?.as_ref(), record, acceptance, |keys| archive.signers(record, keys.iter().copied()))
 }
 
 /// As [`require`], for an image of a server: without a key that is trusted, it is refused. Otherwise the operator of
@@ -39,18 +39,23 @@ pub(super) fn require_of_server(
     acceptance: Acceptance,
     signers: impl FnOnce(&[&PublicKey]) -> Result<Vec<KeyId>, ArchiveError>,
 ) -> Outcome<()> {
-    let trusted = trusted::all()?;
-    if !acceptance.unsigned && trusted.is_empty() {
+    let trusted = asked(acceptance)?;
+    if trusted.as_ref().is_some_and(TrustedKeys::is_empty) {
         return Err(Failure::new(format!("the image `{}` is refused", record.image))
             .because_of("it comes from a server, and no key is trusted on this machine")
             .hint("`onefold key trust` trusts the key that signs the images; --unsigned accepts one this time"));
     }
-    require_of(&trusted, record, acceptance, signers)
+    require_of(trusted.as_ref(), record, acceptance, signers)
+}
+
+/// Returns the trusted keys; `None` if an image needs no signature this time.
+fn asked(acceptance: Acceptance) -> Outcome<Option<TrustedKeys>> {
+    if acceptance.unsigned { Ok(None) } else { trusted::all().map(Some) }
 }
 
 /// As [`require`]; `signers` returns those of the given keys that have signed the image.
 fn require_of(
-    trusted: &TrustedKeys,
+    trusted: Option<&TrustedKeys>,
     record: &ImageRecord,
     acceptance: Acceptance,
     signers: impl FnOnce(&[&PublicKey]) -> Result<Vec<KeyId>, ArchiveError>,
@@ -61,12 +66,7 @@ fn require_of(
             .because_of(format!("its version is lower than {least}"))
             .hint("`onefold image list` shows all versions; somebody may have put back an old archive"));
     }
-    if acceptance.unsigned {
-        return Ok(());
-    }
-    if trusted.is_empty() {
-        return Ok(());
-    }
+    let Some(trusted) = trusted.filter(|trusted| !trusted.is_empty()) else { return Ok(()) };
     let keys: Vec<&PublicKey> = trusted.of_name(&record.image.name).map(|key| key.key()).collect();
     let hint = "`onefold image sign` signs it; --unsigned accepts it this time";
     if keys.is_empty() {
