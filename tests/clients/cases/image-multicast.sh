@@ -129,11 +129,12 @@ whole 3 "$second"
 grep -q '^by multicast' "$dir/out-2" || fail "client 2: $(<"$dir/out-2") $(<"$dir/log-2")"
 grep -q 'has fallen silent on eth0' "$dir/log-2" || fail "client 2 says nothing: $(<"$dir/log-2")"
 
-# With another key, a client understands nothing, and says so.
+# With another key, a client is refused, and says so.
 at 2 "$ONEFOLD" image install --unsigned --allow-http --multicast-key "$dir/other-key" http://192.0.2.1:7443 web "$dir/disk-5" \
     >"$dir/out-5" 2>"$dir/log-5"
 cmp "$dir/disk-5" "$dir/web.raw"
 grep -q 'over HTTP' "$dir/out-5" || fail "client 5: $(<"$dir/out-5")"
+grep -q 'or has another --multicast-key' "$dir/log-5" || fail "client 5 says nothing: $(<"$dir/log-5")"
 
 kill -TERM "$server"
 wait "$server" || fail "$(<"$dir/serve.log")"

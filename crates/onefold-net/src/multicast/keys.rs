@@ -19,9 +19,12 @@ use super::seal::{KEY_BYTES, SessionKey};
 const FILE_BYTES_MAX: u64 = 2 * KEY_BYTES as u64 + 2;
 /// Length of what a client draws for each join, in bytes.
 pub(crate) const JOIN_BYTES: usize = 16;
+/// Length of a request to join in bytes: what the client drew, and the proof that it has the key.
+pub(crate) const JOIN_REQUEST_BYTES: usize = JOIN_BYTES + KEY_BYTES;
 /// Purposes of derived keys. Another purpose is another key.
 const GROUP_CONTEXT: &str = "onefold 2026-11-27 multicast: from the server to the group";
 const CLIENT_CONTEXT: &str = "onefold 2026-11-27 multicast: from a client to the server";
+const JOIN_CONTEXT: &str = "onefold 2026-11-27 multicast: a client joins the session of an image";
 
 /// The key that the operator gave to the server and to its clients. It does not show itself.
 #[derive(Clone, PartialEq, Eq)]
@@ -79,6 +82,27 @@ impl MulticastKey {
         self.derive(CLIENT_CONTEXT, &parts)
     }
 
+    /// Returns the request to join the session of an image, by the digest of its manifest. `random` is drawn for it.
+    pub(crate) fn join_request(&self, digest: &[u8; 32], random: &[u8; JOIN_BYTES]) -> [u8; JOIN_REQUEST_BYTES] {
+        let mut request = [0; JOIN_REQUEST_BYTES];
+        let (drawn, proof) = request.split_at_mut(JOIN_BYTES);
+        drawn.copy_from_slice(random);
+        proof.copy_from_slice(&self.derive(JOIN_CONTEXT, &[digest, random]).0);
+        request
+    }
+
+    /// Returns the random bytes of a request to join the session of an image; `None` if its sender has another key.
+    pub(crate) fn verify_join(
+        &self,
+        digest: &[u8; 32],
+        request: &[u8; JOIN_REQUEST_BYTES],
+    ) -> Option<[u8; JOIN_BYTES]> {
+        let (random, proof) = request.split_first_chunk::<JOIN_BYTES>()?;
+        let SessionKey(expected) = self.derive(JOIN_CONTEXT, &[digest, random]);
+        // This comparison takes equally long for all proofs.
+        (blake3::Hash::from_bytes(expected) == blake3::Hash::from_slice(proof).ok()?).then_some(*random)
+    }
+
     fn derive(&self, context: &str, parts: &[&[u8]]) -> SessionKey {
         let mut hasher = blake3::Hasher::new_derive_key(context);
         hasher.update(&self.0);
@@ -114,6 +138,20 @@ mod tests {
             assert!(matches!(read(text), Err(NetError::Content { .. })), "{text}");
         }
         assert!(matches!(MulticastKey::read(&folder.path().join("none")), Err(NetError::File { .. })));
+    }
+
+    #[test]
+    fn a_join_proves_the_key_for_one_image() {
+        let (one, other) = (MulticastKey([1; KEY_BYTES]), MulticastKey([2; KEY_BYTES]));
+        let request = one.join_request(&[5; 32], &[3; JOIN_BYTES]);
+        assert_eq!(one.verify_join(&[5; 32], &request), Some([3; JOIN_BYTES]));
+        assert_eq!(other.verify_join(&[5; 32], &request), None);
+        assert_eq!(one.verify_join(&[6; 32], &request), None, "another image");
+        for bit in 0..8 * JOIN_REQUEST_BYTES {
+            let mut changed = request;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(one.verify_join(&[5; 32], &changed), None, "bit {bit}");
+        }
     }
 
     #[test]

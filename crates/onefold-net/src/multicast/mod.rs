@@ -9,7 +9,7 @@ mod window;
 
 pub use keys::MulticastKey;
 
-pub(crate) use keys::JOIN_BYTES;
+pub(crate) use keys::{JOIN_BYTES, JOIN_REQUEST_BYTES};
 pub(crate) use seal::{Opener, Sealer};
 pub(crate) use socket::{
     GroupRoute, GroupSocket, Membership, ServerSocket, address_of, interface_of, mtu_bytes, request_socket,

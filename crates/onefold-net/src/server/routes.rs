@@ -29,7 +29,7 @@ use super::range::{RequestedRange, asked};
 use super::room::AnswerRoom;
 use super::state::ServerState;
 use super::tokens::Rights;
-use crate::multicast::JOIN_BYTES;
+use crate::multicast::JOIN_REQUEST_BYTES;
 use crate::origin::Origin;
 
 /// How long caches may keep what an address with a digest leads to: for ever.
@@ -49,6 +49,8 @@ enum Problem {
     Missing,
     /// The request makes no sense.
     Request(&'static str),
+    /// The client has no right to what it requests.
+    Refused(&'static str),
     /// The archive is damaged, or its store fails.
     Archive(ArchiveError),
     /// A thread has ended.
@@ -241,8 +243,13 @@ async fn join(
     request: Bytes,
 ) -> Response {
     let Some(UnitName(wanted)) = unit_name(&name) else { return no_answer(&state, &Problem::Missing) };
-    let Ok(random) = <[u8; JOIN_BYTES]>::try_from(&*request) else {
-        return no_answer(&state, &Problem::Request("a join has 16 random bytes"));
+    let Ok(request) = <[u8; JOIN_REQUEST_BYTES]>::try_from(&*request) else {
+        return no_answer(&state, &Problem::Request("a join has 16 random bytes and a proof of 32 bytes"));
+    };
+    let Some(sessions) = state.sessions() else { return no_answer(&state, &Problem::Missing) };
+    // A machine that joins slows down the requests of all others, so an outsider may not.
+    let Some(random) = sessions.accept_join(&wanted, &request) else {
+        return no_answer(&state, &Problem::Refused("this join has another multicast key, or came before"));
     };
     let _turn = state.manifest_turn().await;
     let room = state.room(&activity, SMALL_BYTES).await;
@@ -353,6 +360,7 @@ fn no_answer(state: &ServerState, problem: &Problem) -> Response {
     let (status, text) = match problem {
         Problem::Missing => (StatusCode::NOT_FOUND, "there is nothing here".to_owned()),
         Problem::Request(what) => (StatusCode::BAD_REQUEST, (*what).to_owned()),
+        Problem::Refused(why) => (StatusCode::FORBIDDEN, (*why).to_owned()),
         Problem::Server => (StatusCode::INTERNAL_SERVER_ERROR, "the server failed".to_owned()),
         Problem::Archive(error) => {
             state.report(error);

@@ -17,7 +17,7 @@ use onefold_linux::DatagramBatch;
 use super::arrivals::{ArrivalQueue, Content};
 use super::link::{GroupLink, Packet};
 use super::{GroupOptions, SharedGroupReport};
-use crate::multicast::JOIN_BYTES;
+use crate::multicast::{JOIN_BYTES, MulticastKey};
 use crate::remote::transport::RemoteTransport;
 
 /// Longest time without a look at chunks that were read, and at the end of the installation.
@@ -60,14 +60,15 @@ impl Listener {
             None
         };
         let (answers, joined) = mpsc::channel();
-        let path = format!("v1/sessions/{}", UnitName(digest));
-        let join = Join { http: Arc::clone(http), path, answers };
+        let join = Join { http: Arc::clone(http), digest, key: options.key.clone(), answers };
         if let Err(error) = join.begin() {
             return note(&format!("no random bytes ({error}): the image comes over HTTP"));
         }
         let Ok((random, reply)) = joined.recv() else { return note("the image comes over HTTP") };
         let Some(reply) = reply else {
-            return note("the server does not send this image by multicast: it comes over HTTP");
+            return note(
+                "the server does not send this image by multicast, or has another --multicast-key: it comes over HTTP",
+            );
         };
         if reply.chunks as usize != queue.chunks() {
             return note("the server's reply to a join is for another image: this one comes over HTTP");
@@ -109,7 +110,9 @@ impl Listener {
 /// Joins, on another thread.
 struct Join {
     http: Arc<RemoteTransport>,
-    path: String,
+    /// Digest of the image's manifest.
+    digest: [u8; 32],
+    key: MulticastKey,
     answers: mpsc::Sender<JoinAnswer>,
 }
 
@@ -119,7 +122,8 @@ impl Join {
         let mut random = [0; JOIN_BYTES];
         SystemRandom.fill(&mut random)?;
         let answers = self.answers.clone();
-        self.http.post_once(&self.path, random.to_vec(), move |answer| {
+        let path = format!("v1/sessions/{}", UnitName(self.digest));
+        self.http.post_once(&path, self.key.join_request(&self.digest, &random).to_vec(), move |answer| {
             let reply = answer.and_then(|answer| JoinReply::decode(&answer).ok());
             let _ = answers.send((random, reply));
         });

@@ -4,8 +4,10 @@
 //! |------------|--------------------------------------------------------------------|
 //! | `session`  | the thread of one session: opens requests, seals and sends packets |
 //! | `builders` | the threads that build its chunks                                  |
+//! | `joins`    | the latest joins, none of which counts twice                       |
 
 mod builders;
+mod joins;
 mod session;
 
 use std::collections::HashMap;
@@ -27,8 +29,9 @@ use parking_lot::Mutex;
 
 use super::state::ServerState;
 use crate::NetError;
-use crate::multicast::{GroupRoute, JOIN_BYTES, MulticastKey, ServerSocket, address_of, mtu_bytes};
+use crate::multicast::{GroupRoute, JOIN_BYTES, JOIN_REQUEST_BYTES, MulticastKey, ServerSocket, address_of, mtu_bytes};
 
+use joins::LatestJoins;
 use session::{Join, Session};
 
 /// Number of images that are sent at the same time. Machines get others over HTTP.
@@ -73,6 +76,7 @@ pub(super) struct Sessions {
     /// Start of the server: with it and a session's number, no session has the keys of an earlier one.
     epoch: u64,
     running: Mutex<Running>,
+    latest_joins: Mutex<LatestJoins>,
     is_stopped: AtomicBool,
 }
 
@@ -112,6 +116,7 @@ impl Sessions {
             cache_bytes: memory_bytes / CACHE_SHARE,
             epoch: u64::from_le_bytes(epoch),
             running: Mutex::new(running),
+            latest_joins: Mutex::new(LatestJoins::default()),
             is_stopped: AtomicBool::new(false),
         })
     }
@@ -132,6 +137,17 @@ impl Sessions {
     /// Returns whether the image whose manifest has this digest has a session.
     pub(super) fn has(&self, digest: [u8; 32]) -> bool {
         self.running.lock().sessions.contains_key(&digest)
+    }
+
+    /// Returns the random bytes of a request to join the session of an image. `None` if the machine does not prove that
+    /// it has the key, or if the request is a repeated one.
+    pub(super) fn accept_join(
+        &self,
+        digest: &[u8; 32],
+        request: &[u8; JOIN_REQUEST_BYTES],
+    ) -> Option<[u8; JOIN_BYTES]> {
+        let random = self.options.key.verify_join(digest, request)?;
+        self.latest_joins.lock().insert(random).then_some(random)
     }
 
     /// Has a machine join the session of an image. If there is none, one begins that sends `chunks`. `None` if there

@@ -116,8 +116,8 @@ impl Session {
     }
 
     fn join(&mut self, join: &Join) {
-        self.idle_since = Instant::now();
         let reply = self.sender.join(self.now()).map(|client| {
+            self.idle_since = Instant::now();
             let SenderSettings { session, epoch, .. } = self.settings;
             self.openers.insert(client, Opener::new(&self.key.of_client(session, epoch, client, &join.random)));
             JoinReply {
