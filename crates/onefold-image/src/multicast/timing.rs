@@ -26,6 +26,9 @@ const REQUESTS_PER_SECOND: u32 = 12;
 const QUEUE_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Shortest time between two reports of a machine that has nothing to request.
 const REPORT_MIN: Duration = Duration::from_secs(5);
+/// Shortest and longest time without any symbol after which a machine that hears beacons turns to HTTP.
+const STALL_MIN: Duration = Duration::from_secs(20);
+const STALL_MAX: Duration = Duration::from_secs(180);
 
 /// Returns the average pause before a request: with `machines` that lack chunks, and a queue of this length.
 pub(super) fn request_pause(machines: u32, queue: Duration) -> Duration {
@@ -36,6 +39,11 @@ pub(super) fn request_pause(machines: u32, queue: Duration) -> Duration {
 /// Returns the longest time between two requests of a machine that lacks chunks, whether it has to request any or not.
 pub(super) fn report_pause(machines: u32) -> Duration {
     (request_pause(machines, Duration::ZERO) * 3).max(REPORT_MIN)
+}
+
+/// Returns the time without any symbol of a lacking chunk after which a machine turns to HTTP, though it hears beacons.
+pub(super) fn stall_patience(machines: u32) -> Duration {
+    (request_pause(machines, Duration::ZERO) * 6).clamp(STALL_MIN, STALL_MAX)
 }
 
 /// Returns the time after which a machine that sends no request counts as gone.

@@ -4,6 +4,7 @@
 //! ones; its caller verifies them. It reads no clock, sends nothing and fetches nothing by itself: it returns actions.
 
 mod assembly;
+mod progress;
 mod reach;
 mod requests;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 use onefold_block::random::Random;
 
 use self::assembly::{Assemblies, SymbolOutcome};
+use self::progress::Progress;
 pub use self::reach::HttpReason;
 use self::reach::{Reach, ReachStep};
 use self::requests::RequestTimer;
@@ -128,6 +130,7 @@ pub struct Receiver {
     assemblies: Assemblies,
     session: Option<SessionState>,
     reach: Reach,
+    progress: Progress,
     /// The chunk where the search for lacking ones begins: behind the last one that was begun.
     cursor: u32,
     actions: VecDeque<ReceiverAction>,
@@ -168,6 +171,7 @@ impl Receiver {
             assemblies: Assemblies::new(settings.memory_bytes),
             session: None,
             reach: Reach::new(now),
+            progress: Progress::new(now),
             cursor: 0,
             actions: VecDeque::new(),
             counts: ReceiverCounts::default(),
@@ -184,6 +188,9 @@ impl Receiver {
             return;
         }
         let mut timer = RequestTimer::joined(reply.machines, self.now, &*self.random);
+        if self.session.is_none() {
+            self.progress.wait(self.now);
+        }
         let (mut first, mut highest, mut received, mut requests) = (0, 0, 0, 0);
         match self.session.take() {
             Some(before) if (before.reply.session, before.reply.epoch) == (reply.session, reply.epoch) => {
@@ -238,7 +245,8 @@ impl Receiver {
             }
             PacketKind::Request(_) => return Err(UnwantedPacket::Foreign),
         }
-        if self.reach.hear(self.now) {
+        if self.reach.hear(self.now) && !self.progress.is_stalled() {
+            self.progress.wait(self.now);
             self.actions.push_back(ReceiverAction::UseMulticast);
         }
         Ok(())
@@ -249,6 +257,8 @@ impl Receiver {
         let Some(state) = self.states.get(chunk as usize).copied() else { return };
         if let ChunkState::Taken(bytes) = state {
             self.assemblies.release(bytes as usize);
+            // There may have been no room for others until now.
+            self.progress.wait(self.now);
         }
         match settlement {
             Settlement::Present => self.change(chunk, ChunkState::Present),
@@ -290,6 +300,9 @@ impl Receiver {
             None if !self.reach.is_expecting() => return None,
             None => {}
         }
+        if self.stalls() {
+            return Some(ReceiverAction::UseHttp(HttpReason::NoSymbols));
+        }
         self.due_request()
     }
 
@@ -301,19 +314,17 @@ impl Receiver {
         }
         let session = self.session.as_ref().filter(|_| self.absent > 0)?;
         let reach = self.reach.next();
-        Some(if self.reach.is_expecting() { reach.min(session.timer.next()) } else { reach })
+        if !self.reach.is_expecting() {
+            return Some(reach);
+        }
+        let stall = self.progress.next(session.timer.stall_patience());
+        Some(stall.into_iter().fold(reach.min(session.timer.next()), Duration::min))
     }
 
     /// Returns the number of chunks that are not present.
     #[must_use]
     pub fn absent(&self) -> u32 {
         self.absent
-    }
-
-    /// Returns whether the machine has turned to HTTP, since no packets arrive.
-    #[must_use]
-    pub fn is_http(&self) -> bool {
-        self.reach.is_http()
     }
 
     /// Returns the counts since the start.
@@ -334,7 +345,12 @@ impl Receiver {
             self.counts.repeated_bytes += bytes;
             return;
         }
-        match self.assemblies.place(symbol, sequence, session.reply.symbol_bytes) {
+        let outcome = self.assemblies.place(symbol, sequence, session.reply.symbol_bytes);
+        let is_progress = matches!(outcome, SymbolOutcome::Placed | SymbolOutcome::Complete(_));
+        if is_progress && self.progress.note(self.now) && !self.reach.is_http() {
+            self.actions.push_back(ReceiverAction::UseMulticast);
+        }
+        match outcome {
             SymbolOutcome::Placed => {
                 self.counts.useful_bytes += bytes;
                 self.cursor = symbol.chunk + 1;
@@ -383,6 +399,16 @@ impl Receiver {
         };
         let start = self.cursor.min(count);
         (start..count).chain(0..start).filter(is_open).take(room)
+    }
+
+    /// Returns true when symbols have failed to come for too long.
+    fn stalls(&mut self) -> bool {
+        let Some(session) = &self.session else { return false };
+        let (patience, mut progress) = (session.timer.stall_patience(), self.progress);
+        let is_needed = || self.assemblies.begun().next().is_some() || self.window().next().is_some();
+        let stalls = progress.stalls(self.now, patience, is_needed);
+        self.progress = progress;
+        stalls
     }
 
     /// Returns the request that is due now.

@@ -14,6 +14,8 @@ pub enum HttpReason {
     NothingArrives,
     /// Packets arrived before, and do not any more.
     Silence,
+    /// Packets arrive, but for long none of a chunk that the machine lacks.
+    NoSymbols,
 }
 
 /// A step against silence.

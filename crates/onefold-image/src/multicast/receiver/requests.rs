@@ -6,7 +6,7 @@ use onefold_block::random::Random;
 
 use crate::format::multicast::Beacon;
 use crate::multicast::rules::{Rule, follows};
-use crate::multicast::timing::{BEACON_EVERY, BEACON_LASTS, report_pause, request_pause};
+use crate::multicast::timing::{BEACON_EVERY, BEACON_LASTS, report_pause, request_pause, stall_patience};
 
 /// When a machine requests chunks.
 #[derive(Debug)]
@@ -85,6 +85,11 @@ impl RequestTimer {
     pub(super) fn next(&self) -> Duration {
         let next = self.look.min(self.last + report_pause(self.machines));
         self.due.map_or(next, |due| next.min(due))
+    }
+
+    /// Returns the time without any symbol of a lacking chunk after which the machine turns to HTTP.
+    pub(super) fn stall_patience(&self) -> Duration {
+        stall_patience(self.machines)
     }
 
     /// Returns the average pause before a request.

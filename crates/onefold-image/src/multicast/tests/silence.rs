@@ -7,7 +7,7 @@ use std::time::Duration;
 use onefold_block::random::SeededRandom;
 
 use crate::format::multicast::{
-    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, Request, SessionId, TAG_BYTES, body_bytes_max,
+    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES, body_bytes_max,
 };
 use crate::multicast::{HttpReason, Receiver, ReceiverAction, ReceiverSettings, SILENCE, Settlement};
 
@@ -117,6 +117,33 @@ fn a_machine_whose_stream_falls_silent_joins_again_within_five_seconds() {
     let actions = machine.pass(300);
     assert!(find(&actions, &ReceiverAction::UseMulticast).is_some());
     assert!(actions.iter().all(|(_, action)| is_request(action).is_none()), "the beacon answers: {actions:?}");
+}
+
+/// A network may pass beacons and drop symbols, if its MTU is smaller than the server's.
+#[test]
+fn a_machine_that_hears_only_beacons_turns_to_http_until_a_symbol_comes() {
+    let mut machine = TimedReceiver::joined();
+    let pass = |machine: &mut TimedReceiver, tenths: u64| -> Vec<(u64, ReceiverAction)> {
+        let mut actions = Vec::new();
+        for _ in 0..tenths {
+            assert!(machine.hear_beacon(1));
+            actions.extend(machine.pass(100).into_iter().filter(|(_, action)| is_request(action).is_none()));
+        }
+        actions
+    };
+    assert_eq!(pass(&mut machine, 400), [(20_000, ReceiverAction::UseHttp(HttpReason::NoSymbols))]);
+    assert!(machine.receiver.next_time().unwrap() >= Duration::from_millis(machine.now_ms));
+    let mut body = Vec::new();
+    Symbol { chunk: 0, form: 1, chunk_bytes: 200, index: 0, payload: &[1; 128] }.encode(&mut body);
+    machine.sequence += 1;
+    let header = PacketHeader { kind: PacketKind::Symbol, session: SessionId(1), sequence: machine.sequence };
+    machine.receiver.packet(header, &body, Duration::from_millis(machine.now_ms)).unwrap();
+    let symbol_at = machine.now_ms;
+    let actions = pass(&mut machine, 250);
+    let again = (symbol_at + 20_000, ReceiverAction::UseHttp(HttpReason::NoSymbols));
+    assert_eq!(actions, [(symbol_at, ReceiverAction::UseMulticast), again], "the rest of the chunk does not come");
+    (0..CHUNKS).for_each(|chunk| machine.receiver.settle(chunk, Settlement::Present));
+    assert_eq!(machine.pass(1)[0].1, ReceiverAction::Finish);
 }
 
 /// A packet of another session shows that the server has started again. Anybody can send one, so it only hastens a join

@@ -225,6 +225,9 @@ impl ListenerThread {
                 format!("{way} is not sealed under this key: do both sides have the same --multicast-key?")
             }
             HttpReason::NothingArrives => format!("{way} does not arrive on {interface}: is there an IGMP querier?"),
+            HttpReason::NoSymbols => {
+                format!("{way} arrives on {interface} in part: is the MTU on the way smaller than the server's?")
+            }
             HttpReason::Silence => format!("{way} has fallen silent on {interface}."),
         };
         format!("{text} Going on over HTTP")
