@@ -148,7 +148,8 @@ impl Sender {
         }
     }
 
-    /// Takes the request of a machine, which replaces its earlier ones. The first one begins the session.
+    /// Takes the request of a machine, which replaces its earlier ones. The first one begins the session. A machine that
+    /// lacks nothing is removed with it.
     pub fn request(&mut self, client: ClientNumber, request: &Request, now: Duration) {
         self.pass(now);
         if !self.clients.accept(client, request, self.now) {
@@ -156,6 +157,9 @@ impl Sender {
             return;
         }
         self.counts.requests += 1;
+        if request.left == 0 {
+            return self.leave(client);
+        }
         if let Some(replaced) = self.clients.replace_request(client, None) {
             self.demand.remove(&replaced);
         }
@@ -164,7 +168,7 @@ impl Sender {
         let is_served = |chunk| sending == Some(chunk) || unavailable.contains_key(&chunk);
         let counted = self.demand.add(request, is_served);
         self.clients.replace_request(client, Some(counted));
-        if self.next_beacon.is_none() && request.left > 0 {
+        if self.next_beacon.is_none() {
             self.next_beacon = Some(self.now);
         }
     }

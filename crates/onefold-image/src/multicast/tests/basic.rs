@@ -113,6 +113,24 @@ fn a_machine_gets_every_chunk_once_and_the_session_ends() {
     assert_eq!((counts.received, counts.repeated_bytes), (counts.expected, 0));
 }
 
+#[test]
+fn a_machine_that_lacks_nothing_makes_room_for_another() {
+    let mut sender = Sender::new(SETTINGS, Duration::ZERO);
+    let request = |left| Request { left, lacking: (0..left).collect(), ..Request::default() };
+    for second in 1..10 {
+        let now = Duration::from_secs(second);
+        let client = sender.join(now).unwrap();
+        sender.request(client, &request(CHUNKS), now);
+        assert_eq!((sender.clients().count(), sender.machines(), sender.is_running()), (1, 1, true));
+        sender.request(client, &request(0), now);
+        assert_eq!((sender.clients().count(), sender.machines()), (0, 0));
+        // A machine that was forgotten, or has given up too early, is back with its request.
+        sender.request(client, &request(1), now);
+        assert_eq!(sender.machines(), 1);
+        sender.request(client, &request(0), now);
+    }
+}
+
 /// Passes the even symbols of one form of a chunk, then the odd ones of another, and returns the bytes of the chunk if
 /// it is complete.
 fn mixed() -> Option<Vec<u8>> {

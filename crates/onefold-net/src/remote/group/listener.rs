@@ -94,6 +94,7 @@ impl Listener {
             join,
             joined,
             began: Instant::now(),
+            is_joining: false,
             is_http: false,
             is_finished: false,
             has_failed: false,
@@ -142,6 +143,7 @@ struct ListenerThread {
     join: Join,
     joined: mpsc::Receiver<JoinAnswer>,
     began: Instant,
+    is_joining: bool,
     is_http: bool,
     is_finished: bool,
     has_failed: bool,
@@ -155,6 +157,7 @@ impl ListenerThread {
                 self.receiver.settle(chunk, Settlement::Present);
             }
             while let Ok((random, reply)) = self.joined.try_recv() {
+                self.is_joining = false;
                 if let Some(reply) = reply {
                     self.rejoin(reply, &random);
                 }
@@ -208,10 +211,10 @@ impl ListenerThread {
                 self.is_http = false;
                 (self.options.on_note)(&format!("{} arrives again", self.link.text()));
             }
-            ReceiverAction::Join => {
-                // Without random bytes there is no join, and the action comes again.
-                let _ = self.join.begin();
-            }
+            // The reply to an overlapping join would be another number, which nobody uses.
+            ReceiverAction::Join if self.is_joining => {}
+            // Without random bytes there is no join, and the action comes again.
+            ReceiverAction::Join => self.is_joining = self.join.begin().is_ok(),
             ReceiverAction::Finish => self.is_finished = true,
         }
     }

@@ -23,6 +23,9 @@ const LOOK: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_secs(30);
 /// How often the keys of machines that are gone are dropped.
 const FORGET: Duration = Duration::from_secs(5);
+/// Keys that are kept until then, for each machine that there may be: a machine that was forgotten, since it was
+/// silent for long, is back with its next request.
+const OPENERS_PER_CLIENT: usize = 2;
 /// Batches of requests that are taken before the next packets are sent.
 const BATCHES_MAX: usize = 4;
 
@@ -116,7 +119,8 @@ impl Session {
     }
 
     fn join(&mut self, join: &Join) {
-        let reply = self.sender.join(self.now()).map(|client| {
+        let client = self.sender.join(self.now());
+        let reply = client.map(|client| {
             self.idle_since = Instant::now();
             let SenderSettings { session, epoch, .. } = self.settings;
             self.openers.insert(client, Opener::new(&self.key.of_client(session, epoch, client, &join.random)));
@@ -135,7 +139,13 @@ impl Session {
                 keys: None,
             }
         });
-        let _ = join.reply.try_send(reply);
+        if join.reply.try_send(reply).is_err()
+            && let Some(client) = client
+        {
+            // The request has been answered without this reply, so no machine has this number.
+            self.sender.leave(client);
+            self.openers.remove(&client);
+        }
     }
 
     /// Takes built chunks, and has the next ones built.
@@ -201,10 +211,11 @@ impl Session {
         self.sender.request(client, &request, now);
     }
 
-    /// Returns whether no machine has lacked anything for a while. Drops the keys of machines that are gone.
+    /// Returns whether no machine has lacked anything for a while. Drops the keys of machines that are gone, once there
+    /// are many.
     fn is_idle(&mut self) -> bool {
         let now = Instant::now();
-        if now - self.forgot >= FORGET {
+        if now - self.forgot >= FORGET && self.openers.len() > OPENERS_PER_CLIENT * self.settings.clients_max as usize {
             self.forgot = now;
             let present: std::collections::HashSet<ClientNumber> =
                 self.sender.clients().map(|client| client.client).collect();
