@@ -462,11 +462,11 @@ impl SessionState {
         self.highest = self.highest.max(sequence);
         self.received += 1;
         counts.received += 1;
-        counts.expected += self.expected() - before;
+        counts.expected = counts.expected.saturating_add(self.expected().saturating_sub(before));
     }
 
     /// Returns how many packets were sent while the machine listened.
     fn expected(&self) -> u64 {
-        if self.first == 0 { 0 } else { self.highest - self.first + 1 }
+        if self.first == 0 { 0 } else { (self.highest - self.first).saturating_add(1) }
     }
 }

@@ -131,6 +131,23 @@ fn a_machine_that_lacks_nothing_makes_room_for_another() {
     }
 }
 
+/// A machine of the session can seal packets with any sequence number.
+#[test]
+fn any_sequence_number_is_counted_without_overflow() {
+    let mut sender = Sender::new(SETTINGS, Duration::ZERO);
+    let mut receiver = receiver(10_000);
+    for _ in 0..2 {
+        receiver.joined(reply(&mut sender, Duration::ZERO), Duration::ZERO);
+        for sequence in [5, 0, u64::MAX, 1, u64::MAX - 1] {
+            let mut body = Vec::new();
+            Symbol { chunk: 0, form: 1, chunk_bytes: 1, index: 0, payload: &[1] }.encode(&mut body);
+            let header = PacketHeader { kind: PacketKind::Symbol, session: SETTINGS.session, sequence };
+            receiver.packet(header, &body, Duration::ZERO).unwrap();
+        }
+    }
+    assert_eq!(receiver.counts().received, 10);
+}
+
 /// Passes the even symbols of one form of a chunk, then the odd ones of another, and returns the bytes of the chunk if
 /// it is complete.
 fn mixed() -> Option<Vec<u8>> {
