@@ -5,14 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::order::ChunkRank;
 use super::rules::{Rule, follows};
 use crate::format::multicast::{IndexSet, Request};
+use crate::format::wire::CHUNK_BYTES_MAX;
 
 /// Maximum number of chunks of which lacking symbols are noted. Machines request others again.
 const REPAIRS_MAX: usize = 4096;
+/// Maximum number of chunks that one request counts for, and of lacking symbols. Machines request others again.
+const REQUESTED_MAX: usize = 1 << 14;
 
 /// The chunks that machines lack.
 #[derive(Debug)]
 pub(super) struct Demand {
     chunks: Vec<ChunkDemand>,
+    /// Number of symbols of the longest chunk.
+    symbols_max: u32,
     /// Chunks that machines lack as a whole, in the order in which they are sent.
     ranking: BTreeSet<ChunkRank>,
     /// Chunks that no machine lacks as a whole, and their lacking symbols.
@@ -49,9 +54,11 @@ pub(super) struct CountedRequest {
 }
 
 impl Demand {
-    pub(super) fn new(chunks: u32) -> Demand {
+    pub(super) fn new(chunks: u32, symbol_bytes: u16) -> Demand {
         let chunks = vec![ChunkDemand::default(); chunks as usize];
-        Demand { chunks, ranking: BTreeSet::new(), repairs: BTreeMap::new(), requests: 0 }
+        let longest = u32::try_from(CHUNK_BYTES_MAX).unwrap_or(u32::MAX);
+        let symbols_max = longest.div_ceil(u32::from(symbol_bytes).max(1));
+        Demand { chunks, symbols_max, ranking: BTreeSet::new(), repairs: BTreeMap::new(), requests: 0 }
     }
 
     /// Counts a request, of which chunks that `is_served` names need nothing.
@@ -63,7 +70,9 @@ impl Demand {
                 && chunks.get(chunk as usize).is_none_or(|demand| demand.sent > request.seen);
             !is_in_flight && !is_served(chunk)
         };
-        let lacking: IndexSet = request.lacking.iter().filter(|chunk| is_open(&self.chunks, *chunk)).collect();
+        let lacking: IndexSet =
+            request.lacking.iter().take(REQUESTED_MAX).filter(|chunk| is_open(&self.chunks, *chunk)).collect();
+        let mut symbols_left = REQUESTED_MAX;
         lacking.iter().for_each(|chunk| self.change(chunk, |machines| machines + 1));
         for begun in &request.begun {
             if !is_open(&self.chunks, begun.chunk) || self.machines(begun.chunk) > 0 {
@@ -73,14 +82,19 @@ impl Demand {
                 self.change(begun.chunk, |machines| machines + 1);
                 continue;
             }
-            let symbols = begun.missing.iter().filter_map(|symbol| u16::try_from(symbol).ok());
+            let symbols = begun.missing.iter().take_while(|symbol| *symbol < self.symbols_max).take(symbols_left);
+            let symbols: Vec<u16> = symbols.filter_map(|symbol| u16::try_from(symbol).ok()).collect();
+            symbols_left -= symbols.len();
+            if symbols.is_empty() {
+                continue;
+            }
             let has_room = self.repairs.len() < REPAIRS_MAX;
             match self.repairs.get_mut(&begun.chunk) {
                 Some(repair) if repair.form == begun.form => repair.symbols.extend(symbols),
                 // Machines have different forms of the chunk, so one of them has to begin anew.
                 Some(_) => self.change(begun.chunk, |machines| machines + 1),
                 None if has_room => {
-                    let symbols = symbols.collect();
+                    let symbols = symbols.into_iter().collect();
                     self.repairs.insert(begun.chunk, Repair { form: begun.form, symbols });
                 }
                 None => {}
@@ -163,5 +177,31 @@ impl Demand {
             self.ranking.insert(ChunkRank::new(demand.machines, chunk));
             self.repairs.remove(&chunk);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::multicast::BegunChunk;
+
+    /// A datagram can name millions of chunks and symbols. Its machine has the key, and may lie.
+    #[test]
+    fn one_request_counts_for_bounded_numbers_of_chunks_and_symbols() {
+        let mut demand = Demand::new(1 << 20, 1428);
+        let begun = |chunk| BegunChunk { chunk, form: 1, missing: (0..1 << 16).collect() };
+        let request = Request {
+            left: 1,
+            lacking: (100..1 << 20).collect(),
+            begun: (0..100).map(begun).collect(),
+            ..Request::default()
+        };
+        demand.add(&request, |_| false);
+        assert_eq!(demand.ranking().len(), REQUESTED_MAX);
+        let symbols = demand.repairs().values().map(|repair| repair.symbols.len());
+        assert_eq!(symbols.clone().sum::<usize>(), REQUESTED_MAX);
+        assert_eq!(symbols.max(), Some((4 << 20) / 1428 + 1), "a chunk has no further symbols");
+        demand.add(&request, |_| false);
+        assert_eq!(demand.repairs().values().map(|repair| repair.symbols.len()).sum::<usize>(), REQUESTED_MAX);
     }
 }

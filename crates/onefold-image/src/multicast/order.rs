@@ -73,7 +73,7 @@ mod tests {
     use crate::format::multicast::{BegunChunk, Request};
 
     fn demand(lacking: &[&[u32]], begun: &[u32]) -> Demand {
-        let mut demand = Demand::new(10);
+        let mut demand = Demand::new(10, 1428);
         for lacking in lacking {
             let request = Request { left: 10, lacking: lacking.iter().copied().collect(), ..Request::default() };
             demand.add(&request, |_| false);

@@ -115,7 +115,7 @@ impl Sender {
         let packet_bytes = HEADER_BYTES + body_bytes_max(settings.symbol_bytes) + TAG_BYTES;
         Sender {
             clients: Clients::new(settings.clients_max),
-            demand: Demand::new(settings.chunks),
+            demand: Demand::new(settings.chunks, settings.symbol_bytes),
             cache: ChunkCache::new(settings.cache_bytes),
             building: BTreeSet::new(),
             transmission: None,
