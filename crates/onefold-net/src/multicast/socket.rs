@@ -63,20 +63,36 @@ impl ServerSocket {
         })
     }
 
-    /// Sends packets to the group in one call, as far as the kernel takes them. They lie one after the other in
-    /// `bytes`, and `ends` says where each one ends.
+    /// Sends packets to the group. They lie one after the other in `bytes`, and `ends` says where each one ends.
     ///
     /// # Errors
-    /// When the first one cannot be sent.
-    pub(crate) fn send(&self, (bytes, ends): (&[u8], &[usize])) -> io::Result<()> {
-        let slices: Vec<IoSlice<'_>> =
-            runs(ends, self.segment_bytes).into_iter().map(|run| IoSlice::new(&bytes[run])).collect();
-        let mut controls: Vec<SendAncillaryBuffer<'_, '_, '_>> =
-            slices.iter().map(|_| SendAncillaryBuffer::default()).collect();
-        let parts = slices.chunks(1).zip(&mut controls);
-        let mut messages: Vec<MMsgHdr<'_>> =
-            parts.map(|(run, control)| MMsgHdr::new_with_addr(&self.group, run, control)).collect();
-        sendmmsg(&self.socket, &mut messages, SendFlags::empty())?;
+    /// When one cannot be sent; those behind it are not sent, either.
+    pub(crate) fn send(&mut self, (bytes, ends): (&[u8], &[usize])) -> io::Result<()> {
+        match self.send_runs(bytes, &runs(ends, self.segment_bytes)) {
+            // Some interfaces take no packets that the kernel cuts. Receivers ignore packets that come twice.
+            Err(Errno::IO | Errno::INVAL) if self.segment_bytes > 0 => {
+                segment_datagrams(&self.socket, 0)?;
+                self.segment_bytes = 0;
+                Ok(self.send_runs(bytes, &runs(ends, 0))?)
+            }
+            sent => Ok(sent?),
+        }
+    }
+
+    /// Sends parts of `bytes`, with as few calls as the kernel allows.
+    fn send_runs(&self, bytes: &[u8], runs: &[Range<usize>]) -> Result<(), Errno> {
+        let slices: Vec<IoSlice<'_>> = runs.iter().map(|run| IoSlice::new(&bytes[run.clone()])).collect();
+        let mut rest = slices.as_slice();
+        while !rest.is_empty() {
+            let mut controls: Vec<SendAncillaryBuffer<'_, '_, '_>> =
+                rest.iter().map(|_| SendAncillaryBuffer::default()).collect();
+            let parts = rest.chunks(1).zip(&mut controls);
+            let mut messages: Vec<MMsgHdr<'_>> =
+                parts.map(|(run, control)| MMsgHdr::new_with_addr(&self.group, run, control)).collect();
+            // An error of a later message is returned by the next call.
+            let sent = sendmmsg(&self.socket, &mut messages, SendFlags::empty())?;
+            rest = rest.get(sent.max(1)..).unwrap_or_default();
+        }
         Ok(())
     }
 
@@ -282,8 +298,19 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_is_sent_packet_by_packet_where_it_cannot_be_cut() {
+        let (mut server, client) = sockets([239, 192, 3, 11], 1000);
+        // The kernel does not cut anything into so many segments.
+        segment_datagrams(&server.socket, 1).unwrap();
+        let packets: Vec<Vec<u8>> = (0..32).map(|at: u8| vec![at; 1000]).collect();
+        let (bytes, ends) = burst(&packets);
+        server.send((&bytes, &ends)).unwrap();
+        assert_eq!((received(&client, packets.len()), server.segment_bytes), (packets, 0));
+    }
+
+    #[test]
     fn packets_of_another_source_do_not_arrive() {
-        let (server, client) = sockets([239, 192, 3, 8], 1000);
+        let (mut server, client) = sockets([239, 192, 3, 8], 1000);
         let stranger = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).unwrap();
         stranger.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
         stranger.set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
