@@ -107,7 +107,7 @@ impl ImageServer {
     ///
     /// # Errors
     /// When the address or the interface cannot be used, or no thread can be started; when the tokens cannot be used,
-    /// or would go over plain connections to other machines.
+    /// would go over plain connections to other machines, or would not hold since images are sent by multicast, too.
     pub fn listen(
         archive: Arc<Archive>,
         options: &ServerOptions,
@@ -115,6 +115,11 @@ impl ImageServer {
     ) -> Result<ImageServer, NetError> {
         if options.tokens.is_some() && options.identity.is_none() && !options.address.ip().is_loopback() {
             return Err(NetError::PlainTokens);
+        }
+        if let (Some(_), Some(_), Some(interface)) = (&options.tokens, &options.multicast, &options.interface) {
+            // A machine that has the key can read each image that is sent.
+            let source = io::Error::other("tokens give rights to some images, and multicast sends each of them to all");
+            return Err(NetError::Multicast { interface: interface.clone(), source });
         }
         let tokens = options.tokens.as_deref().map(TokenFile::open).transpose()?;
         let handshakes = options.identity.as_ref().map(Handshakes::new).transpose()?;

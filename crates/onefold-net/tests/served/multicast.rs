@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use onefold_image::UnitName;
 use onefold_image::install::{FileTarget, FreeSectorPolicy, InstallOptions, Target, install};
-use onefold_net::{GroupOptions, GroupReport, MulticastKey, MulticastOptions, SESSIONS_MAX, ServerOptions};
+use onefold_net::{
+    GroupOptions, GroupReport, ImageServer, MulticastKey, MulticastOptions, NetError, SESSIONS_MAX, ServerOptions,
+};
 use parking_lot::Mutex;
 
 use crate::fixture::{DISK_BYTES, Fixture, RunningServer, open, raw_request, server_options};
@@ -127,6 +129,25 @@ fn joins_without_the_key_do_not_slow_machines_down() {
     assert!(installed == fixture.disk.0);
     assert!(report.chunks > 2 && report.http_chunks == 0, "{report:?} {notes:?}");
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_server_with_tokens_does_not_send_by_multicast() {
+    let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
+    let multicast = MulticastOptions {
+        group: SocketAddrV4::new(Ipv4Addr::new(239, 192, 104, 1), 7443),
+        ttl: 1,
+        rate_bytes_per_second: NonZeroU64::new(60 << 20).unwrap(),
+        key: key(folder.path(), 'a'),
+    };
+    let options = ServerOptions {
+        interface: Some("lo".to_owned()),
+        tokens: Some(folder.path().join("tokens")),
+        multicast: Some(multicast),
+        ..server_options()
+    };
+    let refusal = ImageServer::listen(fixture.archive(), &options, Box::new(|_| ())).err();
+    assert!(matches!(refusal, Some(NetError::Multicast { .. })), "{refusal:?}");
 }
 
 #[test]
