@@ -43,6 +43,10 @@ head -c 96M /dev/urandom >"$dir/web.raw"
 onefold image capture --quiet "$archive" "$dir/web.raw" web
 printf '%064d\n' 7 >"$dir/key"
 printf '%064d\n' 8 >"$dir/other-key"
+chmod 644 "$dir/key"
+refused 1 'other users' onefold image serve --plain --interface eth0 --multicast 239.192.3.7 \
+    --multicast-key "$dir/key" "$archive"
+chmod 600 "$dir/key" "$dir/other-key"
 refused 2 'interface' onefold image serve --plain --multicast 239.192.3.7 --multicast-key "$dir/key" "$archive"
 refused 2 '239.192.3.7' onefold image serve --plain --interface eth0 --multicast 192.0.2.1 \
     --multicast-key "$dir/key" "$archive"

@@ -5,18 +5,15 @@
 //! is derived twice, even if an outsider repeats an old reply to a join.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use onefold_image::format::multicast::{ClientNumber, SessionId};
 
 use crate::NetError;
+use crate::private::read_private;
 
 use super::seal::{KEY_BYTES, SessionKey};
 
-/// Length of a key file: two digits for each byte, and the end of the line.
-const FILE_BYTES_MAX: u64 = 2 * KEY_BYTES as u64 + 2;
 /// Length of what a client draws for each join, in bytes.
 pub(crate) const JOIN_BYTES: usize = 16;
 /// Length of a request to join in bytes: what the client drew, and the proof that it has the key.
@@ -40,12 +37,10 @@ impl MulticastKey {
     /// Reads a key from a file with 64 hexadecimal digits, as `openssl rand -hex 32` makes them.
     ///
     /// # Errors
-    /// When the file cannot be read, or has anything else.
+    /// When the file cannot be read, is open to other users, or has anything else.
     pub fn read(path: &Path) -> Result<MulticastKey, NetError> {
-        let failed = |source| NetError::File { path: path.to_owned(), source };
-        let mut text = String::new();
-        let file = File::open(path).map_err(failed)?;
-        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+        let bytes = read_private(path)?;
+        let text = std::str::from_utf8(&bytes).unwrap_or_default();
         MulticastKey::parse(text.trim_end_matches(['\n', '\r'])).ok_or_else(|| NetError::Content {
             path: path.to_owned(),
             what: "is no key: it has to have 64 hexadecimal digits, as `openssl rand -hex 32` prints them".to_owned(),
@@ -116,14 +111,21 @@ impl MulticastKey {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
-    fn a_key_file_has_exactly_one_key() {
+    fn a_key_file_has_exactly_one_key_and_is_private() {
         let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let write = |text: &[u8], mode| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        };
         let read = |text: &str| {
-            let path = folder.path().join("key");
-            std::fs::write(&path, text).unwrap();
+            write(text.as_bytes(), 0o600);
             MulticastKey::read(&path)
         };
         let digits = "0aF1".repeat(16);
@@ -137,6 +139,10 @@ mod tests {
         {
             assert!(matches!(read(text), Err(NetError::Content { .. })), "{text}");
         }
+        write(&[0xff; 2 * KEY_BYTES], 0o600);
+        assert!(matches!(MulticastKey::read(&path), Err(NetError::Content { .. })));
+        write(digits.as_bytes(), 0o644);
+        assert!(matches!(MulticastKey::read(&path), Err(NetError::Open { .. })));
         assert!(matches!(MulticastKey::read(&folder.path().join("none")), Err(NetError::File { .. })));
     }
 

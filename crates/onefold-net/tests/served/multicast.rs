@@ -1,8 +1,10 @@
 //! An image that is sent by multicast, over the loopback interface of this machine.
 
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +21,7 @@ use crate::fixture::{DISK_BYTES, Fixture, RunningServer, open, raw_request, serv
 fn key(folder: &Path, digit: char) -> MulticastKey {
     let path = folder.join(format!("key-{digit}"));
     std::fs::write(&path, format!("{}\n", digit.to_string().repeat(64))).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     MulticastKey::read(&path).unwrap()
 }
 
