@@ -1,10 +1,10 @@
 //! Options of `image serve`, and those by which clients reach such a server.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 
 use clap::Args;
-use onefold_net::Fingerprint;
+use onefold_net::{Fingerprint, SESSIONS_MAX};
 
 use super::place::ArchiveArg;
 use crate::byte_rate::ByteRate;
@@ -55,7 +55,8 @@ pub(crate) struct MulticastArgs {
     #[arg(long, help_heading = MULTICAST, value_name = "GROUP[:PORT]", value_parser = parse_group,
           requires_all = ["interface", "multicast_key"], conflicts_with = "tokens")]
     pub(crate) multicast: Option<SocketAddrV4>,
-    /// File with the key of multicast, 64 hexadecimal digits; clients need the same
+    /// File with the key of multicast, 64 hexadecimal digits, which other users must not be able to read; clients need
+    /// the same
     #[arg(long, help_heading = MULTICAST, value_name = "FILE", requires = "multicast")]
     pub(crate) multicast_key: Option<PathBuf>,
     /// How far packets of multicast may get: each router on their way takes one away, and 1 stays in the network of
@@ -68,6 +69,9 @@ pub(crate) struct MulticastArgs {
     pub(crate) rate: ByteRate,
 }
 
+/// First byte of the groups that each network uses as it likes. Others belong to protocols.
+const LOCAL_GROUPS: u8 = 239;
+
 /// Parses a group of multicast and a port.
 fn parse_group(text: &str) -> Result<SocketAddrV4, String> {
     let group = match text.parse() {
@@ -76,9 +80,19 @@ fn parse_group(text: &str) -> Result<SocketAddrV4, String> {
             SocketAddrV4::new(text.parse().map_err(|_| "expected an IPv4 address, with or without a port")?, PORT)
         }
     };
-    match group.ip().is_multicast() && group.port() != 0 {
+    // The groups and ports of further images follow this one.
+    let further = SESSIONS_MAX - 1;
+    let is_local = group.ip().octets()[0] == LOCAL_GROUPS;
+    let last_group = u32::from(*group.ip()).checked_add(further.into()).map(|bits| Ipv4Addr::from(bits).octets()[0]);
+    let last_port = group.port().checked_add(further.into());
+    match is_local && last_group == Some(LOCAL_GROUPS) && group.port() != 0 && last_port.is_some() {
         true => Ok(group),
-        false => Err("expected a group such as 239.192.3.7 or 239.192.3.7:7443".to_owned()),
+        false => Err(format!(
+            "expected a group from 239.0.0.0 to 239.255.255.{}, such as 239.192.3.7 or 239.192.3.7:7443, and a port \
+             from 1 to {}",
+            u8::MAX - further,
+            u16::MAX - u16::from(further),
+        )),
     }
 }
 
@@ -114,5 +128,34 @@ impl ImageServerOptions {
     /// Returns whether no option is given.
     pub(crate) fn are_absent(&self) -> bool {
         self.pin.is_none() && self.token_file.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_groups_and_ports_of_a_server_are_local_and_valid() {
+        for (text, group) in [
+            ("239.0.0.0", "239.0.0.0:7443"),
+            ("239.192.3.7:9000", "239.192.3.7:9000"),
+            ("239.255.255.252:65532", "239.255.255.252:65532"),
+        ] {
+            assert_eq!(parse_group(text).map(|group| group.to_string()), Ok(group.to_owned()));
+        }
+        for text in [
+            "224.0.0.5",
+            "238.255.255.255",
+            "239.255.255.253",
+            "240.0.0.0",
+            "255.255.255.255",
+            "192.0.2.1",
+            "239.192.3.7:0",
+            "239.192.3.7:65533",
+        ] {
+            assert!(parse_group(text).unwrap_err().contains("from 239.0.0.0 to 239.255.255.252"), "{text}");
+        }
+        assert!(parse_group("ff3e::1").unwrap_err().contains("IPv4"));
     }
 }
