@@ -17,6 +17,7 @@ use crate::format::descriptor::Descriptor;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::format::wire::{NAMES_MAX, StoredUnits, units_of};
 use crate::image_source::{Arrivals, ChunkReader, ImageSource, OnUnit, WantedUnits};
+use crate::store::{Refusal, StoreError};
 use crate::{ImageVersion, UnitKey, UnitName};
 
 /// Requests to a server of images. Implementations repeat a request that is not answered, for a limited time.
@@ -40,6 +41,12 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// Returns chunks in this order, of at most [`CHUNK_BYTES_MAX`](crate::format::wire::CHUNK_BYTES_MAX) bytes each.
     /// The next one may be on its way while the caller works on one.
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_>;
+
+    /// Returns whether the server still has an image, by its own word.
+    ///
+    /// # Errors
+    /// When the server does not answer or refuses.
+    fn has_image(&self, image: &ImageVersion) -> Result<bool, ArchiveError>;
 
     /// Begins to receive these chunks, which are all of an image, if they come in an order that the server decides.
     /// Those that have come are then returned by [`Transport::chunks`].
@@ -205,8 +212,17 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
         self.transport.arrivals(chunks)
     }
 
-    fn of_image(&self, _: &ImageVersion, error: ArchiveError) -> ArchiveError {
-        error
+    fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError {
+        // A server may fail in other ways, too, when packs are removed while it reads them.
+        let may_be_collected = match &error {
+            ArchiveError::Lost { .. } => true,
+            ArchiveError::Store(StoreError::Refused { why, .. }) => *why == Refusal::ImageServer,
+            _ => false,
+        };
+        match may_be_collected && self.transport.has_image(image).is_ok_and(|has_image| !has_image) {
+            true => ArchiveError::Removed { image: image.clone() },
+            false => error,
+        }
     }
 }
 

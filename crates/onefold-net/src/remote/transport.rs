@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use onefold_block::Random;
 use onefold_block::random::SystemRandom;
-use onefold_image::UnitName;
-use onefold_image::archive::ArchiveError;
+use onefold_image::archive::{ArchiveError, ImageRecord};
+use onefold_image::format::FormatError;
 use onefold_image::format::wire::{CHUNK_BYTES_MAX, UNITS_BYTES_MAX, encode_names};
 use onefold_image::remote::{Chunks, Transport};
 use onefold_image::store::{Refusal, RetryPolicy, StoreError, WaitHook};
+use onefold_image::{ImageVersion, UnitName};
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
@@ -23,6 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::list::records;
 use crate::NetError;
 use crate::origin::Origin;
 use crate::settings::{is_loopback, is_plain, read_certificates};
@@ -46,6 +48,10 @@ const IDLE: Duration = Duration::from_secs(15);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Number of chunks that have come and that nobody has taken yet.
 const CHUNKS_AHEAD: usize = 1;
+/// Maximum length of a list of images in bytes.
+const LIST_BYTES_MAX: u64 = 64 << 20;
+/// How old the list of a server may be, and somewhat more.
+const LIST_AGE: Duration = Duration::from_millis(1100);
 /// Maximum length of the answer to what is posted once, in bytes.
 const POSTED_BYTES_MAX: u64 = 4096;
 /// Maximum number of bytes of the text of a refusal that are shown.
@@ -222,6 +228,16 @@ impl RemoteTransport {
         Ok(self.runtime.block_on(self.requests.repeat(&request))?)
     }
 
+    /// Returns the images that the server has, by its own word, sorted by name and version.
+    ///
+    /// # Errors
+    /// When the server does not answer, refuses, or sends no list of images.
+    pub(super) fn records(&self) -> Result<Vec<ImageRecord>, ArchiveError> {
+        let list = self.get("v1/images", LIST_BYTES_MAX)?;
+        let invalid = FormatError::Value { structure: "list of images", what: "it is no list of images" };
+        records(&list).ok_or_else(|| ArchiveError::refused("list of images".to_owned(), invalid))
+    }
+
     /// Notes which image is read from now on, by the digest of its manifest.
     pub(super) fn set_manifest(&self, digest: [u8; 32]) {
         *self.requests.manifest.lock() = Some(UnitName(digest));
@@ -246,6 +262,16 @@ impl Transport for RemoteTransport {
 
     fn units_of(&self, chunk: &UnitName, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
         self.request_units(Some(*chunk), names)
+    }
+
+    /// A server may know for a moment longer than others that an image is there, so it is asked again.
+    fn has_image(&self, image: &ImageVersion) -> Result<bool, ArchiveError> {
+        let is_listed = || Ok(self.records()?.iter().any(|record| record.image == *image));
+        if !is_listed()? {
+            return Ok(false);
+        }
+        self.runtime.block_on(async { sleep(LIST_AGE).await });
+        is_listed()
     }
 
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_> {

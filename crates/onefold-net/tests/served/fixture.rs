@@ -90,6 +90,13 @@ impl Fixture {
         archive.find(&options.name, None).unwrap()
     }
 
+    /// Deletes all packs, as a collection does once no image needs them.
+    pub(crate) fn delete_packs(&self) {
+        for object in self.store.list("packs/", None).unwrap() {
+            self.store.delete(&object.name).unwrap();
+        }
+    }
+
     /// Serves without encryption.
     pub(crate) fn serve(&self, address: &str) -> RunningServer {
         self.serve_with(&ServerOptions { address: address.parse().unwrap(), ..server_options() })

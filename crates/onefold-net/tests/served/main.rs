@@ -16,9 +16,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
 use onefold_disk::Disk;
 use onefold_image::ArchivedDisk;
 use onefold_image::archive::ArchiveError;
+use onefold_image::install::InstallError;
 use onefold_image::signature::{KeyFiles, SecretKey};
 use onefold_image::store::StoreError;
 use onefold_net::{NetError, RemoteArchive, RemoteOptions};
@@ -102,6 +104,33 @@ fn pass_on(proxy: &TcpListener, address: SocketAddr, cut: &Arc<AtomicBool>, coun
                 }
                 let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
             });
+        }
+    }
+}
+
+#[test]
+fn an_image_that_is_removed_while_it_is_installed_is_not_taken_for_damage() {
+    for is_removed in [true, false] {
+        let fixture = Fixture::new(DISK_BYTES);
+        let record = fixture.archive().images().pop().unwrap();
+        let server = fixture.serve("127.0.0.1:0");
+        let folder = tempfile::tempdir().unwrap();
+        let has_deleted = AtomicBool::new(false);
+        let on_progress = |done_bytes: u64| {
+            if done_bytes > 4 << 20 && !has_deleted.swap(true, Ordering::Relaxed) {
+                if is_removed {
+                    fixture.archive().remove(&record.image, &SystemClock, &SystemRandom).unwrap();
+                }
+                fixture.delete_packs();
+            }
+        };
+        let remote = open(server.address, Duration::from_secs(5)).unwrap();
+        let installed = install_over_noise(remote, &folder.path().join("disk"), &on_progress);
+        match installed.unwrap_err() {
+            InstallError::Archive(ArchiveError::Removed { image }) => {
+                assert!(is_removed && image == record.image);
+            }
+            error => assert!(!is_removed, "{error:?}"),
         }
     }
 }

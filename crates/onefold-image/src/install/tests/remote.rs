@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::UnitName;
 use crate::format::pack::UNIT_HEADER_BYTES;
 use crate::image_source::Arrivals;
 use crate::remote::{Chunks, RemoteImages, Transport};
 use crate::served::ServedArchive;
 use crate::testing::headers;
+use crate::{ImageVersion, UnitName};
 
 /// Long enough that the disk has a middle between its ends.
 const SIZE: u64 = 3 << 20;
@@ -91,6 +91,10 @@ impl Transport for Server {
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_> {
         let names = names.to_vec();
         Box::new(names.into_iter().map(|name| self.chunk(&name)))
+    }
+
+    fn has_image(&self, image: &ImageVersion) -> Result<bool, ArchiveError> {
+        Ok(self.served.archive().find(&image.name, Some(image.version)).is_some())
     }
 
     fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use onefold_image::archive::ArchiveError;
 use onefold_image::remote::{Chunks, RemoteImages, Transport};
-use onefold_image::{Arrivals, UnitName};
+use onefold_image::{Arrivals, ImageVersion, UnitName};
 use parking_lot::Mutex;
 
 use super::transport::RemoteTransport;
@@ -129,6 +129,10 @@ impl Transport for GroupTransport {
             }
             Some(bytes)
         }))
+    }
+
+    fn has_image(&self, image: &ImageVersion) -> Result<bool, ArchiveError> {
+        self.http.has_image(image)
     }
 
     fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
