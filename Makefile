@@ -64,7 +64,7 @@ test-s3: ## Tests archives in buckets of Ceph's gateway, and of MinIO if it is i
 	@scripts/install-deps.sh build s3
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && tests/s3/run.sh
 
-fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 24 targets.
+fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 25 targets.
 	@scripts/long/target.sh fuzz
 
 posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of mount. FSX_SEEDS and others: scripts/posix.sh.
