@@ -50,6 +50,11 @@ impl Report {
     }
 }
 
+/// Prints a line for people to standard error. A closed stream does not end the command.
+pub(crate) fn print_note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", ShownText::line(text));
+}
+
 /// Prints a failure: to standard error for people, or as the one document on standard output for machines.
 pub(crate) fn print_failure(failure: &Failure, as_json: bool) {
     // Without both streams, only the exit code is left to report.

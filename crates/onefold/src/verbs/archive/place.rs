@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_block::shown::ShownText;
 use onefold_block::{Clock, Show};
 use onefold_image::store::{
     CallCounts, FolderStore, RetryPolicy, RetryingStore, StoppableStore, Store, StoreError, WaitHook,
@@ -18,6 +17,7 @@ use onefold_net::{Options, S3Place, S3Store, Settings};
 use crate::cli::place::{ArchiveArg, StoreOptions};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::{Interrupt, InterruptibleClock};
+use crate::output::print_note;
 use crate::progress::duration;
 
 /// Returns a view of a store.
@@ -159,7 +159,7 @@ pub(crate) fn tell_of_waits(what: &'static str, limit: String) -> WaitHook {
     Box::new(move |error, pause| {
         if pause >= TOLD && !has_told.swap(true, Ordering::Relaxed) {
             let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            eprintln!("{}", ShownText::lines(&waiting_text(what, &limit, &source)));
+            print_note(&waiting_text(what, &limit, &source));
         }
     })
 }

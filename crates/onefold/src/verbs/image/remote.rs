@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onefold_block::shown::ShownText;
 use onefold_net::{AccessToken, GroupOptions, MulticastKey, RemoteArchive, RemoteOptions};
 
 use super::install::InstallableImage;
@@ -14,6 +13,7 @@ use crate::cli::image::InstallArgs;
 use crate::cli::image_server::ImageServerOptions;
 use crate::cli::place::StoreOptions;
 use crate::failure::{Failure, Outcome};
+use crate::output::print_note;
 use crate::verbs::archive::place::{PATIENCE, tell_of_waits, waiting_limit};
 
 /// How long a server that has never answered is waited for, if nothing else is asked: its address may be wrong.
@@ -47,7 +47,7 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs, talk: Talk) -
     let is_quiet = talk.quiet;
     let on_note = move |text: &str| {
         if !is_quiet {
-            eprintln!("{}", ShownText::line(text));
+            print_note(text);
         }
     };
     let memory_bytes = usize::try_from(arguments.memory.0 / GROUP_SHARE).unwrap_or(usize::MAX);
