@@ -43,6 +43,7 @@ onefold image capture --quiet "$archive" "$dir/web.raw" web
 bytes=$(stat --format=%s "$dir/web.raw")
 onefold image export --quiet "$archive" web "$dir/web.export"
 serve
+grep -q ' at http://192.0.2.1:7443$' "$dir/serve.log" || fail "the server names no address: $(<"$dir/serve.log")"
 
 # Over noise: all bytes are those of the export, and free sectors are zeros where that is asked for.
 head -c "$bytes" /dev/urandom >"$dir/target.raw"

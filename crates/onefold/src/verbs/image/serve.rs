@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use onefold_block::Show;
-use onefold_block::shown::ShownText;
+use onefold_linux::interface_addresses;
 use onefold_net::{ImageServer, MulticastKey, MulticastOptions, ServerIdentity, ServerOptions};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::cli::image_server::{CertificateOptions, MulticastArgs, PORT, ServeArg
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::open_files;
-use crate::output::Report;
+use crate::output::{Report, print_note};
 use crate::verbs::archive;
 
 /// Divisor for the share of the memory that tables of packs get.
@@ -34,29 +34,32 @@ pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     let address = arguments.listen.unwrap_or_else(|| default_address(arguments.interface.is_some()));
     let identity = match arguments.plain {
         true => None,
-        false => Some(identity(&arguments.certificate, address.ip())?),
+        false => Some(identity(&arguments.certificate, &names(address.ip(), arguments.interface.as_deref()))?),
     };
     let fingerprint = identity.as_ref().map(|identity| identity.fingerprint().to_string());
     let (interface, tokens) = (arguments.interface.clone(), arguments.tokens.clone());
     let multicast = multicast(&arguments.multicast)?;
     let options = ServerOptions { address, interface, memory_bytes, identity, tokens, multicast };
-    let on_error = Box::new(|error: &str| eprintln!("{}", ShownText::line(error)));
+    let on_error = Box::new(print_note);
     let server = ImageServer::listen(Arc::clone(&archive), &options, on_error);
     let server = server.map_err(|error| Failure::of_net(cannot(), &error))?;
     let (address, scheme) = (server.address(), if arguments.plain { "http" } else { "https" });
+    let places = reachable(address, arguments.interface.as_deref());
+    let places: Vec<String> = places.iter().map(|place| format!("{scheme}://{place}")).collect();
+    let places = places.join(" and ");
     if !talk.quiet {
-        eprintln!("serving {} at {scheme}://{address}", arguments.archive.archive.as_path().shown());
+        print_note(&format!("serving {} at {places}", arguments.archive.archive.as_path().shown()));
         if let Some(fingerprint) = &fingerprint {
-            eprintln!("fingerprint of the certificate, for --pin: {fingerprint}");
+            print_note(&format!("fingerprint of the certificate, for --pin: {fingerprint}"));
         }
         if let Some(text) = server.multicast() {
-            eprintln!("multicast {text}");
+            print_note(&format!("multicast {text}"));
         }
     }
     let interrupt = Interrupt::watch();
     server.run(&|| interrupt.is_asked());
     let json = json!({ "address": address.to_string(), "fingerprint": fingerprint });
-    Ok(Report::done(format!("served at {scheme}://{address}"), json))
+    Ok(Report::done(format!("served at {places}"), json))
 }
 
 /// Returns how images are sent by multicast, if they are.
@@ -73,10 +76,10 @@ fn default_address(has_interface: bool) -> SocketAddr {
 }
 
 /// Returns the certificate of the server, which is made if there is none.
-fn identity(options: &CertificateOptions, address: IpAddr) -> Outcome<ServerIdentity> {
+fn identity(options: &CertificateOptions, names: &[String]) -> Outcome<ServerIdentity> {
     let found = match (&options.certificate, &options.key) {
         (Some(certificate), Some(key)) => ServerIdentity::read(certificate, key),
-        _ => ServerIdentity::kept(&state_folder(options)?, &names(address)),
+        _ => ServerIdentity::kept(&state_folder(options)?, names),
     };
     found.map_err(|error| Failure::of_net("cannot use the certificate of the server", &error))
 }
@@ -100,13 +103,49 @@ fn state_folder(options: &CertificateOptions) -> Outcome<PathBuf> {
     })
 }
 
+/// Returns the hosts and the port at which clients reach a server that listens at `address`.
+fn reachable(address: SocketAddr, interface: Option<&str>) -> Vec<String> {
+    if !address.ip().is_unspecified() {
+        return vec![address.to_string()];
+    }
+    let hosts: Vec<String> = match interface {
+        Some(interface) => addresses_of(Some(interface)),
+        // A machine has many addresses, most of which lead nowhere from outside.
+        None => host_name().into_iter().collect(),
+    };
+    if hosts.is_empty() {
+        return vec![address.to_string()];
+    }
+    hosts.iter().map(|host| format!("{host}:{}", address.port())).collect()
+}
+
 /// Returns the names of this machine, for a certificate that clients verify by its file: they connect to one of them.
-fn names(address: IpAddr) -> Vec<String> {
-    let uname = rustix::system::uname();
-    let host = uname.nodename().to_str().ok().filter(|name| is_host_name(name) && *name != "localhost");
-    let address = Some(address.to_string()).filter(|_| !address.is_unspecified() && !address.is_loopback());
+fn names(address: IpAddr, interface: Option<&str>) -> Vec<String> {
+    let addresses = match address {
+        address if address.is_unspecified() => addresses_of(interface),
+        address if address.is_loopback() => Vec::new(),
+        address => vec![address.to_string()],
+    };
     let of_all = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    of_all.into_iter().chain(host.map(str::to_owned)).chain(address).collect()
+    let others = host_name().into_iter().chain(addresses).filter(|name| !of_all.contains(name));
+    of_all.iter().cloned().chain(others).collect()
+}
+
+/// Returns the IPv4 addresses of one interface, or of all that lead to other machines.
+fn addresses_of(interface: Option<&str>) -> Vec<String> {
+    let all = interface_addresses().unwrap_or_default();
+    let wanted = all.into_iter().filter(|(name, address)| match interface {
+        Some(interface) => name.as_os_str() == interface,
+        None => !address.is_loopback(),
+    });
+    wanted.map(|(_, address)| address.to_string()).collect()
+}
+
+/// Returns the name of this machine, if other machines may know it by that.
+fn host_name() -> Option<String> {
+    let uname = rustix::system::uname();
+    let name = uname.nodename().to_str().ok()?;
+    (is_host_name(name) && name != "localhost").then(|| name.to_owned())
 }
 
 /// Returns whether a certificate can have a name.
@@ -123,12 +162,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_server_shows_addresses_that_clients_can_use() {
+        let given = SocketAddr::from(([192, 0, 2, 1], 9000));
+        assert_eq!(reachable(given, Some("eth1")), ["192.0.2.1:9000"]);
+        let unspecified = IpAddr::from([0, 0, 0, 0]);
+        for interface in [None, Some("lo"), Some("no-such-interface")] {
+            let found = reachable((unspecified, 9000).into(), interface);
+            assert!(!found.is_empty() && found.iter().all(|place| place.ends_with(":9000")), "{found:?}");
+        }
+        // Each interface of this machine has its addresses, in the certificate, too.
+        for (name, address) in interface_addresses().unwrap().iter().filter(|(_, address)| !address.is_loopback()) {
+            assert!(reachable((unspecified, 9000).into(), name.to_str()).contains(&format!("{address}:9000")));
+            for interface in [name.to_str(), None] {
+                assert!(names(unspecified, interface).contains(&address.to_string()));
+            }
+        }
+    }
+
+    #[test]
     fn a_certificate_names_the_machine_and_the_address_that_it_listens_at() {
-        let found = names([192, 0, 2, 1].into());
+        let found = names([192, 0, 2, 1].into(), None);
         assert_eq!(found[..3], ["localhost", "127.0.0.1", "::1"]);
         assert_eq!(found.last().map(String::as_str), Some("192.0.2.1"));
         for address in [IpAddr::from([0, 0, 0, 0]), IpAddr::from([127, 0, 0, 1])] {
-            assert!(!names(address)[3..].contains(&address.to_string()));
+            assert!(!names(address, None)[3..].contains(&address.to_string()));
         }
         for (name, is_name) in
             [("imager", true), ("imager.lab-1", true), ("a_b", false), ("-a", false), ("a..b", false)]
