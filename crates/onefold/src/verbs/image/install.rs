@@ -21,6 +21,7 @@ use onefold_net::SharedGroupReport;
 use serde_json::{Value, json};
 
 use super::comparison::TargetComparison;
+use super::group::UnusedReason;
 use super::remote::GROUP_SHARE;
 use super::{find_manifest, group, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
@@ -79,13 +80,14 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         false => install_over(&work, arguments)?,
     };
     let size_bytes = manifest.size_bytes;
+    let unused = |installed: &InstallReport| UnusedReason::of(!arguments.seed.is_empty(), installed.found_bytes);
     let text = match &installed {
         Answer::Fits => {
             format!("{} fits on {}: {} would be written", record.image, target.shown(), data_text(&manifest))
         }
         Answer::Compared(compared) => compared.text(&record.image, target),
         Answer::Done(done) => {
-            let group = group::text(group.as_ref());
+            let group = group::text(group.as_ref(), unused(&done.installed));
             format!("{}{group}\n{}", done.text(&record.image, arguments, is_new), done.table(&manifest))
         }
     };
@@ -112,7 +114,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         "fitted": installed.is_fitted,
         "hidden_sectors": installed.hidden_sectors,
         "stale_partitions": is_stale,
-        "multicast": group.as_ref().map(group::json),
+        "multicast": group.as_ref().map(|group| group::json(group, unused(&installed))),
         "seconds": started.elapsed().as_secs_f64(),
     });
     Ok(Report::done(text, json))
@@ -134,7 +136,7 @@ fn find_accepted(arguments: &InstallArgs, talk: Talk) -> Outcome<InstallableImag
     }
     if arguments.multicast_key.is_some() {
         return Err(Failure::usage("cannot receive by multicast")
-            .because_of("--multicast-key is for a server of images, such as http://HOST:7443"));
+            .because_of("--multicast-key is for a server of images, such as https://HOST:7443"));
     }
     if !arguments.server.are_absent() {
         return Err(Failure::usage(format!("`{}` is no server of images", arguments.archive.shown()))
