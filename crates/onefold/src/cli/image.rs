@@ -232,11 +232,12 @@ pub(crate) struct InstallArgs {
     /// Read everything that the image defines back from the target, past the cache, and compare it
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Take units that this disk, image file or archived image has from there; may be given several times
+    /// A disk, image file or archived image that has a part of the image. That part is read there, and not in the
+    /// archive. May be given several times
     #[arg(long, value_name = "DISK")]
     pub(crate) seed: Vec<PathBuf>,
-    /// Write everything, without a look at what is on the target already; saves little, and only on disks that have
-    /// nothing of the image
+    /// Write everything, and do not compare the target with the image first. That saves a little time if the target has
+    /// no part of the image
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Check everything and write nothing; tells how a target that exists differs from the image, by guest file
@@ -248,8 +249,8 @@ pub(crate) struct InstallArgs {
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
-    /// From a server, take what it sends to many machines at once, with the key in this file; what does not arrive
-    /// comes over HTTP
+    /// Receive the image by multicast, with the key in this file, if the server sends it so. Chunks that do not arrive
+    /// are requested over HTTP
     #[arg(long, value_name = "FILE")]
     pub(crate) multicast_key: Option<PathBuf>,
     #[command(flatten)]

@@ -25,7 +25,8 @@ const SERVERS: &str = "Servers of images";
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) archive: ArchiveArg,
-    /// Serve without TLS: each machine that reaches the address may read all images, and the network what is sent
+    /// Serve without TLS. Each machine that reaches the address can read all images. Each machine on the way can read
+    /// and change the bytes that are sent
     #[arg(long)]
     pub(crate) plain: bool,
     /// Address and port to listen at; without it and --interface only this machine is served, at port 7443
@@ -50,8 +51,9 @@ pub(crate) struct ServeArgs {
 /// How a server sends images to many machines at once.
 #[derive(Args, Debug)]
 pub(crate) struct MulticastArgs {
-    /// Send images to many machines at once, to this group and UDP port of theirs, over --interface; the port is 7443
-    /// unless given. Up to four images are sent at once, each further one to the next group and port
+    /// Send images to many machines at once by multicast over --interface. GROUP is an address from 239.0.0.0 to
+    /// 239.255.255.252, and PORT the UDP port (7443 unless given). Up to four images are sent at the same time: the
+    /// second one to the next address and port, and so on
     #[arg(long, help_heading = MULTICAST, value_name = "GROUP[:PORT]", value_parser = parse_group,
           requires_all = ["interface", "multicast_key"], conflicts_with = "tokens")]
     pub(crate) multicast: Option<SocketAddrV4>,
@@ -64,7 +66,8 @@ pub(crate) struct MulticastArgs {
     #[arg(long, help_heading = MULTICAST, value_name = "HOPS", default_value_t = 1, requires = "multicast",
           value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) ttl: u8,
-    /// Send at most this many bytes a second by multicast, for each image: less than what the slowest machine takes
+    /// Maximum number of bytes that are sent a second by multicast, for each image; up to four images are sent at once.
+    /// Give less than what the slowest link takes
     #[arg(long, help_heading = MULTICAST, value_name = "RATE", default_value = "80M", requires = "multicast")]
     pub(crate) rate: ByteRate,
 }
