@@ -25,8 +25,8 @@ pub struct Differences {
     pub same_bytes: u64,
     /// Bytes of all other units.
     pub other_bytes: u64,
-    /// Bytes of zeros of the image that read otherwise on the target, in steps of 256 KiB. All zeros count if the target
-    /// has nothing of the image, and was not read to its end.
+    /// Bytes of zeros of the image that read otherwise on the target, in steps of 256 KiB. All zeros count if the
+    /// target has nothing of the image, and was not read to its end.
     pub nonzero_bytes: u64,
     /// Where some of these units and zeros lie, in the order of the disk: at most 4,096 of them.
     pub places: Vec<DifferentPlace>,

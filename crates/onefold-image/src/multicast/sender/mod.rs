@@ -148,8 +148,8 @@ impl Sender {
         }
     }
 
-    /// Takes the request of a machine, which replaces its earlier ones. The first one begins the session. A machine that
-    /// lacks nothing is removed with it.
+    /// Takes the request of a machine, which replaces its earlier ones. The first one begins the session. A machine
+    /// that lacks nothing is removed with it.
     pub fn request(&mut self, client: ClientNumber, request: &Request, now: Duration) {
         self.pass(now);
         if !self.clients.accept(client, request, self.now) {
