@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onefold_block::Show;
-use onefold_block::shown::ShownText;
 use onefold_disk::{Disk, OnProgress, temporary_folder};
 use onefold_image::capture::{CaptureError, SeedOptions};
 use onefold_image::format::manifest::Manifest;
@@ -12,6 +11,7 @@ use onefold_image::install::InstallOptions;
 use onefold_image::{ImageSource, SeededImages};
 
 use crate::failure::{Failure, Outcome};
+use crate::output::print_note;
 use crate::verbs::images::{self, FoundImage};
 
 /// Divisor of the memory: this share is for the places of units on seeds.
@@ -55,7 +55,7 @@ pub(super) fn add(
             }
             Err(error) => {
                 let failure = Failure::of_capture(cannot(&path), &error);
-                eprintln!("{}", ShownText::lines(&format!("{}: {}", failure.error, failure.causes.join(": "))));
+                print_note(&format!("{}: {}", failure.error, failure.causes.join(": ")));
             }
         }
     }
