@@ -132,8 +132,13 @@ impl Clients {
 
     /// Removes machines that have been silent for too long, and returns their requests.
     pub(super) fn expire(&mut self, now: Duration) -> Vec<CountedRequest> {
-        let is_gone = |client: &Client| now >= client.expires;
-        self.clients.extract_if(.., |_, client| is_gone(client)).filter_map(|(_, client)| client.request).collect()
+        // If fewer machines lack chunks than before, beacons say so, and all of them send requests more often.
+        let latest = now + client_silence(self.lacking());
+        let has_expired = |client: &mut Client| {
+            client.expires = client.expires.min(latest);
+            now >= client.expires
+        };
+        self.clients.extract_if(.., |_, client| has_expired(client)).filter_map(|(_, client)| client.request).collect()
     }
 
     /// Returns how many machines lack chunks, or have not said yet.

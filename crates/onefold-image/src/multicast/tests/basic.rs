@@ -114,6 +114,30 @@ fn a_machine_gets_every_chunk_once_and_the_session_ends() {
 }
 
 #[test]
+fn a_session_of_many_machines_ends_soon_after_the_last_one_dies() {
+    let mut sender = Sender::new(SenderSettings { clients_max: 1000, ..SETTINGS }, Duration::ZERO);
+    let request = |left| Request { left, lacking: (0..left).collect(), ..Request::default() };
+    let mut now = Duration::from_secs(1);
+    let clients: Vec<_> = (0..1000).map(|_| sender.join(now).unwrap()).collect();
+    for left in [CHUNKS, 0] {
+        for client in &clients[..clients.len() - 1] {
+            now += Duration::from_millis(1);
+            sender.request(*client, &request(left), now);
+        }
+        sender.request(clients[999], &request(CHUNKS), now);
+    }
+    assert_eq!(sender.machines(), 1);
+    let died = now;
+    while sender.is_running() {
+        now += Duration::from_millis(10);
+        (0..CHUNKS).for_each(|chunk| sender.chunk_failed(chunk, now));
+        sender.send(now, &mut PacketBurst::default());
+        assert!(now < died + Duration::from_secs(16), "{:?} after its death", now - died);
+    }
+    assert!(now > died + Duration::from_secs(14), "it may have lost two requests");
+}
+
+#[test]
 fn a_machine_that_lacks_nothing_makes_room_for_another() {
     let mut sender = Sender::new(SETTINGS, Duration::ZERO);
     let request = |left| Request { left, lacking: (0..left).collect(), ..Request::default() };
