@@ -1,7 +1,7 @@
-//! The answers of a connection that has several at once, by HTTP/2.
+//! The answers of a connection, which has several at once by HTTP/2.
 //!
 //! Each answer takes memory until it has been sent, and the client decides how fast each one goes. So an answer that
-//! stands still is noticed by itself, however busy the others of its connection are.
+//! stands still is noticed by itself, however busy the others of its connection are, or whatever requests follow it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -14,6 +14,8 @@ use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::body::owned;
+
 /// Maximum length of a piece that is given to the connection at once, which keeps it until the client takes it.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
@@ -21,7 +23,7 @@ const PIECE_BYTES_MAX: usize = 64 << 10;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers(Arc<Mutex<Vec<Weak<AnswerProgress>>>>);
 
-/// Time of the last progress of an answer, while it is the client's turn.
+/// Time of the last progress of an answer, while it is the client's turn. Each piece keeps it until it has been sent.
 #[derive(Debug)]
 struct AnswerProgress(Mutex<Option<Instant>>);
 
@@ -55,7 +57,8 @@ impl Answers {
 impl AnswerBody {
     /// Returns the next piece of what has been read.
     fn piece(&mut self) -> Frame<Bytes> {
-        Frame::data(self.rest.split_to(self.rest.len().min(PIECE_BYTES_MAX)))
+        let piece = self.rest.split_to(self.rest.len().min(PIECE_BYTES_MAX));
+        Frame::data(owned(piece, &self.progress))
     }
 }
 
@@ -127,6 +130,20 @@ mod tests {
             assert_eq!(body.size_hint().exact(), Some(200_000 - received.len() as u64));
         }
         assert!(body.is_end_stream() && received == content);
+    }
+
+    /// The connection drops the body then.
+    #[test]
+    fn an_answer_stalls_while_its_last_piece_has_not_been_sent() {
+        let answers = Answers::default();
+        let mut body = answers.add(vec![1; 5].into());
+        let last = next(&mut body).unwrap();
+        assert!(body.is_end_stream());
+        drop(body);
+        let later = Instant::now() + LIMIT;
+        assert!(answers.has_stalled(LIMIT, later));
+        drop(last);
+        assert!(!answers.has_stalled(LIMIT, later), "it has been sent");
     }
 
     #[test]

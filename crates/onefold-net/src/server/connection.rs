@@ -186,7 +186,12 @@ pub(super) async fn serve(
     stop: watch::Receiver<bool>,
 ) {
     let (answers, io) = (Answers::default(), TokioIo::new(stream));
-    let router = router.layer(Extension(Arc::clone(&activity)));
+    let watched = answers.clone();
+    let watched = move |response: Response| {
+        let watched = watched.clone();
+        async move { response.map(|body| watched.add(body)) }
+    };
+    let router = router.layer(Extension(Arc::clone(&activity))).layer(map_response(watched));
     match protocol {
         Protocol::One => {
             let connection = http1::Builder::new()
@@ -198,11 +203,6 @@ pub(super) async fn serve(
             drive(connection, |connection| connection.graceful_shutdown(), &activity, &answers, stop).await;
         }
         Protocol::Two => {
-            let watched = answers.clone();
-            let watched = move |response: Response| {
-                let watched = watched.clone();
-                async move { response.map(|body| watched.add(body)) }
-            };
             let connection = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS_MAX)
@@ -210,7 +210,7 @@ pub(super) async fn serve(
                 .max_pending_accept_reset_streams(RESETS_MAX)
                 .max_local_error_reset_streams(RESETS_MAX)
                 .max_send_buf_size(BUFFER_BYTES)
-                .serve_connection(io, TowerToHyperService::new(router.layer(map_response(watched))));
+                .serve_connection(io, TowerToHyperService::new(router));
             drive(connection, |connection| connection.graceful_shutdown(), &activity, &answers, stop).await;
         }
     }

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::ErrorHook;
+use super::body::owned;
 use super::chunk_lists::ChunkLists;
 use super::connection::{Activity, AtWork};
 use super::multicast::Sessions;
@@ -232,10 +233,9 @@ impl ServerState {
         range: std::ops::Range<u64>,
     ) -> Receiver<io::Result<Bytes>> {
         let (sender, receiver) = mpsc::channel(1);
-        let room = self.room(&activity, RAW_ROOM_BYTES).await;
+        let room = Arc::new(self.room(&activity, RAW_ROOM_BYTES).await);
         let state = Arc::clone(self);
         tokio::spawn(async move {
-            let _room = room;
             let mut offset = range.start;
             while offset < range.end {
                 let length = RAW_PIECE_BYTES.min(range.end - offset);
@@ -243,7 +243,7 @@ impl ServerState {
                 let read = state.work(&activity, move |state| state.piece(&from, offset, length)).await;
                 let piece = read.unwrap_or_else(|| Err(io::Error::other("a thread of the server failed")));
                 let is_over = piece.is_err();
-                if sender.send(piece).await.is_err() || is_over {
+                if sender.send(piece.map(|piece| owned(piece, &room))).await.is_err() || is_over {
                     return;
                 }
                 offset += length;

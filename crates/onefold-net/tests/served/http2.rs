@@ -19,6 +19,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 /// Flags of frames.
 const END_STREAM: u8 = 1;
@@ -45,6 +46,7 @@ impl TestServer {
     }
 
     fn client(&self) -> Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let certificate = Certificate::from_pem(&self.certificate()).unwrap();
         let builder = Client::builder().tls_certs_only([certificate]).no_proxy().timeout(4 * PATIENCE);
         // Another address than that of the tests' own connections.
@@ -123,6 +125,12 @@ fn request(path: &str) -> Vec<u8> {
     [vec![0x82, 0x87], literal(0x04, path), literal(0x01, "x")].concat()
 }
 
+/// Returns the header block of a request of a range.
+fn request_of_range(path: &str, range: &str) -> Vec<u8> {
+    // The name has number 50, which does not fit into the four bits of its first byte.
+    [request(path), vec![0x0f, 50 - 15, u8::try_from(range.len()).unwrap()], range.as_bytes().to_vec()].concat()
+}
+
 fn url(address: SocketAddr, path: &str) -> String {
     format!("https://{address}/v1/{path}")
 }
@@ -173,6 +181,34 @@ fn a_connection_has_a_bounded_number_of_answers() {
         refused += frames.iter().filter(|(kind, _)| *kind == RST_STREAM).count();
     }
     assert!((1..=16).contains(&answers) && refused == 40 - 16, "{answers} answers, {refused} refused");
+    served.assert_serves();
+}
+
+/// The client has window for the body up to its last bytes only. The server has given the whole answer to the connection
+/// then, and must go on counting the memory of it.
+#[test]
+fn an_answer_keeps_its_memory_until_the_last_piece_has_been_sent() {
+    let identity = |folder: &TempDir| ServerIdentity::kept(folder.path(), &["127.0.0.1".to_owned()]).unwrap();
+    let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
+    // One address gets 2 MiB for answers: ranges of an image take 1 MiB each.
+    let options = ServerOptions { identity: Some(identity(&folder)), memory_bytes: 16 << 20, ..server_options() };
+    let server = fixture.serve_with(&options);
+    let served = TestServer { fixture, folder, server };
+    let mut connection = served.connect();
+    assert!(connection.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 100]));
+    let range = |stream| (stream, request_of_range("/v1/images/lab%2Fweb/raw", "bytes=0-999"));
+    for (stream, request) in [1, 3, 5].map(range) {
+        assert!(connection.send(HEADERS, END_STREAM | END_HEADERS, stream, &request));
+    }
+    let (frames, has_ended) = connection.frames();
+    assert_eq!(frames.iter().filter(|(kind, _)| *kind == HEADERS).count(), 2, "the third one waits for memory");
+    assert!(!has_ended);
+    // The client takes the rest of the answers.
+    for stream in [1, 3, 5] {
+        assert!(connection.send(WINDOW_UPDATE, 0, stream, &1000_u32.to_be_bytes()));
+    }
+    let (frames, _) = connection.frames();
+    assert_eq!(frames.iter().filter(|(kind, _)| *kind == HEADERS).count(), 1);
     served.assert_serves();
 }
 
