@@ -121,6 +121,9 @@ pub trait Arrivals: Send + Sync {
     /// Returns the indices of the next chunks to read, in rising order. Each chunk of the image is returned once. An
     /// answer without any means that none has come within `patience`, and no answer that all have been returned.
     fn next(&self, patience: Duration) -> Option<Vec<usize>>;
+
+    /// Notes that chunks which [`Arrivals::next`] has returned are installed. Some need no unit, so none was read.
+    fn finish(&self, indices: &[usize]);
 }
 
 /// Reads the units of some chunks, as [`ImageSource::chunks`] has prepared.

@@ -196,7 +196,9 @@ impl<'a> Job<'a> {
             self.check_interrupt()?;
             if !indices.is_empty() {
                 let names: Vec<UnitName> = indices.iter().map(|index| self.manifest.chunks[*index]).collect();
-                return self.group(step, &names, sum);
+                self.group(step, &names, sum)?;
+                arrivals.finish(&indices);
+                return Ok(());
             }
         }
         Ok(())

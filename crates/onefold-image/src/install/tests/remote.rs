@@ -120,6 +120,8 @@ impl Arrivals for ShuffledArrivals {
         next.sort_unstable();
         (!is_over).then_some(next)
     }
+
+    fn finish(&self, _: &[usize]) {}
 }
 
 fn remote(image: &TestImage, lie: Lie) -> RemoteImages<Server> {

@@ -109,6 +109,16 @@ impl ArrivalQueue {
         self.state.lock().taken.remove(name)
     }
 
+    /// See [`onefold_image::Arrivals::finish`]. A chunk of zeros, or one that the image has twice, may not have been read.
+    pub(super) fn finish(&self, indices: &[usize]) {
+        let mut state = self.state.lock();
+        for index in indices {
+            let Some(name) = self.names.get(*index) else { continue };
+            state.taken.remove(name);
+            state.settled.extend(u32::try_from(*index));
+        }
+    }
+
     /// Notes that a chunk has been read, so that its memory is free.
     pub(super) fn settle(&self, chunk: u32) {
         self.state.lock().settled.push(chunk);
@@ -142,6 +152,8 @@ mod tests {
         assert_eq!(queue.take(&names[6]), Some(Content::Bytes(6, vec![6])));
         queue.settle(6);
         assert_eq!((queue.settled(), queue.settled()), (vec![6], Vec::new()));
+        queue.finish(&[0, 1]);
+        assert_eq!((queue.take(&names[0]), queue.settled()), (None, vec![0, 1]), "no thread has read chunk 0");
         for chunk in 2..5 {
             queue.push(Content::OverHttp(chunk));
         }

@@ -154,6 +154,10 @@ impl Arrivals for Reception<'_> {
     fn next(&self, patience: std::time::Duration) -> Option<Vec<usize>> {
         self.queue.next(patience)
     }
+
+    fn finish(&self, indices: &[usize]) {
+        self.queue.finish(indices);
+    }
 }
 
 impl Drop for Reception<'_> {
