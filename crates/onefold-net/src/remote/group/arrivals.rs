@@ -109,7 +109,8 @@ impl ArrivalQueue {
         self.state.lock().taken.remove(name)
     }
 
-    /// See [`onefold_image::Arrivals::finish`]. A chunk of zeros, or one that the image has twice, may not have been read.
+    /// See [`onefold_image::Arrivals::finish`]. A chunk of zeros, or one that the image has twice, may not have been
+    /// read.
     pub(super) fn finish(&self, indices: &[usize]) {
         let mut state = self.state.lock();
         for index in indices {
