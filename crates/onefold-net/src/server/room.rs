@@ -40,13 +40,28 @@ impl Room {
     ///
     /// The client's share comes first: only answers that the share has room for wait for one another.
     pub(super) async fn take(&self, client: IpAddr, bytes: usize) -> AnswerRoom {
-        let steps = bytes.div_ceil(STEP_BYTES).clamp(1, self.steps / CLIENT_SHARE);
-        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        let steps = u32::try_from(self.steps(bytes)).unwrap_or(u32::MAX);
         let acquire = |semaphore: Arc<Semaphore>| async move {
             semaphore.acquire_many_owned(steps).await.expect("the semaphore is never closed")
         };
         let of_client = acquire(self.share(client)).await;
         AnswerRoom { of_client, of_all: acquire(Arc::clone(&self.free)).await }
+    }
+
+    /// Takes more memory for an answer, which is so many bytes long in total, if it is free now. Returns whether it is.
+    pub(super) fn grow(&self, room: &mut AnswerRoom, bytes: usize) -> bool {
+        let missing = self.steps(bytes).saturating_sub(room.of_all.num_permits());
+        let missing = u32::try_from(missing).unwrap_or(u32::MAX);
+        let more = |permit: &OwnedSemaphorePermit| Arc::clone(permit.semaphore()).try_acquire_many_owned(missing);
+        let (Ok(of_client), Ok(of_all)) = (more(&room.of_client), more(&room.of_all)) else { return false };
+        room.of_client.merge(of_client);
+        room.of_all.merge(of_all);
+        true
+    }
+
+    /// Returns how many steps an answer takes: not more than a client's share.
+    fn steps(&self, bytes: usize) -> usize {
+        bytes.div_ceil(STEP_BYTES).clamp(1, self.steps / CLIENT_SHARE)
     }
 
     /// Returns what a client may still have.
@@ -104,5 +119,21 @@ mod tests {
         assert_eq!(room.free.available_permits(), 1 << 10);
         assert!(now(&room, 5, 1 << 30).is_some(), "a long answer gets the whole share");
         assert_eq!(room.clients.lock().len(), 1, "clients without an answer are forgotten");
+    }
+
+    #[test]
+    fn an_answer_grows_by_memory_that_is_free() {
+        let room = Room::new(1 << 20);
+        let (mut first, second) = (now(&room, 1, 100 << 10).unwrap(), now(&room, 1, 300 << 10).unwrap());
+        assert!(room.grow(&mut first, 212 << 10));
+        assert!(!room.grow(&mut first, 213 << 10), "its share is used up");
+        drop(second);
+        let others = [now(&room, 2, 512 << 10).unwrap(), now(&room, 3, 300 << 10).unwrap()];
+        assert!(!room.grow(&mut first, 213 << 10), "all of it is used up");
+        drop(others);
+        assert!(room.grow(&mut first, 1 << 30), "a long answer gets the whole share");
+        assert!(now(&room, 1, 1).is_none());
+        drop(first);
+        assert_eq!(room.free.available_permits(), 1 << 10);
     }
 }

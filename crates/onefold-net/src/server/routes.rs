@@ -126,20 +126,20 @@ async fn manifest(
     headers: HeaderMap,
 ) -> Response {
     let Some(UnitName(wanted)) = unit_name(&name) else { return no_answer(&state, &Problem::Missing) };
-    // Its length is not known before, so few are read at once.
-    let _turn = state.manifest_turn().await;
-    let mut room = state.room(&activity, SMALL_BYTES).await;
-    let read = state.work(&activity, move |state| {
-        let record = state.find_digest(&rights, wanted).ok_or(Problem::Missing)?;
-        Ok::<_, Problem>(state.archive().signed_bytes(&record)?)
-    });
-    let read = read.await;
-    if let Some(Ok(object)) = &read
-        && object.len() > SMALL_BYTES
-    {
-        drop(room);
-        room = state.room(&activity, object.len()).await;
-    }
+    let mut bytes = SMALL_BYTES;
+    let (read, room) = loop {
+        let mut room = state.room(&activity, bytes).await;
+        let rights = rights.clone();
+        let read = state.read_manifest(&activity, move |state| {
+            let record = state.find_digest(&rights, wanted).ok_or(Problem::Missing)?;
+            Ok::<_, Problem>(state.archive().signed_bytes(&record)?)
+        });
+        match read.await {
+            // The length is known now. Without room for it, the manifest is dropped, and read again when there is room.
+            Some(Ok(object)) if object.len() > bytes && !state.grow(&mut room, object.len()) => bytes = object.len(),
+            read => break (read, room),
+        }
+    };
     let validator = hexadecimal(&wanted);
     answer(&state, read, |object| whole(&headers, &validator, FOR_EVER, vec![object.into()], room))
 }
@@ -288,9 +288,18 @@ async fn raw(
     let Some((name, version)) = image_of(&image) else { return no_answer(&state, &Problem::Missing) };
     let opened = state.work(&activity, move |state| {
         let record = state.find(&rights, &name, version).ok_or(Problem::Missing)?;
-        Ok::<_, Problem>((state.disk(&record)?, record))
+        Ok::<_, Problem>((state.open_disk(&record), record))
     });
-    let (disk, record) = match opened.await {
+    let opened = match opened.await {
+        Some(Ok((None, record))) => {
+            let opened = state.read_manifest(&activity, move |state| Ok((state.disk(&record)?, record)));
+            opened.await
+        }
+        Some(Ok((Some(disk), record))) => Some(Ok((disk, record))),
+        Some(Err(problem)) => Some(Err(problem)),
+        None => None,
+    };
+    let (disk, record) = match opened {
         Some(Ok(opened)) => opened,
         Some(Err(problem)) => return no_answer(&state, &problem),
         None => return no_answer(&state, &Problem::Server),

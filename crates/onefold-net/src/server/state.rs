@@ -42,8 +42,8 @@ const LIST_AGE: Duration = Duration::from_secs(1);
 pub(super) struct ServerState {
     served: ServedArchive,
     readers: Readers,
-    /// Answers of unknown length.
-    manifests: Semaphore,
+    /// Turns to read a manifest, whose length is not known before.
+    manifests: Arc<Semaphore>,
     room: Room,
     disk_bytes: usize,
     /// `None` if the server asks for no token.
@@ -104,7 +104,7 @@ impl ServerState {
         ServerState {
             served: ServedArchive::new(archive, memory_bytes / SHARE),
             readers: Readers::new(READERS_MAX),
-            manifests: Semaphore::new(MANIFESTS_MAX),
+            manifests: Arc::new(Semaphore::new(MANIFESTS_MAX)),
             room: Room::new(memory_bytes / SHARE),
             disk_bytes: memory_bytes / DISK_SHARE,
             tokens,
@@ -152,6 +152,11 @@ impl ServerState {
         self.room.take(activity.client(), bytes).await
     }
 
+    /// Takes the memory for an answer of so many bytes in total, if it is free now. Returns whether it is.
+    pub(super) fn grow(&self, room: &mut AnswerRoom, bytes: usize) -> bool {
+        self.room.grow(room, bytes)
+    }
+
     /// Waits until a manifest may be read.
     pub(super) async fn manifest_turn(&self) -> Option<SemaphorePermit<'_>> {
         self.manifests.acquire().await.ok()
@@ -166,6 +171,24 @@ impl ServerState {
         let _at_work = AtWork::begin(activity);
         let state = Arc::clone(self);
         self.readers.run(move || work(&state)).await
+    }
+
+    /// Runs `work`, which reads a manifest, when it is its turn: few manifests are read at once.
+    ///
+    /// Only reading takes a turn: a request waits for memory before or after, so it keeps no other one from its turn.
+    pub(super) async fn read_manifest<T: Send + 'static>(
+        self: &Arc<Self>,
+        activity: &Arc<Activity>,
+        work: impl FnOnce(&ServerState) -> T + Send + 'static,
+    ) -> Option<T> {
+        let _at_work = AtWork::begin(activity);
+        let turn = Arc::clone(&self.manifests).acquire_owned().await.ok()?;
+        let read = self.work(activity, move |state| {
+            let read = work(state);
+            drop(turn);
+            read
+        });
+        read.await
     }
 
     pub(super) fn served(&self) -> &ServedArchive {
@@ -207,14 +230,18 @@ impl ServerState {
         self.images(rights).into_iter().find(|record| record.digest == digest)
     }
 
-    /// Returns the disk of an image.
+    /// Returns the disk of an image if it is open.
+    pub(super) fn open_disk(&self, record: &ImageRecord) -> Option<Arc<ArchivedDisk>> {
+        let mut disks = self.disks.lock();
+        let at = disks.iter().position(|open| open.digest == record.digest)?;
+        disks[..=at].rotate_right(1);
+        Some(Arc::clone(&disks[0].disk))
+    }
+
+    /// Returns the disk of an image. Reads its manifest if it is not open.
     pub(super) fn disk(&self, record: &ImageRecord) -> Result<Arc<ArchivedDisk>, ArchiveError> {
-        {
-            let mut disks = self.disks.lock();
-            if let Some(at) = disks.iter().position(|open| open.digest == record.digest) {
-                disks[..=at].rotate_right(1);
-                return Ok(Arc::clone(&disks[0].disk));
-            }
+        if let Some(disk) = self.open_disk(record) {
+            return Ok(disk);
         }
         let manifest = self.archive().manifest(record)?;
         let archive = Arc::clone(self.archive());

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use onefold_image::UnitName;
 use onefold_net::{ServerIdentity, ServerOptions};
 use reqwest::{Certificate, Client, Version};
 use rustls::pki_types::pem::PemObject;
@@ -35,9 +36,14 @@ struct TestServer {
 
 impl TestServer {
     fn new() -> TestServer {
+        TestServer::with_memory(server_options().memory_bytes)
+    }
+
+    fn with_memory(memory_bytes: usize) -> TestServer {
         let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
         let identity = ServerIdentity::kept(folder.path(), &["127.0.0.1".to_owned()]).unwrap();
-        let server = fixture.serve_with(&ServerOptions { identity: Some(identity), ..server_options() });
+        let options = ServerOptions { identity: Some(identity), memory_bytes, ..server_options() };
+        let server = fixture.serve_with(&options);
         TestServer { fixture, folder, server }
     }
 
@@ -188,12 +194,8 @@ fn a_connection_has_a_bounded_number_of_answers() {
 /// then, and must go on counting the memory of it.
 #[test]
 fn an_answer_keeps_its_memory_until_the_last_piece_has_been_sent() {
-    let identity = |folder: &TempDir| ServerIdentity::kept(folder.path(), &["127.0.0.1".to_owned()]).unwrap();
-    let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
     // One address gets 2 MiB for answers: ranges of an image take 1 MiB each.
-    let options = ServerOptions { identity: Some(identity(&folder)), memory_bytes: 16 << 20, ..server_options() };
-    let server = fixture.serve_with(&options);
-    let served = TestServer { fixture, folder, server };
+    let served = TestServer::with_memory(16 << 20);
     let mut connection = served.connect();
     assert!(connection.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 100]));
     let range = |stream| (stream, request_of_range("/v1/images/lab%2Fweb/raw", "bytes=0-999"));
@@ -210,6 +212,30 @@ fn an_answer_keeps_its_memory_until_the_last_piece_has_been_sent() {
     let (frames, _) = connection.frames();
     assert_eq!(frames.iter().filter(|(kind, _)| *kind == HEADERS).count(), 1);
     served.assert_serves();
+}
+
+/// The client takes no answer, so its requests of manifests wait for its share of the memory.
+#[test]
+fn a_client_without_memory_keeps_no_other_one_from_manifests() {
+    let served = TestServer::with_memory(16 << 20);
+    let archive = served.fixture.archive();
+    let manifest = format!("manifests/{}", UnitName(archive.images()[0].digest));
+    let mut connection = served.connect();
+    assert!(connection.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    for stream in [1, 3] {
+        assert!(connection.send(HEADERS, END_STREAM | END_HEADERS, stream, &request("/v1/images/lab%2Fweb/raw")));
+    }
+    let (frames, _) = connection.frames();
+    assert_eq!(frames.iter().filter(|(kind, _)| *kind == HEADERS).count(), 2, "the share is used up");
+    for stream in [5, 7, 9] {
+        let manifest = request(&format!("/v1/{manifest}"));
+        assert!(connection.send(HEADERS, END_STREAM | END_HEADERS, stream, &manifest));
+    }
+    let (frames, has_ended) = connection.frames();
+    assert!(frames.iter().all(|(kind, _)| *kind != HEADERS) && !has_ended, "they wait");
+    let began = Instant::now();
+    let answer = runtime().block_on(async { served.client().get(url(served.server.address, &manifest)).send().await });
+    assert!(answer.unwrap().status().is_success() && began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
 /// The rapid reset attack (CVE-2023-44487): requests that cost the server work are reset at once.
