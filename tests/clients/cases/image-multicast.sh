@@ -65,10 +65,6 @@ serve
 sent_bytes() {
     at 1 cat /proc/net/dev | sed -n 's/^ *eth0: *//p' | awk '{ print $9 }'
 }
-# has_sent BYTES: the server has sent so many bytes in all.
-has_sent() {
-    (($(sent_bytes) >= $1))
-}
 
 # begin NUMBER: has a client install to a new file. Sets $client.
 begin() {
@@ -123,7 +119,16 @@ begin 2
 first=$client
 begin 3
 second=$client
-wait_until 20 has_sent $((sent + (32 << 20)))
+# has_written PROCESS BYTES: a file that the process has open takes so many bytes of the disk.
+has_written() {
+    local file blocks
+    for file in "/proc/$1/fd/"*; do
+        blocks=$(stat --dereference --format='%b' "$file" 2>/dev/null || echo 0)
+        ((blocks * 512 < $2)) || return 0
+    done
+    return 1
+}
+wait_until 20 has_written "$first" $((8 << 20))
 kill -KILL "$server"
 wait "$server" 2>/dev/null || true
 sleep 1

@@ -251,9 +251,10 @@ async fn join(
     let Some(random) = sessions.accept_join(&wanted, &request) else {
         return no_answer(&state, &Problem::Refused("this join has another multicast key, or came before"));
     };
+    // No turn waits for memory.
+    let room = state.room(&activity, SMALL_BYTES).await;
     // Only the first machine needs the manifest, so a session that is slow to answer holds up no manifests.
     let _turn = if sessions.has(wanted) { None } else { Some(state.manifest_turn().await) };
-    let room = state.room(&activity, SMALL_BYTES).await;
     let shared = Arc::clone(&state);
     let joined = state.work(&activity, move |state| {
         let sessions = state.sessions().ok_or(Problem::Missing)?;

@@ -190,8 +190,8 @@ fn a_connection_has_a_bounded_number_of_answers() {
     served.assert_serves();
 }
 
-/// The client has window for the body up to its last bytes only. The server has given the whole answer to the connection
-/// then, and must go on counting the memory of it.
+/// The client has window for the body up to its last bytes only. The server has given the whole answer to the
+/// connection then, and must go on counting the memory of it.
 #[test]
 fn an_answer_keeps_its_memory_until_the_last_piece_has_been_sent() {
     // One address gets 2 MiB for answers: ranges of an image take 1 MiB each.
