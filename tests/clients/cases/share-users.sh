@@ -65,10 +65,10 @@ for verb in run status; do
 done
 # Backticks of the message.
 # shellcheck disable=SC2016
-fails_with '`.onefold` is not used' "$ONEFOLD" share explain --quiet "$fs/secret/one.raw"
+fails_with '.onefold` is not used' "$ONEFOLD" share explain --quiet "$fs/secret/one.raw"
 # Backticks of the message.
 # shellcheck disable=SC2016
-fails_with '`.onefold` is not used' "$ONEFOLD" share mend --quiet "$fs"
+fails_with '.onefold` is not used' "$ONEFOLD" share mend --quiet "$fs"
 ! reads_secret || fail "the user reads blocks of root's"
 ! filefrag -v "$fs/secret/one.raw" | grep -q shared || fail "blocks of root's were shared"
 
@@ -78,7 +78,7 @@ cp -a "$fs/.onefold-65534" "$fs/.onefold"
 chown -R 0:0 "$fs/.onefold"
 arenas=("$fs"/.onefold/arena/*)
 chown 65534 "${arenas[0]}"
-fails_with "\`.onefold/arena/${arenas[0]##*/}\` is not used: it belongs to user 65534" "$ONEFOLD" share run --quiet "$fs"
+fails_with ".onefold/arena/${arenas[0]##*/}\` is not used: it belongs to user 65534" "$ONEFOLD" share run --quiet "$fs"
 rm -r "$fs/.onefold"
 
 # Root's own: it shares, tells who could take the folder away, and nobody else gets at it.

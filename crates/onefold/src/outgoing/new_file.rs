@@ -117,9 +117,14 @@ impl Drop for UnpublishedFile {
 /// Returns whether a file with this name would lie among the devices, in memory. The name is that of a device, then,
 /// with a typing error, or of one that is gone.
 pub(crate) fn is_among_devices(name: &Path) -> bool {
+    let devices = Path::new("/dev");
+    let Ok(folder) = directory_of(name).canonicalize() else { return false };
     let device_of = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
-    let devices = device_of(Path::new("/dev"));
-    devices.is_some() && devices != device_of(Path::new("/")) && devices == device_of(directory_of(name))
+    // Other file systems may be mounted below, as for shared memory. Without one of its own, it is a folder as any
+    // other.
+    folder.starts_with(devices)
+        && device_of(devices) != device_of(Path::new("/"))
+        && device_of(devices) == device_of(&folder)
 }
 
 /// Returns the failure for a name that [`is_among_devices`].
