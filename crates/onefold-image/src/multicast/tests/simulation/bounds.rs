@@ -44,9 +44,8 @@ fn transmissions(loss: f64, machines: usize) -> f64 {
 /// Bytes that are sent, for each byte of the image. Each machine may need the image at another time.
 fn ratio_max(options: &Options, outcome: &Outcome) -> f64 {
     if is_calm(options) {
-        // In a small image, few losses are many for each symbol, and one more transmission is much of the image.
-        let symbols = outcome.image_bytes.div_ceil(outcome.symbol_bytes).max(1) as f64;
-        let chance = if symbols <= 100.0 && loss(options) > 0.0 { 10.0 * loss(options) + 4.0 / symbols } else { 0.0 };
+        // In a small image, few losses are many for each symbol.
+        let chance = if outcome.image_bytes < 100 * outcome.symbol_bytes { 10.0 * loss(options) } else { 0.0 };
         return transmissions(loss(options), options.machines) * 1.06 + 0.1 + chance;
     }
     3.0 + options.machines as f64 + 100_000.0 / outcome.image_bytes as f64
