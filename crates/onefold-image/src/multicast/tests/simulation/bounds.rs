@@ -42,6 +42,9 @@ fn transmissions(loss: f64, machines: usize) -> f64 {
 }
 
 /// Bytes that are sent, for each byte of the image. Each machine may need the image at another time.
+///
+/// Machines that join after a tiny image has been sent have all of it sent again, which this bound does not allow for:
+/// seeds 1207 and 70002078 exceed it. A bound that allowed for them would hide `Rule::FlightsCount`.
 fn ratio_max(options: &Options, outcome: &Outcome) -> f64 {
     if is_calm(options) {
         // In a small image, few losses are many for each symbol.
