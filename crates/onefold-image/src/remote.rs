@@ -226,7 +226,7 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
     }
 }
 
-/// Returns whether so much of a chunk is wanted that all of it is requested at once.
+/// Returns whether a chunk is requested as a whole: at most a small share of its bytes is not wanted.
 fn is_wanted_whole(header: &ChunkHeader, wanted: &WantedUnits) -> bool {
     let (mut all_bytes, mut unwanted_bytes) = (0_u64, 0_u64);
     for (index, unit) in header.units.iter().enumerate() {

@@ -55,7 +55,7 @@ impl IndexSet {
         self.runs.iter().flat_map(|(start, end)| *start..*end)
     }
 
-    /// Returns the first runs of the set, as many as `bytes_max` bytes hold.
+    /// Returns the first runs of the set. Their encoding has at most `bytes_max` bytes.
     #[must_use]
     pub fn within(&self, bytes_max: usize) -> IndexSet {
         // The count takes up to two bytes more than that of an empty set as long as datagrams have 64 KiB.

@@ -58,8 +58,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Appends its bytes to a datagram: at most `bytes_max` of them. Begun chunks come before others, and as many as
-    /// fit are in it.
+    /// Appends its bytes to a datagram: at most `bytes_max` of them. Begun chunks come before others. Chunks for which
+    /// there is no room are left out.
     pub fn encode(&self, bytes_max: usize, datagram: &mut Vec<u8>) {
         let mut encoder = Encoder(std::mem::take(datagram));
         encoder.u64(self.seen).u64(self.received).u64(self.expected).u32(self.left);
