@@ -5,7 +5,7 @@ use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_substrate::{Access, FileHandle, Files, Machine, MinuteOfDay, OpenImages, Writer};
+use onefold_substrate::{Access, FileHandle, Files, Machine, MinuteOfDay, OpenImages, Writer, WrittenBytes};
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, statx};
 
 use crate::{LinuxSubstrate, sys};
@@ -68,8 +68,8 @@ impl Machine for LinuxMachine<'_> {
             if let (false, Some(process_no)) = (found.images.is_empty(), process_no) {
                 open.handles.extend(found.images.iter().cloned());
                 // A process whose counters are hidden counts as one that writes little.
-                if let Some(written_bytes) = written_by(&process.path(), found.is_direct) {
-                    open.writers.push(Writer { process: process_no, written_bytes, images: found.images });
+                if let Some(written) = written_by(&process.path(), found.is_direct) {
+                    open.writers.push(Writer { process: process_no, written, images: found.images });
                 }
             }
             match looked {
@@ -107,7 +107,7 @@ fn inode_of(folder: impl rustix::fd::AsFd, path: impl rustix::path::Arg) -> io::
 }
 
 /// Returns the number of bytes that a process has written since it began, including threads that have ended.
-fn written_by(process: &Path, is_direct: bool) -> Option<u64> {
+fn written_by(process: &Path, is_direct: bool) -> Option<WrittenBytes> {
     written_of(&fs::read_to_string(process.join("io")).ok()?, is_direct)
 }
 
@@ -116,10 +116,10 @@ fn written_by(process: &Path, is_direct: bool) -> Option<u64> {
 /// `write_bytes` counts each direct write by its length, also through io_uring. But it counts a write into the page
 /// cache as its whole folio, which may be two mebibytes for one block. So the lengths of write calls (`wchar`) bound
 /// the count for such writes. `wchar` omits buffered writes through io_uring, which are therefore counted too low.
-fn written_of(text: &str, is_direct: bool) -> Option<u64> {
+fn written_of(text: &str, is_direct: bool) -> Option<WrittenBytes> {
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
-    let written = value("write_bytes:")?;
-    Some(if is_direct { written } else { written.min(value("wchar:")?) })
+    let (by_pages, by_calls) = (value("write_bytes:")?, value("wchar:")?);
+    Some(WrittenBytes { by_pages, by_calls: (!is_direct).then_some(by_calls) })
 }
 
 /// The images that a process has open for writing.
@@ -218,15 +218,18 @@ mod tests {
     #[test]
     fn buffered_writes_count_by_their_length_and_direct_ones_of_any_thread() {
         let told = |wchar: u64, written: u64| format!("rchar: 9\nwchar: {wchar}\nwrite_bytes: {written}\n");
-        assert_eq!(written_of(&told(4096, 2 << 20), false), Some(4096), "a folio for each block");
-        assert_eq!(
-            written_of(&told(2 << 20, 4096), false),
-            Some(4096),
-            "what is written elsewhere, such as to a socket"
-        );
-        assert_eq!(written_of(&told(8, 2 << 20), true), Some(2 << 20), "asynchronous writes");
+        let buffered = |wchar, written| written_of(&told(wchar, written), false).unwrap();
+        assert_eq!(buffered(4096, 2 << 20).since(buffered(0, 0)), 4096, "a folio for each block");
+        let other = buffered(2 << 20, 4096).since(buffered(0, 0));
+        assert_eq!(other, 4096, "what is written elsewhere, such as to a socket");
+        let after_a_socket = buffered((1 << 30) + 4096, 2 << 20).since(buffered(1 << 30, 0));
+        assert_eq!(after_a_socket, 4096, "a folio for a block, by a process that has written to a socket before");
+        assert_eq!(buffered(8, 9).since(buffered(1 << 30, 1 << 30)), 8, "another process with the same number");
+        let direct = |wchar, written| written_of(&told(wchar, written), true).unwrap();
+        assert_eq!(direct(8, 2 << 20).since(direct(0, 0)), 2 << 20, "asynchronous writes");
+        assert_eq!(direct(8, 2 << 20).since(buffered(0, 0)), 2 << 20, "the first direct ones");
         assert_eq!(written_of("wchar: 1\n", false), None);
-        assert_eq!(written_of("write_bytes: 1\n", false), None);
+        assert_eq!(written_of("write_bytes: 1\n", true), None);
     }
 
     #[test]

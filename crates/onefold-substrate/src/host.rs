@@ -42,10 +42,35 @@ pub struct OpenImages {
 pub struct Writer {
     /// Its number.
     pub process: u32,
-    /// Bytes that it has written to any file since it began.
-    pub written_bytes: u64,
+    /// The bytes that it has written to any file since it began.
+    pub written: WrittenBytes,
     /// The images.
     pub images: BTreeSet<FileHandle>,
+}
+
+/// The bytes that a process has written since it began, by two counters. Each of them counts some writes too high: pages
+/// count a write into the page cache as its whole folio, calls count what goes to pipes and sockets. So the lower one is
+/// right, between two looks and not since the beginning: a process that has written to sockets before would otherwise be
+/// counted by folios forever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WrittenBytes {
+    /// Lengths of direct writes and of dirtied folios.
+    pub by_pages: u64,
+    /// Lengths of write calls; `None` for a process whose direct writes it may omit.
+    pub by_calls: Option<u64>,
+}
+
+impl WrittenBytes {
+    /// Returns the number of bytes written since an earlier look, or all of them if that was at another process.
+    #[must_use]
+    pub fn since(self, before: WrittenBytes) -> u64 {
+        let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+        let pages = since(self.by_pages, before.by_pages);
+        match (self.by_calls, before.by_calls) {
+            (Some(now), Some(before)) => since(now, before).min(pages),
+            _ => pages,
+        }
+    }
 }
 
 /// A minute of a day, counted from midnight.

@@ -39,7 +39,7 @@ pub use exclusive::Exclusive;
 pub use extent::{AgedExtent, MappedExtent, Reference, Slice, WholeExtent};
 pub use file::{Access, At, FileHandle, FileStat, FolderEntry, HeldLock, ListedKind, ROOT, is_gone};
 pub use files::{Files, Reader};
-pub use host::{CpuTime, Machine, MinuteOfDay, OpenImages, Writer};
+pub use host::{CpuTime, Machine, MinuteOfDay, OpenImages, Writer, WrittenBytes};
 pub use locks::Locks;
 pub use names::Names;
 pub use outcome::{ComparisonResult, Refusal, ShareError};

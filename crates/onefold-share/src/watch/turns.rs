@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use onefold_block::Timestamp;
-use onefold_substrate::{FileHandle, FileStat, OpenImages};
+use onefold_substrate::{FileHandle, FileStat, OpenImages, WrittenBytes};
 
 use crate::scan::Turn;
 
@@ -21,7 +21,7 @@ pub(crate) const QUIET_BYTES: u64 = 16 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// The total that each process had written at the last look.
-    processes: BTreeMap<u32, u64>,
+    processes: BTreeMap<u32, WrittenBytes>,
     open: BTreeSet<FileHandle>,
     /// By image, in bytes, since its last turn.
     written: RefCell<BTreeMap<FileHandle, u64>>,
@@ -34,10 +34,9 @@ impl Turns {
         let written = self.written.get_mut();
         for writer in &open.writers {
             // For a new process, it is not known when it has written how much.
-            let before = self.processes.get(&writer.process).copied().unwrap_or(writer.written_bytes);
-            // A number that was given to another process begins anew.
-            let since = writer.written_bytes.checked_sub(before).unwrap_or(writer.written_bytes);
-            processes.insert(writer.process, writer.written_bytes);
+            let before = self.processes.get(&writer.process).copied().unwrap_or(writer.written);
+            let since = writer.written.since(before);
+            processes.insert(writer.process, writer.written);
             let images = writer.images.len().max(1) as u64;
             for image in &writer.images {
                 *written.entry(image.clone()).or_default() += since / images;
@@ -72,7 +71,7 @@ mod tests {
     fn open(writers: &[(u32, u64, &[u8])]) -> OpenImages {
         let writer = |&(process, written_bytes, images): &(u32, u64, &[u8])| Writer {
             process,
-            written_bytes,
+            written: WrittenBytes { by_pages: written_bytes, by_calls: None },
             images: images.iter().map(|number| image(*number)).collect(),
         };
         let writers: Vec<Writer> = writers.iter().map(writer).collect();
