@@ -1,0 +1,25 @@
+"""The cases, each a function of a `Lab`, a folder and what it draws from. Its first line of comment is its claim."""
+
+from cases import boot, filters, kills, links, weather
+
+# In the order in which they run. The boot has an image of its own, which the caller names.
+CASES = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        links.loss,
+        links.bursts,
+        links.rates,
+        links.sixteen,
+        links.slow_client,
+        filters.filtered,
+        filters.two_servers,
+        filters.querier,
+        filters.no_querier,
+        weather.weather,
+        kills.killed_server,
+        kills.killed_clients,
+        kills.suspended,
+        kills.no_network,
+        boot.boot,
+    )
+}
