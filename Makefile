@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix xfstests races sim sim-images soak kill test-cluster test-guest test-files test-images test-kernel test-s3 fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-images bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim sim-images soak kill test-cluster test-guest test-files test-images test-serve test-kernel test-s3 fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-images bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,9 @@ test-files: ## Shares files of guests while they work; kills each verb, has call
 
 test-images: ## Puts the corpus and thousands of small disks through an archive, over noise; checks, compares and boots them.
 	@scripts/long/target.sh test-images
+
+test-serve: ## Sends images to sixteen machines in namespaces, through losses, kills and filters; boots one. CASES=loss,bursts.
+	@scripts/long/target.sh test-serve $(if $(CASES),--cases $(CASES))
 
 test-kernel: ## Boots Debian 12's kernel (6.1) and runs POSIX, clone and kill tests there; ten minutes. CASES="posix killed".
 	@scripts/install-deps.sh build kernel

@@ -68,7 +68,7 @@ do_beside lints bash -ec 'cargo test --workspace --doc --locked --quiet
     scripts/lint.sh'
 # shellcheck disable=SC2016 # The inner shell expands it.
 do_beside scripts bash -ec 'export PYTHONDONTWRITEBYTECODE=1
-    for folder in scripts scripts/long bench/corpus tests/soak tests/cluster tests/guest-files tests/images bench/tests; do
+    for folder in scripts scripts/long bench/corpus tests/soak tests/cluster tests/guest-files tests/images tests/serve bench/tests; do
         python3 -m unittest discover -s "$folder"
     done'
 try 'Rust tests' scripts/rust_tests.py run

@@ -38,9 +38,10 @@ SHARES = {
     "sim": 10,
     "sim-images": 10,
     "fuzz": 15,
-    "test-guest": 25,
+    "test-guest": 20,
     "test-files": 20,
-    "test-images": 20,
+    "test-images": 15,
+    "test-serve": 10,
 }
 SECONDS_MIN = 60
 # How much longer than its share a target may take: what is larger.

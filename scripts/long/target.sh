@@ -2,7 +2,8 @@
 # Runs one of the long targets, and ends with its verdict: target.sh NAME [ARGUMENT...]
 #
 # The names are those of `make`: crash, damage, races, sim, sim-images, soak, kill, fuzz, posix, test-cluster,
-# test-guest, test-files, test-images. Installs and builds what the target needs. The last line on standard output is
+# test-guest, test-files, test-images, test-serve. Installs and builds what the target needs. The last line on standard
+# output is
 #
 #     NAME: passed, seed N, COUNTS        or        NAME: failed, seed N, COUNTS
 #
@@ -309,6 +310,25 @@ count_test-images() {
         "$(last '[0-9]+ images, [0-9]+ file systems')" "$(last '[0-9]+ file systems, [0-9]+ files')" \
         "$(grouped "$(last '[0-9]+ files, [0-9]+ boots')")" "$(last '[0-9]+ boots, [0-9]+ second')" \
         "$(grouped "$(sum '[0-9]+ [a-z ]+ captured and installed over noise')")"
+}
+
+run_test-serve() {
+    local options=() image=${ONEFOLD_GUEST_IMAGE-bench/corpus/cache/debian-12-base.raw}
+    prepare build test demo
+    build_release
+    # An empty name leaves the boot out.
+    if [[ -n $image ]]; then
+        [[ -e $image ]] || bench/corpus/corpus.sh build debian-12-base
+        options=(--boot "$image")
+    fi
+    [[ -z $limit ]] || options+=(--seconds "$(left)")
+    logged python3 tests/serve/trial.py --folder "$target" --seed "$seed" "${options[@]}" "$@"
+}
+
+count_test-serve() {
+    printf '%s cases, %s disks, %s kills, %s boots\n' "$(last '[0-9]+ cases, [0-9]+ disks')" \
+        "$(grouped "$(last '[0-9]+ disks, [0-9]+ kills')")" "$(grouped "$(last '[0-9]+ kills, [0-9]+ boots')")" \
+        "$(last '[0-9]+ boots; ')"
 }
 
 # shellcheck disable=SC2317,SC2329 # The trap calls it.
