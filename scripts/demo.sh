@@ -6,7 +6,8 @@
 # a table of what was saved, a hundred clones, a guest that runs from one of them, a look
 # into the images, an archive of them, from which one is installed over noise and runs,
 # and a check of the pool after all that. As root it also puts plain copies of the
-# images on an XFS in a file, and has their equal files share blocks.
+# images on an XFS in a file, and has their equal files share blocks; and of its own images
+# a server sends one to three machines at once, of which one runs.
 #
 # Everything it leaves lies in two folders that git ignores: the images in
 # bench/corpus/cache, pool and archive in demo-run. Both are made anew by each run.
@@ -25,6 +26,8 @@ readonly PLAIN_MNT=$RUN/plain
 readonly ARCHIVE=$RUN/archive
 # What an image of the archive is installed to.
 readonly TARGET=$RUN/installed.raw
+# Machines to which a server sends an image.
+readonly SERVED=$RUN/served
 readonly CORPUS=$repo/bench/corpus
 
 readonly GIB=$((1 << 30))
@@ -34,8 +37,8 @@ readonly CLONE_COUNT=100
 readonly BOOT_SECONDS_MAX=300
 # For the forecast; measured on two cores.
 readonly TOOLS_BYTES=$((1200 << 20)) TARGET_BYTES=$((1500 << 20)) POOL_BYTES=$((1600 << 20)) PLAIN_BYTES=$((2600 << 20))
-readonly ARCHIVE_BYTES=$((3 << 30))
-readonly COMPILE_MINUTES=3 RUN_MINUTES=4
+readonly ARCHIVE_BYTES=$((5 << 30))
+readonly COMPILE_MINUTES=3 RUN_MINUTES=6
 # `mkfs.xfs` makes none that is smaller.
 readonly XFS_BYTES_MIN=$((512 << 20))
 
@@ -87,6 +90,9 @@ announce() {
     bytes=$((bytes + (EUID == 0 && plain_bytes > ARCHIVE_BYTES ? plain_bytes : ARCHIVE_BYTES)))
     say "  run       $CLONE_COUNT clones, and a guest from one of them under QEMU"
     say '  archive   the images, compressed; one of them is installed and runs'
+    if serves; then
+        say '  serve     one of them to three machines at once, in network namespaces; one of these runs'
+    fi
     say ''
     say "  In all about $minutes minutes and up to $(human_bytes "$bytes") of disk."
     say "  Images are kept in $CORPUS/cache, the pool in $RUN."
@@ -113,7 +119,12 @@ build_onefold() {
 clear_leftovers() {
     unmount_quietly
     rm -f "$POOL" "$PLAIN" "$TARGET"
-    rm -rf "$ARCHIVE"
+    rm -rf "$ARCHIVE" "$SERVED"
+}
+
+# Whether a server is to send an image to other machines: one of the demo's own, so that it is known how long that takes.
+serves() {
+    ((EUID == 0 && ${#user_images[@]} == 0))
 }
 
 unmount_quietly() {
@@ -299,6 +310,16 @@ boot_an_installed_one() {
     rm "$TARGET"
 }
 
+# Sends the first image to three machines at once, and boots the one that was killed meanwhile.
+serve_to_three() {
+    "$here/demo/serve.py" "$onefold" "$ARCHIVE" "$(archive_name "${stored[0]}")" "$SERVED" ||
+        die 'not every machine got the image' "what the machines said is in $SERVED"
+    say '    booting machine 1, which was killed and went on'
+    "$here/boot-image.sh" --timeout "$BOOT_SECONDS_MAX" --log "$RUN/console.log" "$SERVED/machine-1.raw" ||
+        die 'the installed machine did not come up' "its console is in $RUN/console.log"
+    rm -r "$SERVED"
+}
+
 # Shows what is in the pool besides the images, then deletes it.
 delete_clones() {
     local before after waited
@@ -376,6 +397,13 @@ main() {
 
     step 'Capture the images into an archive'
     fill_archive
+    if serves; then
+        step "Send ${stored[0]} to three machines at once, of which each loses 2 % of all packets"
+        serve_to_three
+    elif ((EUID != 0)); then
+        say ''
+        say 'As root the demo would also send an image to three machines at once.'
+    fi
     step 'Install one of them over noise, and run it'
     boot_an_installed_one
 

@@ -85,7 +85,7 @@ demo,bench,corpus,cluster,kernel mmdebstrap              mmdebstrap
 test,demo,bench,corpus          fdisk                   sfdisk
 demo,bench,corpus,cluster,kernel debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
 cluster,kernel                  cpio                    cpio
-test,cluster                    iproute2                ip
+test,demo,cluster               iproute2                ip
 bench,corpus,cluster            openssh-client          ssh
 corpus                          arch-test               arch-test
 corpus                          binfmt-support          update-binfmts
@@ -93,7 +93,7 @@ test,corpus                     dosfstools              mkfs.vfat
 test,corpus                     mtools                  mcopy
 test,bench,corpus               ntfs-3g                 mkntfs
 test                            minisign                minisign
-test                            nftables                nft
+test,demo                       nftables                nft
 test                            zsh                     zsh
 test                            fish                    fish
 s3                              ceph-mon                ceph-mon
