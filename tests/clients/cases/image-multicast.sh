@@ -47,29 +47,34 @@ chmod 644 "$dir/key"
 refused 1 'other users' onefold image serve --plain --interface eth0 --multicast 239.192.3.7 \
     --multicast-key "$dir/key" "$archive"
 chmod 600 "$dir/key" "$dir/other-key"
-refused 2 'interface' onefold image serve --plain --multicast 239.192.3.7 --multicast-key "$dir/key" "$archive"
+refused 2 'interface' onefold image serve --multicast 239.192.3.7 "$archive"
+refused 2 'need the same key in a file' onefold image serve --plain --interface eth0 --multicast 239.192.3.7 "$archive"
+refused 2 '--plain' onefold image serve --interface eth0 --multicast 239.192.3.7 --multicast-key "$dir/key" "$archive"
+refused 2 'for servers without TLS' onefold image install --multicast-key "$dir/key" https://192.0.2.1:7443 web "$dir/none"
 refused 2 '239.192.3.7' onefold image serve --plain --interface eth0 --multicast 192.0.2.1 \
     --multicast-key "$dir/key" "$archive"
 
-# serve: starts the server, and waits until it serves. Sets $server.
+# serve OPTION...: starts the server, and waits until it serves. Sets $server.
 serve() {
     : >"$dir/serve.log"
     # No function stands between: the process that is killed has to be the server.
-    nsenter --net="/proc/${spaces[1]}/ns/net" "$ONEFOLD" image serve --plain --interface eth0 \
-        --multicast 239.192.3.7 --multicast-key "$dir/key" --rate 16M "$archive" 2>"$dir/serve.log" &
+    nsenter --net="/proc/${spaces[1]}/ns/net" "$ONEFOLD" image serve "$@" --interface eth0 \
+        --multicast 239.192.3.7 --rate 16M "$archive" 2>"$dir/serve.log" &
     server=$!
     wait_until 20 grep -q 'multicast from 192.0.2.1 to 239.192.3.7:7443' "$dir/serve.log"
 }
-serve
+# Keys come over TLS.
+serve --state "$dir/state"
+pin=$(sed -n 's/.*for --pin: //p' "$dir/serve.log")
 
 sent_bytes() {
     at 1 cat /proc/net/dev | sed -n 's/^ *eth0: *//p' | awk '{ print $9 }'
 }
 
-# begin NUMBER: has a client install to a new file. Sets $client.
+# begin NUMBER [OPTION...]: has a client install to a file. Sets $client.
 begin() {
-    nsenter --net="/proc/${spaces[$1]}/ns/net" "$ONEFOLD" image install --unsigned --allow-http --multicast-key "$dir/key" \
-        http://192.0.2.1:7443 web "$dir/disk-$1" >"$dir/out-$1" 2>"$dir/log-$1" &
+    nsenter --net="/proc/${spaces[$1]}/ns/net" "$ONEFOLD" image install --unsigned --pin "$pin" "${@:2}" \
+        https://192.0.2.1:7443 web "$dir/disk-$1" >"$dir/out-$1" 2>"$dir/log-$1" &
     client=$!
 }
 
@@ -132,19 +137,25 @@ wait_until 20 has_written "$first" $((8 << 20))
 kill -KILL "$server"
 wait "$server" 2>/dev/null || true
 sleep 1
-serve
+serve --state "$dir/state"
 whole 2 "$first"
 whole 3 "$second"
 grep -q '^by multicast' "$dir/out-2" || fail "client 2: $(<"$dir/out-2") $(<"$dir/log-2")"
 grep -q 'has fallen silent on eth0' "$dir/log-2" || fail "client 2 says nothing: $(<"$dir/log-2")"
 
-# With another key, a client is refused, and says so.
-at 2 "$ONEFOLD" image install --unsigned --allow-http --multicast-key "$dir/other-key" http://192.0.2.1:7443 web "$dir/disk-5" \
-    >"$dir/out-5" 2>"$dir/log-5"
-cmp "$dir/disk-5" "$dir/web.raw"
-grep -q 'over HTTP' "$dir/out-5" || fail "client 5: $(<"$dir/out-5")"
-grep -q 'or has another --multicast-key' "$dir/log-5" || fail "client 5 says nothing: $(<"$dir/log-5")"
+kill -TERM "$server"
+wait "$server" || fail "$(<"$dir/serve.log")"
 
+# Without TLS, both sides have a key in a file. With another key, a client is refused, and says so.
+serve --plain --multicast-key "$dir/key"
+for key in key other-key; do
+    at 3 "$ONEFOLD" image install --unsigned --allow-http --multicast-key "$dir/$key" http://192.0.2.1:7443 web \
+        "$dir/disk-$key" >"$dir/out-$key" 2>"$dir/log-$key"
+    cmp "$dir/disk-$key" "$dir/web.raw"
+done
+grep -q '^by multicast' "$dir/out-key" || fail "the client with the key: $(<"$dir/out-key") $(<"$dir/log-key")"
+grep -q 'over HTTP' "$dir/out-other-key" || fail "the client with another key: $(<"$dir/out-other-key")"
+grep -q 'or has another --multicast-key' "$dir/log-other-key" || fail "it says nothing: $(<"$dir/log-other-key")"
 kill -TERM "$server"
 wait "$server" || fail "$(<"$dir/serve.log")"
 kill "${spaces[@]}"

@@ -1,4 +1,5 @@
-//! Keys of multicast sessions, derived from a key that both sides have in a file.
+//! Keys of multicast sessions, derived from a key that both sides have in a file: where no TLS protects the reply to a
+//! join.
 //!
 //! Nothing that is derived here is ever sent. Each start of a server is a random epoch, and each session has a number
 //! of its own there. Each join of a client has its own number in the session, and random bytes of the client. So no key
@@ -10,7 +11,7 @@ use std::path::Path;
 use onefold_image::format::multicast::{ClientNumber, SessionId};
 
 use crate::NetError;
-use crate::private::read_private;
+use crate::private::{read_private, wipe};
 
 use super::seal::{KEY_BYTES, SessionKey};
 
@@ -33,15 +34,28 @@ impl fmt::Debug for MulticastKey {
     }
 }
 
+impl Drop for MulticastKey {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
+    }
+}
+
 impl MulticastKey {
+    #[cfg(test)]
+    pub(crate) fn of_bytes(bytes: [u8; KEY_BYTES]) -> MulticastKey {
+        MulticastKey(bytes)
+    }
+
     /// Reads a key from a file with 64 hexadecimal digits, as `openssl rand -hex 32` makes them.
     ///
     /// # Errors
     /// When the file cannot be read, is open to other users, or has anything else.
     pub fn read(path: &Path) -> Result<MulticastKey, NetError> {
-        let bytes = read_private(path)?;
+        let mut bytes = read_private(path)?;
         let text = std::str::from_utf8(&bytes).unwrap_or_default();
-        MulticastKey::parse(text.trim_end_matches(['\n', '\r'])).ok_or_else(|| NetError::Content {
+        let key = MulticastKey::parse(text.trim_end_matches(['\n', '\r']));
+        wipe(&mut bytes);
+        key.ok_or_else(|| NetError::Content {
             path: path.to_owned(),
             what: "is no key: it has to have 64 hexadecimal digits, as `openssl rand -hex 32` prints them".to_owned(),
         })
@@ -93,9 +107,9 @@ impl MulticastKey {
         request: &[u8; JOIN_REQUEST_BYTES],
     ) -> Option<[u8; JOIN_BYTES]> {
         let (random, proof) = request.split_first_chunk::<JOIN_BYTES>()?;
-        let SessionKey(expected) = self.derive(JOIN_CONTEXT, &[digest, random]);
+        let expected = self.derive(JOIN_CONTEXT, &[digest, random]);
         // This comparison takes equally long for all proofs.
-        (blake3::Hash::from_bytes(expected) == blake3::Hash::from_slice(proof).ok()?).then_some(*random)
+        (blake3::Hash::from_bytes(expected.0) == blake3::Hash::from_slice(proof).ok()?).then_some(*random)
     }
 
     fn derive(&self, context: &str, parts: &[&[u8]]) -> SessionKey {

@@ -4,13 +4,15 @@
 
 mod keys;
 mod seal;
+mod session_keys;
 mod socket;
 mod window;
 
 pub use keys::MulticastKey;
 
 pub(crate) use keys::{JOIN_BYTES, JOIN_REQUEST_BYTES};
-pub(crate) use seal::{Opener, Sealer};
+pub(crate) use seal::{Opener, Sealer, SessionKey};
+pub(crate) use session_keys::{KeySource, ServerKeys};
 pub(crate) use socket::{
     GroupRoute, GroupSocket, Membership, ServerSocket, address_of, interface_of, mtu_bytes, request_socket,
 };

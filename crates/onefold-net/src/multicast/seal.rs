@@ -10,18 +10,25 @@ use onefold_image::format::multicast::TAG_BYTES;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
 
 use super::window::{Freshness, ReplayWindow};
+use crate::private::wipe;
 
 /// Length of a key in bytes.
 pub(crate) const KEY_BYTES: usize = 32;
 const _: () = assert!(TAG_BYTES == MAX_TAG_LEN);
 
-/// A key. It does not show itself.
+/// A key. It does not show itself, and its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SessionKey(pub(crate) [u8; KEY_BYTES]);
 
 impl fmt::Debug for SessionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SessionKey(..)")
+    }
+}
+
+impl Drop for SessionKey {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
     }
 }
 

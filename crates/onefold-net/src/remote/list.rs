@@ -9,6 +9,8 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 struct ImageList {
     images: Vec<ListedImage>,
+    #[serde(default)]
+    multicast: bool,
 }
 
 #[derive(Deserialize)]
@@ -20,12 +22,21 @@ struct ListedImage {
     digest: String,
 }
 
-/// Parses a list of images. Returns them sorted by name and version; `None` if it is no such list.
-pub(super) fn records(list: &[u8]) -> Option<Vec<ImageRecord>> {
+/// What a server says about itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ServerList {
+    /// Its images, sorted by name and version.
+    pub(super) records: Vec<ImageRecord>,
+    /// Whether it sends images by multicast, and hands out the keys when a machine joins.
+    pub(super) sends_by_multicast: bool,
+}
+
+/// Parses the list of a server. Returns `None` if it is no such list.
+pub(super) fn parse(list: &[u8]) -> Option<ServerList> {
     let list: ImageList = serde_json::from_slice(list).ok()?;
     let mut records = list.images.iter().map(record).collect::<Option<Vec<_>>>()?;
     records.sort_by(|one, other| one.image.cmp(&other.image));
-    Some(records)
+    Some(ServerList { records, sends_by_multicast: list.multicast })
 }
 
 fn record(image: &ListedImage) -> Option<ImageRecord> {
@@ -53,6 +64,7 @@ mod tests {
             json!({ "images": [image] }).to_string()
         };
         let digest = "c3".repeat(32);
+        let records = |list: &[u8]| parse(list).map(|list| list.records);
         let found = records(image("web", 2, &digest).as_bytes()).unwrap();
         assert_eq!((found[0].image.to_string().as_str(), found[0].digest), ("web@2", [0xc3; 32]));
         for (name, version, digest) in [
@@ -71,6 +83,9 @@ mod tests {
         for list in ["", "[]", "{}", r#"{"images":{}}"#, r#"{"images":[{}]}"#, r#"{"images":[]} x"#] {
             assert_eq!(records(list.as_bytes()), None, "{list}");
         }
-        assert_eq!(records(br#"{"images":[]}"#), Some(Vec::new()));
+        let list = |sends_by_multicast| Some(ServerList { records: Vec::new(), sends_by_multicast });
+        assert_eq!(parse(br#"{"images":[]}"#), list(false));
+        assert_eq!(parse(br#"{"images":[],"multicast":true}"#), list(true));
+        assert_eq!(parse(br#"{"images":[],"multicast":"yes"}"#), None);
     }
 }

@@ -11,6 +11,7 @@ use onefold_image::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use onefold_image::remote::RemoteImages;
 use onefold_image::signature::{KeyId, PublicKey, SIGNATURE_BYTES_MAX};
 
+use self::list::ServerList;
 use crate::NetError;
 
 pub use group::{GroupOptions, GroupReport, GroupTransport, NoteHook, SharedGroupReport};
@@ -23,7 +24,7 @@ const DESCRIPTOR_BYTES_MAX: u64 = 4096;
 #[derive(Debug)]
 pub struct RemoteArchive {
     images: RemoteImages<RemoteTransport>,
-    records: Vec<ImageRecord>,
+    list: ServerList,
 }
 
 impl RemoteArchive {
@@ -40,14 +41,21 @@ impl RemoteArchive {
         let object = transport.get("v1/archive", DESCRIPTOR_BYTES_MAX)?;
         let descriptor = Descriptor::decode(&object);
         let descriptor = descriptor.map_err(|source| ArchiveError::refused("descriptor".to_owned(), source))?;
-        let records = transport.records()?;
-        Ok(RemoteArchive { images: RemoteImages::new(transport, descriptor), records })
+        let list = transport.list()?;
+        Ok(RemoteArchive { images: RemoteImages::new(transport, descriptor), list })
     }
 
     /// Returns the images that the server has, by its own word, sorted by name and version.
     #[must_use]
     pub fn records(&self) -> &[ImageRecord] {
-        &self.records
+        &self.list.records
+    }
+
+    /// Returns whether the server sends its images by multicast to machines that join over TLS, by its own word. Then
+    /// no key in a file is needed.
+    #[must_use]
+    pub fn sends_by_multicast(&self) -> bool {
+        self.list.sends_by_multicast && self.images.transport().is_encrypted()
     }
 
     /// Returns the manifest of an image, and its bytes, which a signature covers. Verifies that the bytes have the

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use onefold_block::Random;
 use onefold_block::random::SystemRandom;
-use onefold_image::archive::{ArchiveError, ImageRecord};
+use onefold_image::archive::ArchiveError;
 use onefold_image::format::FormatError;
 use onefold_image::format::wire::{CHUNK_BYTES_MAX, UNITS_BYTES_MAX, encode_names};
 use onefold_image::remote::{Chunks, Transport};
@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::list::records;
+use super::list::{ServerList, parse};
 use crate::NetError;
 use crate::origin::Origin;
 use crate::settings::{is_loopback, is_plain, read_certificates};
@@ -228,14 +228,19 @@ impl RemoteTransport {
         Ok(self.runtime.block_on(self.requests.repeat(&request))?)
     }
 
-    /// Returns the images that the server has, by its own word, sorted by name and version.
+    /// Returns the images that the server has, by its own word, and whether it sends them by multicast.
     ///
     /// # Errors
     /// When the server does not answer, refuses, or sends no list of images.
-    pub(super) fn records(&self) -> Result<Vec<ImageRecord>, ArchiveError> {
+    pub(super) fn list(&self) -> Result<ServerList, ArchiveError> {
         let list = self.get("v1/images", LIST_BYTES_MAX)?;
         let invalid = FormatError::Value { structure: "list of images", what: "it is no list of images" };
-        records(&list).ok_or_else(|| ArchiveError::refused("list of images".to_owned(), invalid))
+        parse(&list).ok_or_else(|| ArchiveError::refused("list of images".to_owned(), invalid))
+    }
+
+    /// Returns whether connections are encrypted.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.requests.base.scheme() == "https"
     }
 
     /// Notes which image is read from now on, by the digest of its manifest.
@@ -266,7 +271,7 @@ impl Transport for RemoteTransport {
 
     /// A server may know for a moment longer than others that an image is there, so it is asked again.
     fn has_image(&self, image: &ImageVersion) -> Result<bool, ArchiveError> {
-        let is_listed = || Ok(self.records()?.iter().any(|record| record.image == *image));
+        let is_listed = || Ok(self.list()?.records.iter().any(|record| record.image == *image));
         if !is_listed()? {
             return Ok(false);
         }

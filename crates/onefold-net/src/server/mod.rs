@@ -106,8 +106,8 @@ impl ImageServer {
     /// Starts to listen. Connections are accepted once [`ImageServer::run`] is called.
     ///
     /// # Errors
-    /// When the address or the interface cannot be used, or no thread can be started; when the tokens cannot be used,
-    /// would go over plain connections to other machines, or would not hold since images are sent by multicast, too.
+    /// When the address or the interface cannot be used, or no thread can be started; when the tokens cannot be used, or
+    /// would go over plain connections to other machines; when multicast has no key without TLS, or has one with it.
     pub fn listen(
         archive: Arc<Archive>,
         options: &ServerOptions,
@@ -116,11 +116,7 @@ impl ImageServer {
         if options.tokens.is_some() && options.identity.is_none() && !options.address.ip().is_loopback() {
             return Err(NetError::PlainTokens);
         }
-        if let (Some(_), Some(_), Some(interface)) = (&options.tokens, &options.multicast, &options.interface) {
-            // A machine that has the key can read each image that is sent.
-            let source = io::Error::other("tokens give rights to some images, and multicast sends each of them to all");
-            return Err(NetError::Multicast { interface: interface.clone(), source });
-        }
+        check_keys(options)?;
         let tokens = options.tokens.as_deref().map(TokenFile::open).transpose()?;
         let handshakes = options.identity.as_ref().map(Handshakes::new).transpose()?;
         let runtime = Builder::new_multi_thread()
@@ -172,6 +168,19 @@ impl ImageServer {
         // Threads may still wait for a store that does not answer.
         runtime.shutdown_background();
     }
+}
+
+/// Fails if the keys of multicast would not protect what is sent.
+fn check_keys(options: &ServerOptions) -> Result<(), NetError> {
+    let (Some(multicast), Some(interface)) = (&options.multicast, &options.interface) else { return Ok(()) };
+    let what = match (&multicast.key, &options.identity, &options.tokens) {
+        (None, None, _) => "without TLS, server and clients need a key in a file",
+        (Some(_), Some(_), _) => "over TLS the server hands out keys, and a key in a file is for plain connections",
+        // A machine that has the key can read each image that is sent.
+        (Some(_), None, Some(_)) => "tokens give rights to some images, and a key in a file opens all that are sent",
+        (None, Some(_), _) | (Some(_), None, None) => return Ok(()),
+    };
+    Err(NetError::Multicast { interface: interface.clone(), source: io::Error::other(what) })
 }
 
 fn bind(options: &ServerOptions) -> io::Result<TcpListener> {

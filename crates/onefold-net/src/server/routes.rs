@@ -25,11 +25,11 @@ use serde_json::json;
 use super::access::authorize;
 use super::body::{Pieces, Stream};
 use super::connection::Activity;
+use super::multicast::JoinRefusal;
 use super::range::{RequestedRange, asked};
 use super::room::AnswerRoom;
 use super::state::ServerState;
 use super::tokens::Rights;
-use crate::multicast::JOIN_REQUEST_BYTES;
 use crate::origin::Origin;
 
 /// How long caches may keep what an address with a digest leads to: for ever.
@@ -96,7 +96,7 @@ async fn images(
     headers: HeaderMap,
 ) -> Response {
     let room = state.room(&activity, SMALL_BYTES).await;
-    let read = state.work(&activity, move |state| Ok::<_, ArchiveError>(list(&state.images(&rights))));
+    let read = state.work(&activity, move |state| Ok::<_, ArchiveError>(list(state, &rights)));
     answer(&state, read.await, |list| {
         let mut response = whole(&headers, &digest(list.as_bytes()), LOOK_AGAIN, vec![list.into()], room);
         set(&mut response, CONTENT_TYPE, "application/json");
@@ -104,8 +104,8 @@ async fn images(
     })
 }
 
-/// Returns the list of images.
-fn list(records: &[ImageRecord]) -> String {
+/// Returns the list of images that a client may read, and whether they are sent by multicast without a key in a file.
+fn list(state: &ServerState, rights: &Rights) -> String {
     let image = |record: &ImageRecord| {
         json!({
             "name": record.image.name.as_str(),
@@ -115,7 +115,9 @@ fn list(records: &[ImageRecord]) -> String {
             "digest": hexadecimal(&record.digest),
         })
     };
-    format!("{:#}\n", json!({ "images": records.iter().map(image).collect::<Vec<_>>() }))
+    let images: Vec<_> = state.images(rights).iter().map(image).collect();
+    let is_sent = state.sessions().is_some_and(|sessions| sessions.hands_out_keys());
+    format!("{:#}\n", json!({ "images": images, "multicast": is_sent }))
 }
 
 async fn manifest(
@@ -243,13 +245,17 @@ async fn join(
     request: Bytes,
 ) -> Response {
     let Some(UnitName(wanted)) = unit_name(&name) else { return no_answer(&state, &Problem::Missing) };
-    let Ok(request) = <[u8; JOIN_REQUEST_BYTES]>::try_from(&*request) else {
-        return no_answer(&state, &Problem::Request("a join has 16 random bytes and a proof of 32 bytes"));
-    };
     let Some(sessions) = state.sessions() else { return no_answer(&state, &Problem::Missing) };
     // A machine that joins slows down the requests of all others, so an outsider may not.
-    let Some(random) = sessions.accept_join(&wanted, &request) else {
-        return no_answer(&state, &Problem::Refused("this join has another multicast key, or came before"));
+    let join = match sessions.accept_join(&wanted, &request, activity.client()) {
+        Ok(join) => join,
+        Err(JoinRefusal::Length) => {
+            let what = "a join has no body over TLS, else 16 random bytes and a proof of 32 bytes";
+            return no_answer(&state, &Problem::Request(what));
+        }
+        Err(JoinRefusal::Proof) => {
+            return no_answer(&state, &Problem::Refused("this join has another multicast key, or came before"));
+        }
     };
     // No turn waits for memory.
     let room = state.room(&activity, SMALL_BYTES).await;
@@ -263,7 +269,7 @@ async fn join(
             true => None,
             false => Some(state.archive().manifest(&record)?.chunks),
         };
-        match sessions.join(&shared, wanted, chunks, random) {
+        match sessions.join(&shared, wanted, chunks, join) {
             Ok(reply) => Ok(reply.ok_or(Problem::Missing)?.encode()),
             Err(error) => {
                 state.report(&error);

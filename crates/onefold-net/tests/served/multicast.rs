@@ -9,52 +9,132 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use onefold_block::random::{Random, SeededRandom};
 use onefold_image::UnitName;
-use onefold_image::install::{FileTarget, FreeSectorPolicy, InstallOptions, Target, install};
+use onefold_image::archive::ImageRecord;
+use onefold_image::install::{FileTarget, FreeSectorPolicy, InstallOptions, InstallReport, Target, install};
 use onefold_net::{
-    GroupOptions, GroupReport, ImageServer, MulticastKey, MulticastOptions, NetError, SESSIONS_MAX, ServerOptions,
+    AccessToken, Fingerprint, GroupOptions, GroupReport, ImageServer, MulticastKey, MulticastOptions, NetError,
+    RemoteArchive, RemoteOptions, SESSIONS_MAX, ServerIdentity, ServerOptions,
 };
 use parking_lot::Mutex;
+use reqwest::{Certificate, Client, Response, StatusCode};
 
-use crate::fixture::{DISK_BYTES, Fixture, RunningServer, open, raw_request, server_options};
+use crate::fixture::{DISK_BYTES, Fixture, Noise, RunningServer, open, options, raw_request, server_options};
+
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn key(folder: &Path, digit: char) -> MulticastKey {
     let path = folder.join(format!("key-{digit}"));
-    std::fs::write(&path, format!("{}\n", digit.to_string().repeat(64))).unwrap();
-    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    write_secret(&path, &digit.to_string().repeat(64));
     MulticastKey::read(&path).unwrap()
 }
 
-/// Serves by multicast over loopback, to a group of the test's own, which is returned, too.
-fn serve(fixture: &Fixture, group: u8, key: MulticastKey) -> (RunningServer, SocketAddrV4) {
+fn write_secret(path: &Path, text: &str) {
+    std::fs::write(path, format!("{text}\n")).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Returns how images are sent over loopback, to a group of the test's own.
+fn multicast(group: u8, key: Option<MulticastKey>) -> MulticastOptions {
     // Ports that are free, in a row.
     let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let multicast = MulticastOptions {
+    MulticastOptions {
         group: SocketAddrV4::new(Ipv4Addr::new(239, 192, group, 1), port.min(u16::MAX - u16::from(SESSIONS_MAX))),
         ttl: 1,
         rate_bytes_per_second: NonZeroU64::new(60 << 20).unwrap(),
         key,
-    };
+    }
+}
+
+/// Serves by multicast without TLS. Returns the group, too.
+fn serve(fixture: &Fixture, group: u8, key: MulticastKey) -> (RunningServer, SocketAddrV4) {
+    let multicast = multicast(group, Some(key));
     let group = multicast.group;
-    let server = fixture.serve_with(&ServerOptions {
-        interface: Some("lo".to_owned()),
-        multicast: Some(multicast),
-        ..server_options()
-    });
+    let interface = Some("lo".to_owned());
+    let server = fixture.serve_with(&ServerOptions { interface, multicast: Some(multicast), ..server_options() });
     (server, group)
+}
+
+/// A server that sends by multicast and hands out the keys over TLS.
+struct EncryptedGroup {
+    server: RunningServer,
+    pin: Fingerprint,
+    /// Of its certificate, in PEM form.
+    certificate: Vec<u8>,
+}
+
+impl EncryptedGroup {
+    /// Begins to serve. `folder` has its certificate, and the file of its tokens if there is one.
+    fn new(fixture: &Fixture, group: u8, folder: &Path) -> EncryptedGroup {
+        let state = folder.join("state");
+        let identity = ServerIdentity::kept(&state, &["127.0.0.1".to_owned()]).unwrap();
+        let pin = identity.fingerprint();
+        let tokens = Some(folder.join("tokens")).filter(|path| path.exists());
+        let server = fixture.serve_with(&ServerOptions {
+            interface: Some("lo".to_owned()),
+            multicast: Some(multicast(group, None)),
+            identity: Some(identity),
+            tokens,
+            ..server_options()
+        });
+        EncryptedGroup { server, pin, certificate: std::fs::read(state.join("certificate.pem")).unwrap() }
+    }
+
+    fn open(&self, options: RemoteOptions) -> RemoteArchive {
+        let options = RemoteOptions { pin: Some(self.pin), ..options };
+        RemoteArchive::open(&format!("https://{}", self.server.address), options).unwrap().unwrap()
+    }
+
+    /// Returns a client of its own address, which is not that of the installations.
+    fn stranger(&self) -> Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let certificate = Certificate::from_pem(&self.certificate).unwrap();
+        let builder = Client::builder().tls_certs_only([certificate]).no_proxy().timeout(PATIENCE);
+        builder.local_address(Some([127, 0, 0, 2].into())).build().unwrap()
+    }
+
+    /// Sends a request to join the session of an image.
+    async fn join(&self, client: &Client, digest: [u8; 32], token: Option<&str>, body: &'static [u8]) -> Response {
+        let url = format!("https://{}/v1/sessions/{}", self.server.address, UnitName(digest));
+        let request = client.post(url).body(body);
+        let request = match token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        request.send().await.unwrap()
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// Installs the image to a new file. Returns its bytes, what came on which way, and what was said about it.
 fn install_to(path: &Path, server: &RunningServer, key: MulticastKey) -> (Vec<u8>, GroupReport, Vec<String>) {
-    let remote = open(server.address, Duration::from_secs(5)).unwrap();
+    install_from(path, open(server.address, PATIENCE).unwrap(), Some(key))
+}
+
+/// Likewise, from an open server. There is no key over TLS.
+fn install_from(path: &Path, remote: RemoteArchive, key: Option<MulticastKey>) -> (Vec<u8>, GroupReport, Vec<String>) {
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
+    let (_, installed, report, notes) = install_on(remote, key, |bytes| FileTarget::blank(file, bytes).unwrap());
+    (installed, report, notes)
+}
+
+/// Installs the image to a target, of which `target` gets the length. Returns the result, too.
+fn install_on(
+    remote: RemoteArchive,
+    key: Option<MulticastKey>,
+    target: impl FnOnce(u64) -> FileTarget,
+) -> (InstallReport, Vec<u8>, GroupReport, Vec<String>) {
     let record = remote.records().last().unwrap().clone();
     let (manifest, _) = remote.manifest(&record).unwrap();
     let notes = Arc::new(Mutex::new(Vec::new()));
     let said = Arc::clone(&notes);
     let on_note = Arc::new(move |text: &str| said.lock().push(text.to_owned()));
     let (images, report) = remote.into_group_images(&record, GroupOptions { key, memory_bytes: 16 << 20, on_note });
-    let file = std::fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
-    let target = FileTarget::blank(file, manifest.size_bytes).unwrap();
+    let target = target(manifest.size_bytes);
     let options = InstallOptions {
         free: FreeSectorPolicy::Leave,
         verify: true,
@@ -64,13 +144,13 @@ fn install_to(path: &Path, server: &RunningServer, key: MulticastKey) -> (Vec<u8
         fit: false,
         start_bytes: 0,
     };
-    install(&images, &manifest, &target, &options, &|_| ControlFlow::Continue(())).unwrap();
+    let done = install(&images, &manifest, &target, &options, &|_| ControlFlow::Continue(())).unwrap();
     let mut installed = vec![0; usize::try_from(manifest.size_bytes).unwrap()];
     target.read(0, &mut installed).unwrap();
     drop(images);
     let report = *report.lock();
     let notes = notes.lock().clone();
-    (installed, report, notes)
+    (done, installed, report, notes)
 }
 
 #[test]
@@ -116,7 +196,7 @@ fn a_machine_with_another_key_says_so_and_gets_the_image_over_http() {
 fn joins_without_the_key_do_not_slow_machines_down() {
     let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
     let (server, _) = serve(&fixture, 103, key(folder.path(), 'a'));
-    let remote = open(server.address, Duration::from_secs(5)).unwrap();
+    let remote = open(server.address, PATIENCE).unwrap();
     let digest = UnitName(remote.records().last().unwrap().digest);
     for number in 0..400_u32 {
         let body = number.to_le_bytes().repeat(if number % 2 == 0 { 4 } else { 12 });
@@ -135,22 +215,107 @@ fn joins_without_the_key_do_not_slow_machines_down() {
 }
 
 #[test]
-fn a_server_with_tokens_does_not_send_by_multicast() {
+fn machines_get_the_keys_over_tls_and_need_no_file() {
+    let (fixture, folder) = (Fixture::new(DISK_BYTES), tempfile::tempdir().unwrap());
+    let served = EncryptedGroup::new(&fixture, 105, folder.path());
+    std::thread::scope(|scope| {
+        let machines: Vec<_> = (0..3)
+            .map(|number| {
+                let (path, served) = (folder.path().join(number.to_string()), &served);
+                scope.spawn(move || {
+                    let remote = served.open(options(PATIENCE));
+                    assert!(remote.sends_by_multicast());
+                    install_from(&path, remote, None)
+                })
+            })
+            .collect();
+        for machine in machines {
+            let (installed, report, notes) = machine.join().unwrap();
+            assert!(installed == fixture.disk.0);
+            assert!(report.chunks > 10 && report.http_chunks == 0, "{report:?} {notes:?}");
+            assert_eq!(report.refused_packets, 0, "{report:?}");
+        }
+    });
+}
+
+#[test]
+fn a_token_joins_the_sessions_of_its_images_and_each_join_has_another_key() {
     let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
-    let multicast = MulticastOptions {
-        group: SocketAddrV4::new(Ipv4Addr::new(239, 192, 104, 1), 7443),
-        ttl: 1,
-        rate_bytes_per_second: NonZeroU64::new(60 << 20).unwrap(),
-        key: key(folder.path(), 'a'),
-    };
-    let options = ServerOptions {
-        interface: Some("lo".to_owned()),
-        tokens: Some(folder.path().join("tokens")),
-        multicast: Some(multicast),
-        ..server_options()
-    };
-    let refusal = ImageServer::listen(fixture.archive(), &options, Box::new(|_| ())).err();
-    assert!(matches!(refusal, Some(NetError::Multicast { .. })), "{refusal:?}");
+    let mut other = vec![0; 4 << 20];
+    SeededRandom::new(8).fill(&mut other).unwrap();
+    let hidden: ImageRecord = fixture.capture_disk("db/main", &Noise(other));
+    let (tokens, token) = (folder.path().join("tokens"), "a".repeat(40));
+    write_secret(&tokens, &format!("lab/* {token}"));
+    write_secret(&folder.path().join("token"), &token);
+    let served = EncryptedGroup::new(&fixture, 106, folder.path());
+    let with_token =
+        RemoteOptions { token: Some(AccessToken::read(&folder.path().join("token")).unwrap()), ..options(PATIENCE) };
+    let remote = served.open(with_token);
+    let digest = remote.records().last().unwrap().digest;
+    let (installed, report, notes) = install_from(&folder.path().join("disk"), remote, None);
+    assert!(installed == fixture.disk.0);
+    assert!(report.chunks > 2 && report.http_chunks == 0, "{report:?} {notes:?}");
+    let client = served.stranger();
+    runtime().block_on(async {
+        let refused = served.join(&client, digest, None, b"").await;
+        assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+        let foreign = served.join(&client, hidden.digest, Some(&token), b"").await;
+        assert_eq!(foreign.status(), StatusCode::NOT_FOUND, "the token gives no right to this image");
+        let long = served.join(&client, digest, Some(&token), &[7; 48]).await;
+        assert_eq!(long.status(), StatusCode::BAD_REQUEST);
+        let mut keys = Vec::new();
+        for _ in 0..2 {
+            let reply = served.join(&client, digest, Some(&token), b"").await;
+            assert_eq!(reply.status(), StatusCode::OK);
+            assert_eq!(reply.headers()["cache-control"], "private, no-store");
+            let reply = reply.bytes().await.unwrap();
+            keys.push(reply[reply.len() - 64..].to_vec());
+        }
+        assert_eq!(keys[0][..32], keys[1][..32], "the group has one key");
+        assert_ne!(keys[0][32..], keys[1][32..], "each machine has another one");
+    });
+}
+
+/// Over TLS nothing but the right to the image is needed to join, and each machine makes the others wait longer.
+#[test]
+fn one_address_has_few_places_in_a_session() {
+    let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
+    let served = EncryptedGroup::new(&fixture, 107, folder.path());
+    let digest = served.open(options(PATIENCE)).records().last().unwrap().digest;
+    let client = served.stranger();
+    let taken = runtime().block_on(async {
+        let mut taken = 0;
+        for _ in 0..100 {
+            taken += u32::from(served.join(&client, digest, None, b"").await.status() == StatusCode::OK);
+        }
+        taken
+    });
+    assert_eq!(taken, 16);
+    let began = Instant::now();
+    let (installed, report, notes) = install_from(&folder.path().join("disk"), served.open(options(PATIENCE)), None);
+    assert!(installed == fixture.disk.0);
+    assert!(report.chunks > 2, "{report:?} {notes:?}");
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+}
+
+#[test]
+fn keys_of_multicast_are_in_a_file_without_tls_and_nowhere_with_it() {
+    let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
+    let identity = ServerIdentity::kept(&folder.path().join("state"), &[]).unwrap();
+    let key = key(folder.path(), 'a');
+    let tokens = folder.path().join("tokens");
+    for (identity, key, tokens) in [
+        (None, None, None),
+        (Some(identity.clone()), Some(key.clone()), None),
+        // A machine that has the key of the file can read each image that is sent.
+        (None, Some(key), Some(tokens)),
+    ] {
+        let multicast = Some(multicast(104, key));
+        let interface = Some("lo".to_owned());
+        let options = ServerOptions { interface, identity, tokens, multicast, ..server_options() };
+        let refusal = ImageServer::listen(fixture.archive(), &options, Box::new(|_| ())).err();
+        assert!(matches!(refusal, Some(NetError::Multicast { .. })), "{refusal:?}");
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub(crate) enum ImageCommand {
     /// New images are served as soon as they are captured.
     #[command(after_help = examples([
         "onefold image serve --interface eth1 /srv/archive",
-        "onefold image serve --interface eth1 --multicast 239.192.3.7 --multicast-key key /srv/archive",
+        "onefold image serve --interface eth1 --multicast 239.192.3.7 /srv/archive",
     ]))]
     Serve(ServeArgs),
     /// Remove versions of images from an archive; `archive gc` frees what they alone use
@@ -249,8 +249,9 @@ pub(crate) struct InstallArgs {
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
-    /// Receive the image by multicast, with the key in this file, if the server sends it so. Chunks that do not arrive
-    /// are requested over HTTP
+    /// Receive the image by multicast from a server without TLS, with the key in this file. From a server with TLS an image
+    /// comes by multicast without this option, if the server sends it so. Chunks that do not arrive are requested over
+    /// HTTP
     #[arg(long, value_name = "FILE")]
     pub(crate) multicast_key: Option<PathBuf>,
     #[command(flatten)]

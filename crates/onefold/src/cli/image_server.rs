@@ -53,13 +53,14 @@ pub(crate) struct ServeArgs {
 pub(crate) struct MulticastArgs {
     /// Send images to many machines at once by multicast over --interface. GROUP is an address from 239.0.0.0 to
     /// 239.255.255.252, and PORT the UDP port (7443 unless given). Up to four images are sent at the same time: the
-    /// second one to the next address and port, and so on
+    /// second one to the next address and port, and so on. Clients need no option: they get the keys over TLS
     #[arg(long, help_heading = MULTICAST, value_name = "GROUP[:PORT]", value_parser = parse_group,
-          requires_all = ["interface", "multicast_key"], conflicts_with = "tokens")]
+          requires = "interface")]
     pub(crate) multicast: Option<SocketAddrV4>,
-    /// File with the key of multicast, 64 hexadecimal digits, which other users must not be able to read; clients need
-    /// the same
-    #[arg(long, help_heading = MULTICAST, value_name = "FILE", requires = "multicast")]
+    /// File with the key of multicast, which --plain needs: 64 hexadecimal digits, which other users must not be able to
+    /// read; clients need the same. Over TLS the server makes keys of its own
+    #[arg(long, help_heading = MULTICAST, value_name = "FILE", requires_all = ["multicast", "plain"],
+          conflicts_with = "tokens")]
     pub(crate) multicast_key: Option<PathBuf>,
     /// How far packets of multicast may get: each router on their way takes one away, and 1 stays in the network of
     /// --interface

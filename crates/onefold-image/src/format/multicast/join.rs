@@ -15,7 +15,7 @@
 //! | client  | u32        | number of this machine, from 1                                                       |
 //! | machines | u32       | number of machines that lack chunks, with this one                                   |
 //! | chunks  | u32        | number of chunks of the image                                                        |
-//! | keys    | u8         | 1 if keys follow, 0 if both sides derive them from a key that they have              |
+//! | keys    | u8         | 1 if keys follow (over TLS), 0 if both sides derive them from a key that they have   |
 //! |         | 2 * 32 bytes | key of the group, key of this machine                                              |
 
 use std::fmt;
@@ -38,6 +38,17 @@ pub struct SessionKeys {
     pub group: [u8; 32],
     /// Key of this machine's requests.
     pub client: [u8; 32],
+}
+
+/// Keys do not stay in memory that is given back.
+impl Drop for SessionKeys {
+    fn drop(&mut self) {
+        for key in [&mut self.group, &mut self.client] {
+            key.fill(0);
+            // The compiler must assume that the zeros are read.
+            std::hint::black_box(&*key);
+        }
+    }
 }
 
 /// Keys are not printed.

@@ -9,9 +9,8 @@ use onefold_image::format::multicast::{
 };
 use onefold_linux::DatagramBatch;
 
-use crate::multicast::{
-    GroupSocket, JOIN_BYTES, Membership, MulticastKey, Opener, Sealer, interface_of, request_socket,
-};
+use super::join::{JoinedSession, LinkKeys};
+use crate::multicast::{GroupSocket, Membership, Opener, Sealer, interface_of, request_socket};
 
 /// A session as one machine is connected to it.
 #[derive(Debug)]
@@ -42,12 +41,13 @@ impl GroupLink {
     ///
     /// # Errors
     /// When the server cannot be reached from here, or the group cannot be joined.
-    pub(super) fn open(reply: JoinReply, key: &MulticastKey, random: &[u8; JOIN_BYTES]) -> io::Result<GroupLink> {
+    pub(super) fn open(joined: JoinedSession) -> io::Result<GroupLink> {
+        let JoinedSession { reply, keys: LinkKeys { group: group_key, client: client_key } } = joined;
         let (requests, local) = request_socket(SocketAddrV4::new(reply.source, reply.request_port))?;
         let group = GroupSocket::join(SocketAddrV4::new(reply.group, reply.port), reply.source, local)?;
         Ok(GroupLink {
-            sealer: Sealer::new(&key.of_client(reply.session, reply.epoch, reply.client, random)),
-            opener: Opener::new(&key.of_group(reply.session, reply.epoch)),
+            sealer: Sealer::new(&client_key),
+            opener: Opener::new(&group_key),
             interface: interface_of(local),
             reply,
             group,
@@ -62,10 +62,10 @@ impl GroupLink {
     ///
     /// # Errors
     /// As [`GroupLink::open`]; nothing has changed then.
-    pub(super) fn reopen(&mut self, reply: JoinReply, key: &MulticastKey, random: &[u8; JOIN_BYTES]) -> io::Result<()> {
+    pub(super) fn reopen(&mut self, joined: JoinedSession) -> io::Result<()> {
         let session_of = |reply: &JoinReply| (reply.session, reply.epoch, reply.group, reply.port, reply.source);
-        let is_same = session_of(&self.reply) == session_of(&reply);
-        let mut link = GroupLink::open(reply, key, random)?;
+        let is_same = session_of(&self.reply) == session_of(&joined.reply);
+        let mut link = GroupLink::open(joined)?;
         link.foreign = self.foreign;
         if is_same {
             // This machine has another number now.

@@ -7,17 +7,14 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use onefold_block::Random;
 use onefold_block::random::SystemRandom;
-use onefold_image::UnitName;
-use onefold_image::format::multicast::JoinReply;
 use onefold_image::multicast::{HttpReason, Receiver, ReceiverAction, ReceiverSettings, Settlement};
 use onefold_linux::DatagramBatch;
 
 use super::arrivals::{ArrivalQueue, Content};
+use super::join::{Join, JoinedSession};
 use super::link::{GroupLink, Packet};
 use super::{GroupOptions, SharedGroupReport};
-use crate::multicast::{JOIN_BYTES, MulticastKey};
 use crate::remote::transport::RemoteTransport;
 
 /// Longest time without a look at chunks that were read, and at the end of the installation.
@@ -42,9 +39,6 @@ impl Drop for Listener {
     }
 }
 
-/// The answer to a join: what this machine drew for it, and the reply, if there was one.
-type JoinAnswer = ([u8; JOIN_BYTES], Option<JoinReply>);
-
 impl Listener {
     /// Joins the session of an image and begins to receive. `None` if the server does not send the image by multicast,
     /// or the group cannot be joined; the reason has been told then.
@@ -64,16 +58,19 @@ impl Listener {
         if let Err(error) = join.begin() {
             return note(&format!("no random bytes ({error}): the image comes over HTTP"));
         }
-        let Ok((random, reply)) = joined.recv() else { return note("the image comes over HTTP") };
-        let Some(reply) = reply else {
-            return note(
-                "the server does not send this image by multicast, or has another --multicast-key: it comes over HTTP",
-            );
+        let Ok(session) = joined.recv() else { return note("the image comes over HTTP") };
+        let Some(session) = session else {
+            return note(match &options.key {
+                None => "the server does not send this image by multicast now: it comes over HTTP",
+                Some(_) => {
+                    "the server does not send this image by multicast, or has another --multicast-key: it comes over HTTP"
+                }
+            });
         };
-        if reply.chunks as usize != queue.chunks() {
+        if session.reply.chunks as usize != queue.chunks() {
             return note("the server's reply to a join is for another image: this one comes over HTTP");
         }
-        let link = match GroupLink::open(reply, &options.key, &random) {
+        let link = match GroupLink::open(session) {
             Ok(link) => link,
             Err(error) => return note(&format!("cannot join the group ({error}): the image comes over HTTP")),
         };
@@ -108,30 +105,6 @@ impl Listener {
     }
 }
 
-/// Joins, on another thread.
-struct Join {
-    http: Arc<RemoteTransport>,
-    /// Digest of the image's manifest.
-    digest: [u8; 32],
-    key: MulticastKey,
-    answers: mpsc::Sender<JoinAnswer>,
-}
-
-impl Join {
-    /// Begins one attempt, whose answer comes later.
-    fn begin(&self) -> io::Result<()> {
-        let mut random = [0; JOIN_BYTES];
-        SystemRandom.fill(&mut random)?;
-        let answers = self.answers.clone();
-        let path = format!("v1/sessions/{}", UnitName(self.digest));
-        self.http.post_once(&path, self.key.join_request(&self.digest, &random).to_vec(), move |answer| {
-            let reply = answer.and_then(|answer| JoinReply::decode(&answer).ok());
-            let _ = answers.send((random, reply));
-        });
-        Ok(())
-    }
-}
-
 /// State of the receiving thread.
 struct ListenerThread {
     link: GroupLink,
@@ -141,7 +114,7 @@ struct ListenerThread {
     options: GroupOptions,
     report: SharedGroupReport,
     join: Join,
-    joined: mpsc::Receiver<JoinAnswer>,
+    joined: mpsc::Receiver<Option<JoinedSession>>,
     began: Instant,
     is_joining: bool,
     is_http: bool,
@@ -156,10 +129,10 @@ impl ListenerThread {
             for chunk in self.queue.settled() {
                 self.receiver.settle(chunk, Settlement::Present);
             }
-            while let Ok((random, reply)) = self.joined.try_recv() {
+            while let Ok(session) = self.joined.try_recv() {
                 self.is_joining = false;
-                if let Some(reply) = reply {
-                    self.rejoin(reply, &random);
+                if let Some(session) = session {
+                    self.rejoin(session);
                 }
             }
             let now = self.began.elapsed();
@@ -225,7 +198,7 @@ impl ListenerThread {
         let (_, forged) = self.link.refused();
         let text = match reason {
             HttpReason::NothingArrives if forged > 0 => {
-                format!("{way} is not sealed under this key: do both sides have the same --multicast-key?")
+                format!("{way} is not sealed under the key of this session: does another program send there?")
             }
             HttpReason::NothingArrives => format!("{way} does not arrive on {interface}: is there an IGMP querier?"),
             HttpReason::NoSymbols => {
@@ -256,11 +229,12 @@ impl ListenerThread {
 
     /// Continues with the reply to another join. If its sockets cannot be opened, nothing changes, and the next join is
     /// due later.
-    fn rejoin(&mut self, reply: JoinReply, random: &[u8; JOIN_BYTES]) {
-        if reply.chunks as usize != self.queue.chunks() {
+    fn rejoin(&mut self, session: JoinedSession) {
+        if session.reply.chunks as usize != self.queue.chunks() {
             return;
         }
-        match self.link.reopen(reply.clone(), &self.options.key, random) {
+        let reply = session.reply.clone();
+        match self.link.reopen(session) {
             Ok(()) => {
                 self.batch = self.link.batch();
                 self.receiver.joined(reply, self.began.elapsed());

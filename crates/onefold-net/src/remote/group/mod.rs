@@ -4,9 +4,11 @@
 //! |------------|----------------------------------------------------------------------------------------|
 //! | `listener` | the receiving thread: opens packets, passes them to the state machine, sends requests   |
 //! | `arrivals` | chunks between the receiving thread and the threads of an installation                  |
-//! | `link`     | sockets and keys of the session                                                         |
+//! | `link`     | sockets of the session, and its packets                                                 |
+//! | `join`     | how a machine joins, and the keys that it has then                                      |
 
 mod arrivals;
+mod join;
 mod link;
 mod listener;
 
@@ -30,8 +32,9 @@ pub type NoteHook = Arc<dyn Fn(&str) + Send + Sync>;
 /// How an image is received by multicast.
 #[derive(Clone)]
 pub struct GroupOptions {
-    /// The key that the server has, too.
-    pub key: MulticastKey,
+    /// The key that the server has, too, where connections are plain. Over TLS there is none: the reply to a join has the
+    /// keys.
+    pub key: Option<MulticastKey>,
     /// Memory for chunks that come, in bytes.
     pub memory_bytes: usize,
     /// Called when multicast begins, does not arrive, or returns.

@@ -12,7 +12,7 @@ mod session;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -29,7 +29,9 @@ use parking_lot::Mutex;
 
 use super::state::ServerState;
 use crate::NetError;
-use crate::multicast::{GroupRoute, JOIN_BYTES, JOIN_REQUEST_BYTES, MulticastKey, ServerSocket, address_of, mtu_bytes};
+use crate::multicast::{
+    GroupRoute, JOIN_BYTES, JOIN_REQUEST_BYTES, KeySource, MulticastKey, ServerSocket, address_of, mtu_bytes,
+};
 
 use joins::LatestJoins;
 use session::{Join, Session};
@@ -53,8 +55,29 @@ pub struct MulticastOptions {
     pub ttl: u8,
     /// Bytes of UDP payload that each session sends per second at most.
     pub rate_bytes_per_second: NonZeroU64,
-    /// The key that clients have, too.
-    pub key: MulticastKey,
+    /// The key that clients of a server without TLS have, too. Over TLS the server hands out keys of its own, and there
+    /// is none.
+    pub key: Option<MulticastKey>,
+}
+
+/// Bits of an IPv6 address that name a network. The others belong to one machine as a rule.
+const NETWORK_BITS: u32 = 64;
+
+/// Why a machine may not join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JoinRefusal {
+    /// The body of its request has another length.
+    Length,
+    /// It does not prove that it has the key, or repeats an earlier request.
+    Proof,
+}
+
+/// A request to join that may be answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JoinRequest {
+    /// Random bytes of a machine that has the key in a file, else zeros.
+    random: [u8; JOIN_BYTES],
+    address: IpAddr,
 }
 
 impl MulticastOptions {
@@ -73,6 +96,7 @@ pub(super) struct Sessions {
     source: Ipv4Addr,
     symbol_bytes: u16,
     cache_bytes: usize,
+    keys: KeySource,
     /// Start of the server: with it and a session's number, no session has the keys of an earlier one.
     epoch: u64,
     running: Mutex<Running>,
@@ -107,13 +131,16 @@ impl Sessions {
         let source = address_of(interface).map_err(cannot)?;
         let symbol_bytes = symbol_bytes_for(mtu_bytes(source, options.group).map_err(cannot)?);
         let (mut epoch, mut last) = ([0; 8], [0; 4]);
-        SystemRandom.fill(&mut epoch).and_then(|()| SystemRandom.fill(&mut last)).map_err(cannot)?;
+        let random = Arc::new(SystemRandom);
+        random.fill(&mut epoch).and_then(|()| random.fill(&mut last)).map_err(cannot)?;
+        let keys = options.key.clone().map_or(KeySource::Drawn(random), KeySource::File);
         let running = Running { last: u32::from_le_bytes(last) / 2, sessions: HashMap::new() };
         Ok(Sessions {
             options,
             source,
             symbol_bytes,
             cache_bytes: memory_bytes / CACHE_SHARE,
+            keys,
             epoch: u64::from_le_bytes(epoch),
             running: Mutex::new(running),
             latest_joins: Mutex::new(LatestJoins::default()),
@@ -139,28 +166,40 @@ impl Sessions {
         self.running.lock().sessions.contains_key(&digest)
     }
 
-    /// Returns the random bytes of a request to join the session of an image. `None` if the machine does not prove that
-    /// it has the key, or if the request is a repeated one.
+    /// Returns whether machines get keys when they join, and need none in a file.
+    pub(super) fn hands_out_keys(&self) -> bool {
+        matches!(self.keys, KeySource::Drawn(_))
+    }
+
+    /// Examines a request to join the session of an image, which came from an address. Over TLS its body is empty: the
+    /// right to the image is what counts. Else it proves that the machine has the key.
     pub(super) fn accept_join(
         &self,
         digest: &[u8; 32],
-        request: &[u8; JOIN_REQUEST_BYTES],
-    ) -> Option<[u8; JOIN_BYTES]> {
-        let random = self.options.key.verify_join(digest, request)?;
-        self.latest_joins.lock().insert(random).then_some(random)
+        body: &[u8],
+        address: IpAddr,
+    ) -> Result<JoinRequest, JoinRefusal> {
+        let address = network_of(address);
+        let KeySource::File(key) = &self.keys else {
+            let join = JoinRequest { random: [0; JOIN_BYTES], address };
+            return if body.is_empty() { Ok(join) } else { Err(JoinRefusal::Length) };
+        };
+        let request = <[u8; JOIN_REQUEST_BYTES]>::try_from(body).map_err(|_| JoinRefusal::Length)?;
+        let random = key.verify_join(digest, &request).filter(|random| self.latest_joins.lock().insert(*random));
+        random.map(|random| JoinRequest { random, address }).ok_or(JoinRefusal::Proof)
     }
 
     /// Has a machine join the session of an image. If there is none, one begins that sends `chunks`. `None` if there
     /// are too many sessions or machines, or the session has just ended: the machine is served over HTTP then.
     ///
     /// # Errors
-    /// When the session's socket cannot be opened.
+    /// When the session's socket cannot be opened, or there are no random bytes for its keys.
     pub(super) fn join(
         self: &Arc<Self>,
         state: &Arc<ServerState>,
         digest: [u8; 32],
         chunks: Option<Vec<UnitName>>,
-        random: [u8; JOIN_BYTES],
+        JoinRequest { random, address }: JoinRequest,
     ) -> io::Result<Option<JoinReply>> {
         let (reply, answer) = mpsc::sync_channel(1);
         {
@@ -173,7 +212,7 @@ impl Sessions {
             }
             // A thread that ends takes its session away under this lock, once no join is left here.
             let Some(session) = running.sessions.get(&digest) else { return Ok(None) };
-            if session.joins.try_send(Join { random, reply }).is_err() {
+            if session.joins.try_send(Join { random, address, reply }).is_err() {
                 return Ok(None);
             }
         }
@@ -207,7 +246,8 @@ impl Sessions {
             clients_max: CLIENTS_MAX,
         };
         let (joins, joined) = mpsc::sync_channel(CLIENTS_MAX as usize);
-        let session = Session::new(settings, route, socket, self.options.key.clone(), Arc::clone(state), chunks)?;
+        let keys = self.keys.begin(settings.session, settings.epoch)?;
+        let session = Session::new(settings, route, socket, keys, Arc::clone(state), chunks)?;
         let sessions = Arc::clone(self);
         std::thread::Builder::new().name("multicast".to_owned()).spawn(move || {
             session.run(&joined, &|| sessions.is_stopped.load(Ordering::Relaxed), &|| sessions.end(digest, &joined));
@@ -223,5 +263,31 @@ impl Sessions {
             running.sessions.remove(&digest);
         }
         waiting
+    }
+}
+
+/// Returns the address of a machine, or the network that it has for itself.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !(u128::MAX >> NETWORK_BITS)).into(),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_addresses_of_a_machine_are_one() {
+        for (one, other, are_one) in [
+            ("192.0.2.1", "192.0.2.2", false),
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("2001:db8:1:2:3::4", "2001:db8:1:2:ffff::", true),
+            ("2001:db8:1:2::1", "2001:db8:1:3::1", false),
+        ] {
+            let [one, other] = [one, other].map(|address| network_of(address.parse().unwrap()));
+            assert_eq!(one == other, are_one, "{one} {other}");
+        }
     }
 }

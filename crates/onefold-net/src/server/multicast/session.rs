@@ -1,8 +1,9 @@
 //! The thread of one session: it opens requests, and seals and sends what the sender's state machine decides. It never
 //! reads the archive.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use onefold_image::multicast::{PacketBurst, Sender, SenderSettings};
 use onefold_linux::DatagramBatch;
 
 use super::builders::Builders;
-use crate::multicast::{GroupRoute, JOIN_BYTES, MulticastKey, Opener, Sealer, ServerSocket};
+use crate::multicast::{GroupRoute, JOIN_BYTES, Opener, Sealer, ServerKeys, ServerSocket};
 use crate::server::state::ServerState;
 
 /// Longest time without a look at joins and at the end of the server.
@@ -25,15 +26,26 @@ const IDLE: Duration = Duration::from_secs(30);
 const FORGET: Duration = Duration::from_secs(5);
 /// Keys that are kept until then, for each machine that there may be: a machine that was forgotten, since it was
 /// silent for long, is back with its next request.
-const OPENERS_PER_CLIENT: usize = 2;
+const MEMBERS_PER_CLIENT: usize = 2;
+/// Machines of one address in a session; further ones are served over HTTP. Each machine makes all others wait longer
+/// before a request: so many of them by 1.3 seconds on average.
+const OF_ADDRESS_MAX: usize = 16;
 /// Batches of requests that are taken before the next packets are sent.
 const BATCHES_MAX: usize = 4;
 
 /// A machine that wants to join.
 pub(super) struct Join {
-    /// Random bytes of the machine, which make its key its own.
+    /// Random bytes of a machine that has the key in a file, which make its key its own.
     pub(super) random: [u8; JOIN_BYTES],
+    /// Address of the machine, or the network of 64 bits that it has for itself.
+    pub(super) address: IpAddr,
     pub(super) reply: mpsc::SyncSender<Option<JoinReply>>,
+}
+
+/// A machine that has joined.
+struct Member {
+    opener: Opener,
+    address: IpAddr,
 }
 
 /// One session.
@@ -41,10 +53,10 @@ pub(super) struct Session {
     settings: SenderSettings,
     route: GroupRoute,
     socket: ServerSocket,
-    key: MulticastKey,
+    keys: ServerKeys,
     sender: Sender,
     sealer: Sealer,
-    openers: HashMap<ClientNumber, Opener>,
+    members: HashMap<ClientNumber, Member>,
     builders: Builders,
     state: Arc<ServerState>,
     began: Instant,
@@ -63,7 +75,7 @@ impl Session {
         settings: SenderSettings,
         route: GroupRoute,
         socket: ServerSocket,
-        key: MulticastKey,
+        keys: ServerKeys,
         state: Arc<ServerState>,
         chunks: Vec<UnitName>,
     ) -> io::Result<Session> {
@@ -71,12 +83,12 @@ impl Session {
         let began = Instant::now();
         Ok(Session {
             sender: Sender::new(settings, Duration::ZERO),
-            sealer: Sealer::new(&key.of_group(settings.session, settings.epoch)),
-            openers: HashMap::new(),
+            sealer: Sealer::new(keys.group()),
+            members: HashMap::new(),
             settings,
             route,
             socket,
-            key,
+            keys,
             builders,
             state,
             began,
@@ -119,33 +131,60 @@ impl Session {
     }
 
     fn join(&mut self, join: &Join) {
-        let client = self.sender.join(self.now());
-        let reply = client.map(|client| {
-            self.idle_since = Instant::now();
-            let SenderSettings { session, epoch, .. } = self.settings;
-            self.openers.insert(client, Opener::new(&self.key.of_client(session, epoch, client, &join.random)));
-            JoinReply {
-                group: *self.route.group.ip(),
-                source: *self.route.source.ip(),
-                port: self.route.group.port(),
-                request_port: self.route.source.port(),
-                symbol_bytes: self.settings.symbol_bytes,
-                rate_bytes_per_second: self.settings.rate_bytes_per_second.get(),
-                session,
-                epoch,
-                client,
-                machines: self.sender.machines().max(1),
-                chunks: self.settings.chunks,
-                keys: None,
-            }
-        });
-        if join.reply.try_send(reply).is_err()
+        let client = if self.has_place(join.address) { self.sender.join(self.now()) } else { None };
+        let reply = client.and_then(|client| self.admit(client, join));
+        let is_admitted = reply.is_some();
+        let is_answered = join.reply.try_send(reply).is_ok();
+        if !(is_admitted && is_answered)
             && let Some(client) = client
         {
-            // The request has been answered without this reply, so no machine has this number.
+            // No machine has this number: there is no key for it, or the request has been answered without it.
             self.sender.leave(client);
-            self.openers.remove(&client);
+            self.members.remove(&client);
         }
+    }
+
+    /// Returns the reply to a machine that joins under a number; `None` if there is no key for it.
+    fn admit(&mut self, client: ClientNumber, join: &Join) -> Option<JoinReply> {
+        let (key, keys) = match self.keys.of_client(client, &join.random) {
+            Ok(keys) => keys,
+            Err(error) => {
+                self.report("draw a key for", &error);
+                return None;
+            }
+        };
+        self.idle_since = Instant::now();
+        self.members.insert(client, Member { opener: Opener::new(&key), address: join.address });
+        Some(JoinReply {
+            group: *self.route.group.ip(),
+            source: *self.route.source.ip(),
+            port: self.route.group.port(),
+            request_port: self.route.source.port(),
+            symbol_bytes: self.settings.symbol_bytes,
+            rate_bytes_per_second: self.settings.rate_bytes_per_second.get(),
+            session: self.settings.session,
+            epoch: self.settings.epoch,
+            client,
+            machines: self.sender.machines().max(1),
+            chunks: self.settings.chunks,
+            keys,
+        })
+    }
+
+    /// Returns whether one more machine of an address may join. Those that are gone do not count, and cannot return.
+    fn has_place(&mut self, address: IpAddr) -> bool {
+        let is_of_address = |member: &Member| member.address == address;
+        let count = |members: &HashMap<_, Member>| members.values().filter(|member| is_of_address(member)).count();
+        if count(&self.members) >= OF_ADDRESS_MAX {
+            let present = self.present();
+            self.members.retain(|client, member| !is_of_address(member) || present.contains(client));
+        }
+        count(&self.members) < OF_ADDRESS_MAX
+    }
+
+    /// Returns the machines that the sender knows.
+    fn present(&self) -> HashSet<ClientNumber> {
+        self.sender.clients().map(|client| client.client).collect()
     }
 
     /// Takes built chunks, and has the next ones built.
@@ -205,8 +244,8 @@ impl Session {
             return;
         }
         let now = self.now();
-        let Some(opener) = self.openers.get_mut(&client) else { return };
-        let Ok(body) = opener.open(sequence, header.length_bytes(), datagram) else { return };
+        let Some(member) = self.members.get_mut(&client) else { return };
+        let Ok(body) = member.opener.open(sequence, header.length_bytes(), datagram) else { return };
         let Ok(request) = Request::decode(body, self.settings.chunks) else { return };
         self.sender.request(client, &request, now);
     }
@@ -215,11 +254,10 @@ impl Session {
     /// are many.
     fn is_idle(&mut self) -> bool {
         let now = Instant::now();
-        if now - self.forgot >= FORGET && self.openers.len() > OPENERS_PER_CLIENT * self.settings.clients_max as usize {
+        if now - self.forgot >= FORGET && self.members.len() > MEMBERS_PER_CLIENT * self.settings.clients_max as usize {
             self.forgot = now;
-            let present: std::collections::HashSet<ClientNumber> =
-                self.sender.clients().map(|client| client.client).collect();
-            self.openers.retain(|client, _| present.contains(client));
+            let present = self.present();
+            self.members.retain(|client, _| present.contains(client));
         }
         if self.sender.is_running() {
             self.idle_since = now;

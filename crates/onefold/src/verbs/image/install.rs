@@ -125,7 +125,7 @@ pub(super) struct InstallableImage {
     pub(super) record: ImageRecord,
     pub(super) manifest: Manifest,
     pub(super) source: Arc<dyn ImageSource>,
-    /// Counts of chunks by way, if multicast was asked for.
+    /// Counts of chunks by way, if the image is to come by multicast.
     pub(super) group: Option<SharedGroupReport>,
 }
 
@@ -136,7 +136,7 @@ fn find_accepted(arguments: &InstallArgs, talk: Talk) -> Outcome<InstallableImag
     }
     if arguments.multicast_key.is_some() {
         return Err(Failure::usage("cannot receive by multicast")
-            .because_of("--multicast-key is for a server of images, such as https://HOST:7443"));
+            .because_of("--multicast-key is for a server of images, such as http://HOST:7443"));
     }
     if !arguments.server.are_absent() {
         return Err(Failure::usage(format!("`{}` is no server of images", arguments.archive.shown()))

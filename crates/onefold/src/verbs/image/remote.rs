@@ -30,6 +30,7 @@ pub(super) fn server(archive: &Path) -> Option<&str> {
 /// Finds an image at a server, and fails unless the user accepts it.
 pub(super) fn find_accepted(server: &str, arguments: &InstallArgs, talk: Talk) -> Outcome<InstallableImage> {
     let cannot = || "cannot use the server of images".to_owned();
+    let key = multicast_key(server, arguments)?;
     let opened = RemoteArchive::open(server, options(&arguments.archive.store, &arguments.server)?);
     let archive = opened.map_err(|error| Failure::of_net(cannot(), &error))?;
     let archive = archive.map_err(|error| Failure::of_archive(cannot(), &error))?;
@@ -40,10 +41,9 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs, talk: Talk) -
     signed::require_of_server(&record, arguments.acceptance, |keys| {
         archive.signers(&record, &object, keys.iter().copied())
     })?;
-    let Some(key) = &arguments.multicast_key else {
+    if key.is_none() && !archive.sends_by_multicast() {
         return Ok(InstallableImage { record, manifest, source: Arc::new(archive.into_images()), group: None });
-    };
-    let key = MulticastKey::read(key).map_err(|error| Failure::of_net("cannot receive by multicast", &error))?;
+    }
     let is_quiet = talk.quiet;
     let on_note = move |text: &str| {
         if !is_quiet {
@@ -54,6 +54,18 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs, talk: Talk) -
     let options = GroupOptions { key, memory_bytes, on_note: Arc::new(on_note) };
     let (images, report) = archive.into_group_images(&record, options);
     Ok(InstallableImage { record, manifest, source: Arc::new(images), group: Some(report) })
+}
+
+/// Returns the key of multicast of a server without TLS, if one is given.
+fn multicast_key(server: &str, arguments: &InstallArgs) -> Outcome<Option<MulticastKey>> {
+    let cannot = || "cannot receive by multicast";
+    let Some(path) = &arguments.multicast_key else { return Ok(None) };
+    if server.starts_with("https:") {
+        return Err(Failure::usage(cannot())
+            .because_of("--multicast-key is for servers without TLS")
+            .hint("leave it out: over TLS the server hands out the keys"));
+    }
+    MulticastKey::read(path).map(Some).map_err(|error| Failure::of_net(cannot(), &error))
 }
 
 /// Returns how the server is reached.

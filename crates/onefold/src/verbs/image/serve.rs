@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     };
     let fingerprint = identity.as_ref().map(|identity| identity.fingerprint().to_string());
     let (interface, tokens) = (arguments.interface.clone(), arguments.tokens.clone());
-    let multicast = multicast(&arguments.multicast)?;
+    let multicast = multicast(&arguments.multicast, arguments.plain)?;
     let options = ServerOptions { address, interface, memory_bytes, identity, tokens, multicast };
     let on_error = Box::new(print_note);
     let server = ImageServer::listen(Arc::clone(&archive), &options, on_error);
@@ -63,9 +63,16 @@ pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns how images are sent by multicast, if they are.
-fn multicast(arguments: &MulticastArgs) -> Outcome<Option<MulticastOptions>> {
-    let (Some(group), Some(key)) = (arguments.multicast, &arguments.multicast_key) else { return Ok(None) };
-    let key = MulticastKey::read(key).map_err(|error| Failure::of_net("cannot send by multicast", &error))?;
+fn multicast(arguments: &MulticastArgs, is_plain: bool) -> Outcome<Option<MulticastOptions>> {
+    let cannot = || "cannot send by multicast";
+    let Some(group) = arguments.multicast else { return Ok(None) };
+    if is_plain && arguments.multicast_key.is_none() {
+        return Err(Failure::usage(cannot())
+            .because_of("with --plain, server and clients need the same key in a file")
+            .hint("give --multicast-key, or serve without --plain: then clients get the keys over TLS"));
+    }
+    let key = arguments.multicast_key.as_deref().map(MulticastKey::read).transpose();
+    let key = key.map_err(|error| Failure::of_net(cannot(), &error))?;
     Ok(Some(MulticastOptions { group, ttl: arguments.ttl, rate_bytes_per_second: arguments.rate.0, key }))
 }
 
