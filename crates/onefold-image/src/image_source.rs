@@ -29,6 +29,15 @@ impl WantedUnits {
     }
 }
 
+/// The part of a chunk that is neither on the target nor in seeds, in plain bytes of its units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LackingPart {
+    /// Bytes of the units that have to be fetched.
+    pub lacking_bytes: u64,
+    /// Bytes of all units.
+    pub bytes: u64,
+}
+
 /// A place that has the units of images.
 ///
 /// # The contract
@@ -90,10 +99,22 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
         0
     }
 
+    /// Returns whether there are seeds.
+    fn has_seeds(&self) -> bool {
+        false
+    }
+
+    /// Returns whether a seed seems to have a unit. It may turn out that it has not.
+    fn is_in_seed(&self, unit: &UnitName) -> bool {
+        let _ = unit;
+        false
+    }
+
     /// Begins to receive these chunks, which are all of an image, if they come in an order that the source decides.
-    /// Otherwise a caller takes them in their own order.
-    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
-        let _ = chunks;
+    /// Otherwise a caller takes them in their own order. `is_compared` says that the caller will call
+    /// [`Arrivals::compared`] for chunks that have not arrived.
+    fn arrivals(&self, chunks: &[UnitName], is_compared: bool) -> Option<Box<dyn Arrivals + '_>> {
+        let _ = (chunks, is_compared);
         None
     }
 
@@ -121,6 +142,10 @@ pub trait Arrivals: Send + Sync {
     /// Returns the indices of the next chunks to read, in rising order. Each chunk of the image is returned once. An
     /// answer without any means that none has come within `patience`, and no answer that all have been returned.
     fn next(&self, patience: Duration) -> Option<Vec<usize>>;
+
+    /// Notes which part of a chunk is lacking. A chunk that lacks little need not arrive: [`Arrivals::next`] returns it soon,
+    /// and its units are requested by themselves.
+    fn compared(&self, index: usize, part: LackingPart);
 
     /// Notes that chunks which [`Arrivals::next`] has returned are installed. Some need no unit, so none was read.
     fn finish(&self, indices: &[usize]);

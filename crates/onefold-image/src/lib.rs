@@ -39,7 +39,7 @@ mod testing;
 pub mod trust;
 
 pub use disk::ArchivedDisk;
-pub use image_source::{Arrivals, ChunkReader, ImageSource, OnUnit, WantedUnits};
+pub use image_source::{Arrivals, ChunkReader, ImageSource, LackingPart, OnUnit, WantedUnits};
 pub use in_use::{FileUser, device_above, writer_of};
 pub use name::{ArchiveId, ImageName, ImageNameError, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
 pub use placed::HeaderError;

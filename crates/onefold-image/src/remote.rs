@@ -1,9 +1,9 @@
 //! The images of a server, as a source of installations. The server is not trusted: each unit is verified by its name.
 //!
 //! A chunk comes as a whole, and the server does not verify its units before it sends them. Where an installation wants
-//! less of a chunk, its units are requested by themselves. Units that are not what
-//! their names say are requested once more, by themselves, and then the server verifies them. If they are wrong again,
-//! the server or the network lies.
+//! less of a chunk that has not come yet, its units are requested by themselves. Units that are not what their names say
+//! are requested once more, by themselves, and then the server verifies them. If they are wrong again, the server or the
+//! network lies.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -49,10 +49,17 @@ pub trait Transport: fmt::Debug + Send + Sync {
     fn has_image(&self, image: &ImageVersion) -> Result<bool, ArchiveError>;
 
     /// Begins to receive these chunks, which are all of an image, if they come in an order that the server decides.
-    /// Those that have come are then returned by [`Transport::chunks`].
-    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
-        let _ = chunks;
+    /// Those that have come are then returned by [`Transport::chunks`]. `is_compared` says that the caller will call
+    /// [`Arrivals::compared`].
+    fn arrivals(&self, chunks: &[UnitName], is_compared: bool) -> Option<Box<dyn Arrivals + '_>> {
+        let _ = (chunks, is_compared);
         None
+    }
+
+    /// Returns whether a chunk has come already, so that [`Transport::chunks`] returns it at once.
+    fn has_come(&self, chunk: &UnitName) -> bool {
+        let _ = chunk;
+        false
     }
 }
 
@@ -187,7 +194,9 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
     ) -> Result<Box<dyn ChunkReader + 's>, ArchiveError> {
         let mut whole = Vec::new();
         for (index, wanted) in (0..names.len()).zip(wanted) {
-            if is_wanted_whole(&headers.get(index)?, wanted) {
+            let header = headers.get(index)?;
+            let is_any_wanted = || (0..header.units.len()).any(|unit| wanted.has(unit));
+            if is_wanted_whole(&header, wanted) || (self.transport.has_come(&names[index]) && is_any_wanted()) {
                 whole.push(index);
             }
         }
@@ -208,8 +217,8 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
         self.received_bytes.load(Ordering::Relaxed)
     }
 
-    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
-        self.transport.arrivals(chunks)
+    fn arrivals(&self, chunks: &[UnitName], is_compared: bool) -> Option<Box<dyn Arrivals + '_>> {
+        self.transport.arrivals(chunks, is_compared)
     }
 
     fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError {

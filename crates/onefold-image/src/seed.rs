@@ -15,7 +15,7 @@ use crate::archive::{ArchiveError, Headers, WantedUnit};
 use crate::capture::{CaptureError, SeedOptions, each_unit};
 use crate::format::chunk_header::PlacedUnit;
 use crate::format::manifest::Manifest;
-use crate::image_source::{ChunkReader, ImageSource, OnUnit, WantedUnits};
+use crate::image_source::{Arrivals, ChunkReader, ImageSource, OnUnit, WantedUnits};
 use crate::{ImageVersion, SectorRun, UnitKey, UnitName};
 
 /// Memory that a unit of the image takes: an entry of a hash table, which is there twice while it grows.
@@ -202,9 +202,8 @@ impl ImageSource for SeededImages {
         let mut beside = Vec::with_capacity(wanted.len());
         for (index, wanted) in wanted.iter().enumerate() {
             let header = headers.get(index)?;
-            let is_in_seed = |name| matches!(self.places.get(&key_of(name)), Some(Some(_)));
             let units = header.units.iter().enumerate();
-            let flags = units.map(|(unit, placed)| wanted.has(unit) && !is_in_seed(&placed.name));
+            let flags = units.map(|(unit, placed)| wanted.has(unit) && !self.is_in_seed(&placed.name));
             beside.push(WantedUnits::Some(flags.collect()));
         }
         let rest = self.source.chunks(names, headers, &beside, ahead_bytes)?;
@@ -217,6 +216,18 @@ impl ImageSource for SeededImages {
 
     fn seed_bytes(&self) -> u64 {
         self.taken_bytes.load(Ordering::Relaxed)
+    }
+
+    fn has_seeds(&self) -> bool {
+        !self.disks.is_empty()
+    }
+
+    fn is_in_seed(&self, unit: &UnitName) -> bool {
+        matches!(self.places.get(&key_of(unit)), Some(Some(_)))
+    }
+
+    fn arrivals(&self, chunks: &[UnitName], is_compared: bool) -> Option<Box<dyn Arrivals + '_>> {
+        self.source.arrivals(chunks, is_compared)
     }
 
     fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError {

@@ -1,4 +1,4 @@
-# One server sends an image to three machines at once: under loss, late, deaf, and over a kill -9 of each side
+# One server sends an image to three machines at once: under loss, late, deaf, updated, and over a kill -9 of each side
 # limit: 90 s
 needs ip unshare nsenter nft
 archive=$dir/archive
@@ -117,6 +117,16 @@ grep -q 'multicast from 192.0.2.1 to 239.192.3.7 does not arrive on eth0: is the
 sent=$(sent_bytes)
 note "the server sent $((sent >> 20)) MiB"
 ((sent < 270 << 20)) || fail "the server sent $sent bytes"
+
+# A disk that has half of the image takes the other half, and most of that by multicast.
+{ head -c 48M "$dir/web.raw" && head -c 48M /dev/urandom; } >"$dir/disk-2"
+begin 2 --force
+whole 2 "$client"
+read -r came spared < <(sed -n 's/^by multicast: \([0-9]*\) of .*have most of \([0-9]*\) others.*/\1 \2/p' "$dir/out-2")
+((came >= 40 && came <= 60 && spared >= 36)) || fail "client 2: $(<"$dir/out-2") $(<"$dir/log-2")"
+half=$(($(sent_bytes) - sent))
+note "the server sent $((half >> 20)) MiB to a disk with half of the image"
+((half < 64 << 20)) || fail "the server sent $half bytes to a disk with half of the image"
 
 # The server is killed, and a new one takes its place: the clients go on, by either way.
 rm "$dir/disk-2" "$dir/disk-3"

@@ -145,6 +145,9 @@ fn converse(choices: &mut Choices<'_>) {
     let mut sender = Sender::new(settings, Duration::ZERO);
     let settings = ReceiverSettings { chunks: CHUNKS, memory_bytes: MEMORY_BYTES };
     let mut receiver = Receiver::new(settings, Arc::new(SeededRandom::new(1)), Duration::ZERO);
+    if choices.below(2) == 0 {
+        receiver.expect_comparison();
+    }
     receiver.joined(reply(), Duration::ZERO);
     let _ = sender.join(Duration::ZERO);
     let (mut now, mut sequence) = (Duration::ZERO, 0);
@@ -161,6 +164,12 @@ fn converse(choices: &mut Choices<'_>) {
             sequence = if choices.below(8) == 0 { choices.number().max(1) } else { sequence % (1 << 60) + 1 };
             let kind = if kind == 0 { PacketKind::Symbol } else { PacketKind::Beacon };
             let _ = receiver.packet(PacketHeader { kind, session: SESSION, sequence }, &message, now);
+        }
+        if choices.below(2) == 0 {
+            let (chunk, lacking_bytes) = (choices.below(CHUNKS.into()).try_into().expect("small"), choices.below(400));
+            if receiver.compared(chunk, lacking_bytes, 300, now) {
+                receiver.settle(chunk, *choices.one_of(&[Settlement::Present, Settlement::Lacking]));
+            }
         }
         drive(choices, &mut sender, &mut receiver, now);
     }

@@ -6,12 +6,14 @@
 //! 1 MiB, and at most 16 times as much in memory.
 //!
 //! All headers are read before the target is touched ([`examine()`]), so an image that is damaged there costs no
-//! target. Units that the target has in their places are neither fetched nor written ([`compare`]).
+//! target. Units that the target has in their places are neither fetched nor written ([`compare`]). Where chunks arrive
+//! in another order, the comparison goes ahead of them ([`ahead`]).
 //!
 //! Both ends of the disk are wiped first and written last ([`ends`]), so a disk that is half installed never boots.
 //! What lies between them is read back before that, and the ends afterwards: a disk that returns other bytes does not
 //! boot, either.
 
+mod ahead;
 mod compare;
 mod differences;
 mod ends;

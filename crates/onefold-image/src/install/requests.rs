@@ -85,7 +85,7 @@ fn captured(disk: &MemoryDisk, random: &SeededRandom) -> CountingStore {
 }
 
 /// Captures a disk as the next version of the image.
-fn capture_disk(archive: &Archive, disk: &MemoryDisk, random: &SeededRandom) {
+pub(super) fn capture_disk(archive: &Archive, disk: &MemoryDisk, random: &SeededRandom) {
     let clock = ManualClock::starting_at(3);
     let folder = tempfile::tempdir().unwrap();
     let options = CaptureOptions {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use onefold_block::zero::is_zero;
 use onefold_disk::{OnProgress, Progress};
 
+use super::ahead::{Ahead, ComparedChunk};
 use super::compare::Comparison;
 use super::ends::Ends;
 use super::headers::ImageHeaders;
@@ -17,7 +18,7 @@ use crate::UnitName;
 use crate::archive::{Headers, WantedUnit};
 use crate::format::chunk_header::{CHUNK_STORED_BYTES_MAX, ChunkHeader, PlacedUnit};
 use crate::format::manifest::Manifest;
-use crate::image_source::{Arrivals, ChunkReader, WantedUnits};
+use crate::image_source::{ChunkReader, WantedUnits};
 use crate::placed::{bytes_of, check};
 
 /// Bounds of the plain bytes in one window. A unit has at most 1 MiB.
@@ -63,11 +64,11 @@ pub(super) struct Job<'a> {
     pub(super) manifest: &'a Manifest,
     pub(super) target: &'a dyn Target,
     pub(super) ends: &'a Ends,
-    threads: usize,
+    pub(super) threads: usize,
     window_bytes: u64,
     ahead_bytes: u64,
     /// Chunks that a thread reads at once.
-    group_chunks: usize,
+    pub(super) group_chunks: usize,
     pub(super) progress: OnProgress<'a>,
     done_bytes: AtomicU64,
     total_bytes: u64,
@@ -142,17 +143,14 @@ impl<'a> Job<'a> {
 
     /// Runs one step on all chunks. The first error ends the work of all threads.
     pub(super) fn run(&self, step: Step) -> Result<StepProgress, InstallError> {
-        let chunks = &self.manifest.chunks;
         let arrivals = match step {
-            // A target that has a part of the image takes what is missing, chunk by chunk.
-            Step::Write { .. } if !self.is_comparing() => self.headers.source.arrivals(chunks),
-            _ => None,
+            Step::Write { .. } => self.headers.source.arrivals(&self.manifest.chunks, self.may_have_parts()),
+            Step::ReadBack => None,
         };
-        let Some(arrivals) = arrivals else {
-            return self.each_group(&|names, sum| self.group(step, names, sum));
-        };
-        // Each group that arrives has one chunk at least.
-        self.of_image(on_threads(self.threads, chunks.len(), &|_, sum| self.arrived(step, &*arrivals, sum)))
+        match arrivals {
+            None => self.each_group(&|names, sum| self.group(step, names, None, sum)),
+            Some(arrivals) => self.of_image(self.run_arrivals(step, &*arrivals)),
+        }
     }
 
     /// Calls `work` with the header of each chunk, in several threads. The first error ends the work of all.
@@ -191,13 +189,14 @@ impl<'a> Job<'a> {
     }
 
     /// Waits for the next chunks that arrive, and processes them. Does nothing once all have arrived.
-    fn arrived(&self, step: Step, arrivals: &dyn Arrivals, sum: &mut StepProgress) -> Result<(), InstallError> {
-        while let Some(indices) = arrivals.next(ARRIVAL_PATIENCE) {
+    pub(super) fn arrived(&self, step: Step, ahead: &Ahead<'_>, sum: &mut StepProgress) -> Result<(), InstallError> {
+        while let Some(indices) = ahead.arrivals().next(ARRIVAL_PATIENCE) {
             self.check_interrupt()?;
             if !indices.is_empty() {
                 let names: Vec<UnitName> = indices.iter().map(|index| self.manifest.chunks[*index]).collect();
-                self.group(step, &names, sum)?;
-                arrivals.finish(&indices);
+                ahead.begin(&indices);
+                self.group(step, &names, Some(ahead), sum)?;
+                ahead.arrivals().finish(&indices);
                 return Ok(());
             }
         }
@@ -205,11 +204,17 @@ impl<'a> Job<'a> {
     }
 
     /// Processes some chunks. Their headers come in few reads, and so do their units.
-    fn group(&self, step: Step, names: &[UnitName], sum: &mut StepProgress) -> Result<(), InstallError> {
+    fn group(
+        &self,
+        step: Step,
+        names: &[UnitName],
+        ahead: Option<&Ahead<'_>>,
+        sum: &mut StepProgress,
+    ) -> Result<(), InstallError> {
         self.check_interrupt()?;
         let headers = self.headers.of(names)?;
         match step {
-            Step::Write { is_blank } => self.write_group(names, &headers, is_blank, sum),
+            Step::Write { is_blank } => self.write_group(names, &headers, is_blank, ahead, sum),
             Step::ReadBack => names.iter().enumerate().try_for_each(|(index, name)| {
                 let header = self.header(name, &headers, index)?;
                 self.read_chunk_back(&header, sum)
@@ -217,7 +222,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn header(&self, name: &UnitName, headers: &Headers, index: usize) -> Result<ChunkHeader, InstallError> {
+    pub(super) fn header(&self, name: &UnitName, headers: &Headers, index: usize) -> Result<ChunkHeader, InstallError> {
         let header = headers.get(index)?;
         check(name, &header, self.manifest.size_bytes)?;
         Ok(header)
@@ -229,12 +234,16 @@ impl<'a> Job<'a> {
         names: &[UnitName],
         headers: &Headers,
         is_blank: bool,
+        ahead: Option<&Ahead<'_>>,
         sum: &mut StepProgress,
     ) -> Result<(), InstallError> {
         let mut wanted = Vec::with_capacity(names.len());
         for (index, name) in names.iter().enumerate() {
             let header = self.header(name, headers, index)?;
-            wanted.push(self.lacking(&header, sum)?);
+            wanted.push(match ahead.and_then(|ahead| ahead.take(name)) {
+                Some(chunk) => self.note_found(chunk, sum),
+                None => self.lacking(&header, sum)?,
+            });
         }
         let mut reader = self.headers.source.chunks(names, headers, &wanted, self.ahead_bytes)?;
         for (index, wanted) in wanted.iter().enumerate() {
@@ -253,12 +262,23 @@ impl<'a> Job<'a> {
 
     /// Returns the units of a chunk that the target lacks. The others count as done.
     pub(super) fn lacking(&self, header: &ChunkHeader, sum: &mut StepProgress) -> Result<WantedUnits, InstallError> {
-        let Some(comparison) = &self.comparison else { return Ok(WantedUnits::All) };
+        let compared = self.compared(header)?;
+        Ok(compared.map_or(WantedUnits::All, |chunk| self.note_found(chunk, sum)))
+    }
+
+    /// Compares a chunk with the target; `None` if the target has nothing of the image.
+    pub(super) fn compared(&self, header: &ChunkHeader) -> Result<Option<ComparedChunk>, InstallError> {
+        let Some(comparison) = &self.comparison else { return Ok(None) };
         self.check_interrupt()?;
         let (wanted, found_bytes) = comparison.lacking(header, self.window_bytes, &|| self.check_interrupt())?;
-        sum.found_bytes += found_bytes;
-        self.note_done(found_bytes, sum);
-        Ok(wanted)
+        Ok(Some(ComparedChunk { wanted, found_bytes }))
+    }
+
+    /// Counts what the target has of a chunk. Returns the units that it lacks.
+    fn note_found(&self, chunk: ComparedChunk, sum: &mut StepProgress) -> WantedUnits {
+        sum.found_bytes += chunk.found_bytes;
+        self.note_done(chunk.found_bytes, sum);
+        chunk.wanted
     }
 
     pub(super) fn note_done(&self, data_bytes: u64, sum: &mut StepProgress) {

@@ -19,6 +19,9 @@ pub(super) enum Rule {
     FlightsCount,
     /// Begun chunks are repaired symbol by symbol (`demand.rs`).
     PartsRepaired,
+    /// A machine that compares its target with the image requests only chunks that the target lacks
+    /// (`receiver/mod.rs`).
+    ComparedFirst,
 }
 
 /// Returns whether the code follows a rule.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use onefold_block::random::{Random, SeededRandom};
 use onefold_image::UnitName;
 use onefold_image::archive::ImageRecord;
-use onefold_image::install::{FileTarget, FreeSectorPolicy, InstallOptions, InstallReport, Target, install};
+use onefold_image::install::{Content, FileTarget, FreeSectorPolicy, InstallOptions, InstallReport, Target, install};
 use onefold_net::{
     AccessToken, Fingerprint, GroupOptions, GroupReport, ImageServer, MulticastKey, MulticastOptions, NetError,
     RemoteArchive, RemoteOptions, SESSIONS_MAX, ServerIdentity, ServerOptions,
@@ -236,6 +236,28 @@ fn machines_get_the_keys_over_tls_and_need_no_file() {
             assert_eq!(report.refused_packets, 0, "{report:?}");
         }
     });
+}
+
+/// The comparison goes ahead of the packets: what the target has does not come.
+#[test]
+fn a_target_with_half_of_the_image_takes_the_other_half_by_multicast() {
+    let (fixture, folder) = (Fixture::new(DISK_BYTES), tempfile::tempdir().unwrap());
+    let served = EncryptedGroup::new(&fixture, 108, folder.path());
+    let path = folder.path().join("disk");
+    let mut before = fixture.disk.0.clone();
+    let random = SeededRandom::new(3);
+    random.fill(&mut before[DISK_BYTES / 4..DISK_BYTES * 3 / 4]).unwrap();
+    // And one unit of a chunk, which is not worth a whole chunk.
+    before[DISK_BYTES * 7 / 8] ^= 1;
+    std::fs::write(&path, &before).unwrap();
+    let open = |_| FileTarget::open(&path, Content::Overwrite).unwrap();
+    let (done, installed, report, notes) = install_on(served.open(options(PATIENCE)), None, open);
+    assert!(installed == fixture.disk.0);
+    let half = DISK_BYTES as u64 / 2;
+    // A unit has 64 KiB. 1 MiB of the image is zeros.
+    assert!(done.written_bytes.abs_diff(half - (1 << 20)) <= 4 * (64 << 10), "{done:?}");
+    assert!(done.received_bytes < half + half / 4, "{done:?} {report:?}");
+    assert!(report.chunks >= 8 && report.spared_chunks >= 8 && report.http_chunks == 0, "{report:?} {notes:?}");
 }
 
 #[test]

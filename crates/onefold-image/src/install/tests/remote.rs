@@ -1,16 +1,21 @@
 //! Installations from a server, honest or lying, without a network.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::capture::SeedOptions;
+use crate::format::descriptor::UnitKind;
 use crate::format::pack::UNIT_HEADER_BYTES;
-use crate::image_source::Arrivals;
+use crate::image_source::{Arrivals, LackingPart};
+use crate::install::requests::capture_disk;
 use crate::remote::{Chunks, RemoteImages, Transport};
 use crate::served::ServedArchive;
-use crate::testing::headers;
-use crate::{ImageVersion, UnitName};
+use crate::store::MemoryStore;
+use crate::testing::{MemoryDisk, headers};
+use crate::{ImageVersion, SeededImages, UnitName};
 
 /// Long enough that the disk has a middle between its ends.
 const SIZE: u64 = 3 << 20;
@@ -33,7 +38,8 @@ enum Lie {
     FlippedLater,
     /// Answers have one unit only, though more fit.
     OneByOne,
-    /// None, and chunks arrive in an order that this seed decides.
+    /// None, and chunks arrive in an order that this seed decides. If they are compared, the first ones arrive once half
+    /// of them have been.
     Shuffled(u64),
 }
 
@@ -43,6 +49,10 @@ struct Server {
     first: UnitName,
     lie: Lie,
     answers: AtomicUsize,
+    /// Chunks that arrive, and were compared before.
+    compared: Mutex<HashMap<usize, LackingPart>>,
+    /// Chunks that were requested as a whole, or had come.
+    whole: AtomicUsize,
 }
 
 impl Server {
@@ -89,6 +99,7 @@ impl Transport for Server {
     }
 
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_> {
+        self.whole.fetch_add(names.len(), Ordering::Relaxed);
         let names = names.to_vec();
         Box::new(names.into_iter().map(|name| self.chunk(&name)))
     }
@@ -97,28 +108,46 @@ impl Transport for Server {
         Ok(self.served.archive().find(&image.name, Some(image.version)).is_some())
     }
 
-    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
+    fn has_come(&self, _: &UnitName) -> bool {
+        matches!(self.lie, Lie::Shuffled(_))
+    }
+
+    fn arrivals(&self, chunks: &[UnitName], is_compared: bool) -> Option<Box<dyn Arrivals + '_>> {
         let Lie::Shuffled(seed) = self.lie else { return None };
         let random = SeededRandom::new(seed);
         let mut order: Vec<usize> = (0..chunks.len()).collect();
         for at in (1..order.len()).rev() {
             order.swap(at, usize::try_from(random.below(at as u64 + 1)).unwrap());
         }
-        Some(Box::new(ShuffledArrivals(Mutex::new((order, random)))))
+        let first_compared = if is_compared { chunks.len() / 2 } else { 0 };
+        let order = Mutex::new((order, random));
+        Some(Box::new(ShuffledArrivals { order, first_compared, compared: &self.compared }))
     }
 }
 
 /// Chunks in a random order, up to three at once, and now and then none.
-struct ShuffledArrivals(Mutex<(Vec<usize>, SeededRandom)>);
+struct ShuffledArrivals<'s> {
+    order: Mutex<(Vec<usize>, SeededRandom)>,
+    first_compared: usize,
+    compared: &'s Mutex<HashMap<usize, LackingPart>>,
+}
 
-impl Arrivals for ShuffledArrivals {
+impl Arrivals for ShuffledArrivals<'_> {
     fn next(&self, _: Duration) -> Option<Vec<usize>> {
-        let (order, random) = &mut *self.0.lock();
+        if self.compared.lock().len() < self.first_compared {
+            std::thread::yield_now();
+            return Some(Vec::new());
+        }
+        let (order, random) = &mut *self.order.lock();
         let left = order.len().saturating_sub(usize::try_from(random.below(4)).unwrap());
         let is_over = order.is_empty();
         let mut next = order.split_off(left);
         next.sort_unstable();
         (!is_over).then_some(next)
+    }
+
+    fn compared(&self, index: usize, part: LackingPart) {
+        assert!(self.compared.lock().insert(index, part).is_none(), "chunk {index} was compared twice");
     }
 
     fn finish(&self, _: &[usize]) {}
@@ -128,7 +157,14 @@ fn remote(image: &TestImage, lie: Lie) -> RemoteImages<Server> {
     let archive = Arc::new(Archive::open(image.store.clone()).unwrap());
     let descriptor = archive.descriptor().clone();
     let served = ServedArchive::new(archive, 100 << 10);
-    let server = Server { served, first: image.manifest.chunks[0], lie, answers: AtomicUsize::new(0) };
+    let server = Server {
+        served,
+        first: image.manifest.chunks[0],
+        lie,
+        answers: AtomicUsize::new(0),
+        compared: Mutex::default(),
+        whole: AtomicUsize::new(0),
+    };
     RemoteImages::new(server, descriptor)
 }
 
@@ -231,5 +267,78 @@ fn only_changed_units_are_received() {
         assert!(received_bytes >= changed_bytes, "{received_bytes} of {changed_bytes}");
         assert!(received_bytes * 10 <= changed_bytes * 13, "{received_bytes} of {changed_bytes}");
         assert_holds(&image, &target.bytes.lock(), &|_| None);
+    }
+}
+
+/// The comparison goes ahead of chunks that arrive, and changes nothing about what is found, fetched and written.
+#[test]
+fn chunks_that_arrive_are_written_only_where_the_target_lacks_them() {
+    for seed in 0..12 {
+        let image = image(seed, SIZE);
+        let random = SeededRandom::new(seed + 50);
+        let target = MemoryTarget::noise(seed, SIZE);
+        install(&*image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on).unwrap();
+        let mut before = target.bytes.into_inner();
+        // From a few sectors to half of the target.
+        for _ in 0..1 << (seed % 8) {
+            let at = usize::try_from(random.below(SIZE)).unwrap();
+            let end = before.len().min(at + usize::try_from(random.below(SIZE / 128)).unwrap());
+            before[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
+        }
+        let install_by = |lie| {
+            let target = MemoryTarget { bytes: Mutex::new(before.clone()), ..MemoryTarget::noise(0, 0) };
+            let images = remote(&image, lie);
+            let done = install(&images, &image.manifest, &target, &options(FreeSectorPolicy::Leave, true), &go_on);
+            assert_holds(&image, &target.bytes.lock(), &|at| before.get(at).copied());
+            (done.unwrap(), images)
+        };
+        let (in_order, _) = install_by(Lie::None);
+        let (done, images) = install_by(Lie::Shuffled(seed));
+        assert_eq!(
+            (done.found_bytes, done.written_bytes, done.zero_bytes),
+            (in_order.found_bytes, in_order.written_bytes, in_order.zero_bytes),
+            "seed {seed}"
+        );
+        let compared = images.transport().compared.lock();
+        assert!(compared.len() >= image.manifest.chunks.len() / 2);
+        let mut lacking_chunks = 0;
+        for (index, name) in image.manifest.chunks.iter().enumerate() {
+            let units = image.archive.header(name).unwrap().units;
+            let units_bytes: u64 = units.iter().map(|unit| u64::from(unit.plain_bytes)).sum();
+            if let Some(part) = compared.get(&index) {
+                assert!(part.bytes == units_bytes && part.lacking_bytes <= units_bytes, "{part:?}");
+                lacking_chunks += usize::from(part.lacking_bytes > 0);
+            } else {
+                lacking_chunks += 1;
+            }
+        }
+        assert!(images.transport().whole.load(Ordering::Relaxed) <= lacking_chunks, "a whole chunk came for nothing");
+    }
+}
+
+#[test]
+fn chunks_that_arrive_are_compared_with_seeds() {
+    let random = SeededRandom::new(5);
+    let disk = MemoryDisk::noise(usize::try_from(SIZE).unwrap(), &random);
+    let store = Arc::new(MemoryStore::default());
+    let units = UnitKind::Fixed { unit_bytes: 32 << 10 };
+    let archive = Arc::new(Archive::create(store.clone(), units, &random).unwrap());
+    capture_disk(&archive, &disk, &random);
+    let manifest = archive.manifest(&archive.images()[0]).unwrap();
+    let sectors = disk.bytes.chunks(512).map(|sector| Some(sector.to_vec())).collect();
+    let image = TestImage { archive, store, manifest, sectors };
+    let half = MemoryDisk::new(disk.bytes[..disk.bytes.len() / 2].to_vec());
+    let folder = tempfile::tempdir().unwrap();
+    let seed_options = SeedOptions { threads: 1, memory_bytes: 0, folder: folder.path() };
+    for lie in [Lie::None, Lie::Shuffled(7)] {
+        let source = Arc::new(remote(&image, lie));
+        let mut images = SeededImages::new(source.clone(), &image.manifest, 1 << 20).unwrap();
+        images.add(Box::new(half.clone()), &image.manifest, &seed_options, &go_on).unwrap();
+        let target = MemoryTarget::noise(1, SIZE);
+        let fresh = InstallOptions { fresh: true, ..options(FreeSectorPolicy::Leave, true) };
+        let done = install(&images, &image.manifest, &target, &fresh, &go_on).unwrap();
+        assert!(*target.bytes.lock() == disk.bytes);
+        assert_eq!(done.seed_bytes, SIZE / 2, "{lie:?}");
+        assert!(source.transport().whole.load(Ordering::Relaxed) < image.manifest.chunks.len());
     }
 }

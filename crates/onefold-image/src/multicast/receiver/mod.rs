@@ -4,6 +4,7 @@
 //! ones; its caller verifies them. It reads no clock, sends nothing and fetches nothing by itself: it returns actions.
 
 mod assembly;
+mod comparison;
 mod progress;
 mod reach;
 mod requests;
@@ -113,6 +114,8 @@ pub struct ReceiverCounts {
 enum ChunkState {
     /// Not complete: begun if it has an assembly.
     Lacking,
+    /// As well, but the caller may have it elsewhere. Its symbols are taken as they pass, and none is requested.
+    Uncompared,
     /// Handed over to the caller, so many bytes.
     Taken(u32),
     /// The caller fetches it over HTTP.
@@ -127,6 +130,8 @@ pub struct Receiver {
     left: u32,
     /// Number of chunks that are not present.
     absent: u32,
+    /// Number of chunks that are lacking, and may be requested.
+    lacking: u32,
     assemblies: Assemblies,
     session: Option<SessionState>,
     reach: Reach,
@@ -168,6 +173,7 @@ impl Receiver {
             states: vec![ChunkState::Lacking; settings.chunks as usize],
             left: settings.chunks,
             absent: settings.chunks,
+            lacking: settings.chunks,
             assemblies: Assemblies::new(settings.memory_bytes),
             session: None,
             reach: Reach::new(now),
@@ -274,11 +280,11 @@ impl Receiver {
     }
 
     /// Returns the next lacking chunk in the order of the image, from `from` on, which the caller now fetches over
-    /// HTTP: the receiver takes no packets of it any more. The caller settles it. Chunks that are found on the target
-    /// are claimed and settled likewise. Returns `None` if no chunk from there on is lacking.
+    /// HTTP: the receiver takes no packets of it any more. The caller settles it. Returns `None` if no chunk from there on
+    /// is lacking.
     pub fn claim(&mut self, from: u32) -> Option<u32> {
-        let is_lacking = |chunk: &u32| self.states.get(*chunk as usize) == Some(&ChunkState::Lacking);
-        let chunk = (from..u32::try_from(self.states.len()).unwrap_or(u32::MAX)).find(is_lacking)?;
+        let is_open = |chunk: &u32| self.is_open(*chunk);
+        let chunk = (from..u32::try_from(self.states.len()).unwrap_or(u32::MAX)).find(is_open)?;
         self.change(chunk, ChunkState::ByHttp);
         Some(chunk)
     }
@@ -341,7 +347,7 @@ impl Receiver {
     fn take_symbol(&mut self, symbol: &Symbol<'_>, sequence: u64) {
         let Some(session) = &self.session else { return };
         let bytes = symbol.payload.len() as u64;
-        if self.states.get(symbol.chunk as usize) != Some(&ChunkState::Lacking) {
+        if !self.is_open(symbol.chunk) {
             self.counts.repeated_bytes += bytes;
             return;
         }
@@ -368,7 +374,7 @@ impl Receiver {
     /// Turns to HTTP for chunks that the server cannot send by multicast.
     fn fetch_unavailable(&mut self, unavailable: &IndexSet) {
         for chunk in unavailable.iter() {
-            if self.states.get(chunk as usize) == Some(&ChunkState::Lacking) {
+            if self.is_open(chunk) {
                 self.change(chunk, ChunkState::ByHttp);
                 self.actions.push_back(ReceiverAction::FetchByHttp { chunk });
             }
@@ -378,10 +384,12 @@ impl Receiver {
     /// Changes the state of a chunk.
     fn change(&mut self, chunk: u32, to: ChunkState) {
         let Some(state) = self.states.get_mut(chunk as usize) else { return };
-        let is_left = |state: ChunkState| u32::from(matches!(state, ChunkState::Lacking | ChunkState::Taken(_)));
+        let is_left = |state: ChunkState| u32::from(state.is_open() || matches!(state, ChunkState::Taken(_)));
         let is_absent = |state: ChunkState| u32::from(state != ChunkState::Present);
+        let is_lacking = |state: ChunkState| u32::from(state == ChunkState::Lacking);
         self.left = self.left - is_left(*state) + is_left(to);
         self.absent = self.absent - is_absent(*state) + is_absent(to);
+        self.lacking = self.lacking - is_lacking(*state) + is_lacking(to);
         *state = to;
         if to != ChunkState::Lacking {
             self.assemblies.drop_begun(chunk);
@@ -394,18 +402,16 @@ impl Receiver {
         let room = self.assemblies.room_chunks(USUAL_CHUNK_BYTES);
         let count = u32::try_from(self.states.len()).unwrap_or(u32::MAX);
         let begun: IndexSet = self.assemblies.begun().collect();
-        let is_open = move |chunk: &u32| {
-            self.states.get(*chunk as usize) == Some(&ChunkState::Lacking) && !begun.contains(*chunk)
-        };
+        let is_unbegun = move |chunk: &u32| self.is_requestable(*chunk) && !begun.contains(*chunk);
         let start = self.cursor.min(count);
-        (start..count).chain(0..start).filter(is_open).take(room)
+        (start..count).chain(0..start).filter(is_unbegun).take(room)
     }
 
     /// Returns true when symbols have failed to come for too long.
     fn stalls(&mut self) -> bool {
         let Some(session) = &self.session else { return false };
         let (patience, mut progress) = (session.timer.stall_patience(), self.progress);
-        let is_needed = || self.assemblies.begun().next().is_some() || self.window().next().is_some();
+        let is_needed = || self.begun().next().is_some() || self.window().next().is_some();
         let stalls = progress.stalls(self.now, patience, is_needed);
         self.progress = progress;
         stalls
@@ -414,9 +420,8 @@ impl Receiver {
     /// Returns the request that is due now.
     fn due_request(&mut self) -> Option<ReceiverAction> {
         let mut session = self.session.take()?;
-        let is_needed = |timer: &RequestTimer| {
-            self.assemblies.begun().chain(self.window()).any(|chunk| !timer.is_answered(chunk, self.now))
-        };
+        let is_needed =
+            |timer: &RequestTimer| self.begun().chain(self.window()).any(|chunk| !timer.is_answered(chunk, self.now));
         let is_due = session.timer.is_due(self.now, is_needed, &*self.random);
         self.session = Some(session);
         if !is_due {
@@ -429,7 +434,7 @@ impl Receiver {
 
     /// Returns a request for these chunks, and for the lacking symbols of all begun ones.
     fn request(&mut self, lacking: IndexSet) -> ReceiverAction {
-        let begun: Vec<_> = self.assemblies.missing().collect();
+        let begun: Vec<_> = self.assemblies.missing().filter(|begun| self.is_requestable(begun.chunk)).collect();
         let mut datagram = Vec::new();
         self.counts.requests += 1;
         self.counts.requested_symbols += begun.iter().map(|chunk| chunk.missing.len()).sum::<u64>();

@@ -44,6 +44,16 @@ impl RequestTimer {
         self.beacon = None;
     }
 
+    /// Returns the number of machines that lack chunks, with this one.
+    pub(super) fn machines(&self) -> u32 {
+        self.machines
+    }
+
+    /// Looks for a reason for a request at once: there are chunks to request that were not known before.
+    pub(super) fn look_again(&mut self, now: Duration) {
+        self.look = self.look.min(now);
+    }
+
     /// Returns whether a fresh beacon lists a chunk, so that a request for it would tell the server nothing new.
     pub(super) fn is_answered(&self, chunk: u32, now: Duration) -> bool {
         let fresh = self.beacon.as_ref().filter(|(at, _)| now.saturating_sub(*at) <= BEACON_LASTS);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use onefold_image::UnitName;
+use onefold_image::{LackingPart, UnitName};
 use parking_lot::{Condvar, Mutex};
 
 /// Chunks that threads fetch over HTTP at once. The next one is on its way while one is written.
@@ -35,6 +35,8 @@ struct QueueState {
     returned: usize,
     /// Chunks that have been read.
     settled: Vec<u32>,
+    /// Chunks that have been compared, with what is lacking of them.
+    compared: Vec<(u32, LackingPart)>,
 }
 
 impl ArrivalQueue {
@@ -62,6 +64,21 @@ impl ArrivalQueue {
     /// Returns the chunks that have been read since the last call.
     pub(super) fn settled(&self) -> Vec<u32> {
         std::mem::take(&mut self.state.lock().settled)
+    }
+
+    /// See [`onefold_image::Arrivals::compared`].
+    pub(super) fn note_compared(&self, index: usize, part: LackingPart) {
+        self.state.lock().compared.extend(u32::try_from(index).ok().map(|chunk| (chunk, part)));
+    }
+
+    /// Returns the chunks that have been compared since the last call.
+    pub(super) fn compared(&self) -> Vec<(u32, LackingPart)> {
+        std::mem::take(&mut self.state.lock().compared)
+    }
+
+    /// Returns whether a chunk that [`ArrivalQueue::next`] has returned has come.
+    pub(super) fn has_come(&self, name: &UnitName) -> bool {
+        matches!(self.state.lock().taken.get(name), Some(Content::Bytes(..)))
     }
 
     /// See [`onefold_image::Arrivals::next`].
@@ -148,6 +165,7 @@ mod tests {
         assert_eq!(queue.next(Duration::ZERO), Some(vec![5]));
         assert_eq!(queue.next(Duration::ZERO), Some(vec![0, 1]));
         assert_eq!(queue.next(Duration::ZERO), Some(vec![6]));
+        assert!(queue.has_come(&names[6]) && !queue.has_come(&names[1]) && !queue.has_come(&names[2]));
         assert_eq!(queue.take(&names[1]), Some(Content::OverHttp(1)));
         assert_eq!(queue.take(&names[1]), None);
         assert_eq!(queue.take(&names[6]), Some(Content::Bytes(6, vec![6])));

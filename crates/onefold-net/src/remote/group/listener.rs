@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use onefold_block::random::SystemRandom;
+use onefold_image::LackingPart;
 use onefold_image::multicast::{HttpReason, Receiver, ReceiverAction, ReceiverSettings, Settlement};
 use onefold_linux::DatagramBatch;
 
@@ -39,12 +40,21 @@ impl Drop for Listener {
     }
 }
 
+/// The image whose session is joined.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JoinedImage {
+    /// Digest of its manifest.
+    pub(super) digest: [u8; 32],
+    /// Whether this machine may have a part of it, so that its chunks are compared before they are requested.
+    pub(super) is_compared: bool,
+}
+
 impl Listener {
     /// Joins the session of an image and begins to receive. `None` if the server does not send the image by multicast,
     /// or the group cannot be joined; the reason has been told then.
     pub(super) fn start(
         http: &Arc<RemoteTransport>,
-        digest: [u8; 32],
+        image: JoinedImage,
         options: &GroupOptions,
         queue: &Arc<ArrivalQueue>,
         report: &SharedGroupReport,
@@ -54,7 +64,7 @@ impl Listener {
             None
         };
         let (answers, joined) = mpsc::channel();
-        let join = Join { http: Arc::clone(http), digest, key: options.key.clone(), answers };
+        let join = Join { http: Arc::clone(http), digest: image.digest, key: options.key.clone(), answers };
         if let Err(error) = join.begin() {
             return note(&format!("no random bytes ({error}): the image comes over HTTP"));
         }
@@ -80,6 +90,9 @@ impl Listener {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let settings = ReceiverSettings { chunks: link.reply.chunks, memory_bytes: options.memory_bytes };
         let mut receiver = Receiver::new(settings, Arc::new(SystemRandom), Duration::ZERO);
+        if image.is_compared {
+            receiver.expect_comparison();
+        }
         receiver.joined(link.reply.clone(), Duration::ZERO);
         let work = ListenerThread {
             batch: link.batch(),
@@ -129,6 +142,7 @@ impl ListenerThread {
             for chunk in self.queue.settled() {
                 self.receiver.settle(chunk, Settlement::Present);
             }
+            self.spare();
             while let Ok(session) = self.joined.try_recv() {
                 self.is_joining = false;
                 if let Some(session) = session {
@@ -207,6 +221,16 @@ impl ListenerThread {
             HttpReason::Silence => format!("{way} has fallen silent on {interface}."),
         };
         format!("{text} Going on over HTTP")
+    }
+
+    /// Has the chunks that lack little fetched over HTTP, unit by unit.
+    fn spare(&mut self) {
+        for (chunk, LackingPart { lacking_bytes, bytes }) in self.queue.compared() {
+            if self.receiver.compared(chunk, lacking_bytes, bytes, self.began.elapsed()) {
+                self.report.lock().spared_chunks += 1;
+                self.queue.push(Content::OverHttp(chunk));
+            }
+        }
     }
 
     fn fetch(&mut self, chunk: u32) {

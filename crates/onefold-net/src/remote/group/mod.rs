@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use onefold_image::archive::ArchiveError;
 use onefold_image::remote::{Chunks, RemoteImages, Transport};
-use onefold_image::{Arrivals, ImageVersion, UnitName};
+use onefold_image::{Arrivals, ImageVersion, LackingPart, UnitName};
 use parking_lot::Mutex;
 
 use super::transport::RemoteTransport;
 use crate::multicast::MulticastKey;
 
 use arrivals::{ArrivalQueue, Content};
-use listener::Listener;
+use listener::{JoinedImage, Listener};
 
 /// Receives a line about the way on which an image comes.
 pub type NoteHook = Arc<dyn Fn(&str) + Send + Sync>;
@@ -52,8 +52,10 @@ impl fmt::Debug for GroupOptions {
 pub struct GroupReport {
     /// Chunks that came by multicast.
     pub chunks: u64,
-    /// Chunks that were fetched over HTTP.
+    /// Chunks that were fetched over HTTP as a whole.
     pub http_chunks: u64,
+    /// Chunks of which the target or seeds have most: their other units were fetched over HTTP, if there were any.
+    pub spared_chunks: u64,
     /// Packets of the server that arrived.
     pub received_packets: u64,
     /// Packets that the server sent while this machine listened, by their numbers.
@@ -138,9 +140,14 @@ impl Transport for GroupTransport {
         self.http.has_image(image)
     }
 
-    fn arrivals(&self, chunks: &[UnitName]) -> Option<Box<dyn Arrivals + '_>> {
+    fn has_come(&self, chunk: &UnitName) -> bool {
+        self.arrivals.lock().as_ref().is_some_and(|queue| queue.has_come(chunk))
+    }
+
+    fn arrivals(&self, chunks: &[UnitName], is_compared: bool) -> Option<Box<dyn Arrivals + '_>> {
         let queue = Arc::new(ArrivalQueue::new(chunks));
-        let listener = Listener::start(&self.http, self.digest, &self.options, &queue, &self.report)?;
+        let image = JoinedImage { digest: self.digest, is_compared };
+        let listener = Listener::start(&self.http, image, &self.options, &queue, &self.report)?;
         *self.arrivals.lock() = Some(Arc::clone(&queue));
         Some(Box::new(Reception { transport: self, queue, _listener: listener }))
     }
@@ -156,6 +163,10 @@ struct Reception<'t> {
 impl Arrivals for Reception<'_> {
     fn next(&self, patience: std::time::Duration) -> Option<Vec<usize>> {
         self.queue.next(patience)
+    }
+
+    fn compared(&self, index: usize, part: LackingPart) {
+        self.queue.note_compared(index, part);
     }
 
     fn finish(&self, indices: &[usize]) {

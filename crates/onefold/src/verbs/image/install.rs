@@ -21,7 +21,6 @@ use onefold_net::SharedGroupReport;
 use serde_json::{Value, json};
 
 use super::comparison::TargetComparison;
-use super::group::UnusedReason;
 use super::remote::GROUP_SHARE;
 use super::{find_manifest, group, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
@@ -80,14 +79,13 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         false => install_over(&work, arguments)?,
     };
     let size_bytes = manifest.size_bytes;
-    let unused = |installed: &InstallReport| UnusedReason::of(!arguments.seed.is_empty(), installed.found_bytes);
     let text = match &installed {
         Answer::Fits => {
             format!("{} fits on {}: {} would be written", record.image, target.shown(), data_text(&manifest))
         }
         Answer::Compared(compared) => compared.text(&record.image, target),
         Answer::Done(done) => {
-            let group = group::text(group.as_ref(), unused(&done.installed));
+            let group = group::text(group.as_ref());
             format!("{}{group}\n{}", done.text(&record.image, arguments, is_new), done.table(&manifest))
         }
     };
@@ -114,7 +112,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         "fitted": installed.is_fitted,
         "hidden_sectors": installed.hidden_sectors,
         "stale_partitions": is_stale,
-        "multicast": group.as_ref().map(|group| group::json(group, unused(&installed))),
+        "multicast": group.as_ref().map(group::json),
         "seconds": started.elapsed().as_secs_f64(),
     });
     Ok(Report::done(text, json))

@@ -49,7 +49,8 @@ fn ratio_max(options: &Options, outcome: &Outcome) -> f64 {
     if is_calm(options) {
         // In a small image, few losses are many for each symbol.
         let chance = if outcome.image_bytes < 100 * outcome.symbol_bytes { 10.0 * loss(options) } else { 0.0 };
-        return transmissions(loss(options), options.machines) * 1.06 + 0.1 + chance;
+        let needed = outcome.needed_bytes as f64 / outcome.image_bytes as f64;
+        return (transmissions(loss(options), options.machines) * 1.06 + chance) * needed + 0.1;
     }
     3.0 + options.machines as f64 + 100_000.0 / outcome.image_bytes as f64
 }
@@ -62,7 +63,9 @@ fn requests_max(options: &Options, seconds: f64) -> f64 {
 /// Repairs take a while for each machine; a machine of little memory takes the image in several windows, and each of
 /// them takes a while.
 fn seconds_max(options: &Options, outcome: &Outcome) -> f64 {
-    let usual = options.join_ms as f64 / 1000.0 + outcome.image_bytes as f64 / options.rate as f64;
+    let image = outcome.image_bytes as f64 / options.rate as f64;
+    let comparison = if options.updates > 0 { image * 100.0 / options.compare_percent as f64 } else { 0.0 };
+    let usual = options.join_ms as f64 / 1000.0 + image + comparison;
     let windows = u64::from(options.chunks).div_ceil(options.memory_chunks) as f64;
     let repairs = if loss(options) == 0.0 { 0.0 } else { 0.2 * options.machines as f64 };
     let accidents = options.restarts as f64 * options.restart_ms_max as f64 / 1000.0;

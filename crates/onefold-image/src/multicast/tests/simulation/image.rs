@@ -7,6 +7,8 @@ use onefold_block::random::{Random, SeededRandom};
 pub(super) struct Image {
     pub(super) plain: Vec<Vec<u8>>,
     forms: Vec<u32>,
+    /// How many thousandths of each chunk a disk with an earlier version lacks.
+    pub(super) changed: Vec<u64>,
 }
 
 impl Image {
@@ -16,7 +18,16 @@ impl Image {
             random.fill(&mut bytes).unwrap();
             bytes
         });
-        Image { plain: plain.collect(), forms: vec![1; chunks as usize] }
+        let plain: Vec<Vec<u8>> = plain.collect();
+        // Half of the chunks are unchanged, and a few have changed a little.
+        let changed = plain.iter().map(|bytes| [0, 0, 0, 0, 50, 1000, 1000, 1000][usize::from(bytes[0] % 8)]).collect();
+        Image { plain, forms: vec![1; chunks as usize], changed }
+    }
+
+    /// Returns the length of a chunk's content, and the part that a disk with an earlier version lacks.
+    pub(super) fn part(&self, chunk: u32) -> (u64, u64) {
+        let bytes = self.plain[chunk as usize].len() as u64;
+        (bytes, (bytes * self.changed[chunk as usize]).div_ceil(1000))
     }
 
     /// Gives some chunks another form.

@@ -8,6 +8,7 @@
 //! A violation names its seed: `ONEFOLD_SEED=n` runs one alone, `ONEFOLD_SIMULATIONS=n` sets how many each test runs.
 
 mod bounds;
+mod comparison;
 mod image;
 mod machine;
 mod mutants;
@@ -32,6 +33,8 @@ struct Outcome {
     events: u64,
     finished_ms: u64,
     image_bytes: u64,
+    /// Those of them that any machine lacks in the beginning.
+    needed_bytes: u64,
     symbol_bytes: u64,
     packets: u64,
     payload_bytes: u64,
@@ -47,6 +50,8 @@ struct Outcome {
     wrong_chunks: u64,
     forged: u64,
     fetched: u64,
+    /// Chunks that were fetched in part, or not at all, since a disk had most of them.
+    spared: u64,
     http_turns: u64,
     http_returns: u64,
     deaths: u64,
@@ -62,7 +67,7 @@ impl Outcome {
     }
 
     /// Returns the counts that a set of drawn simulations must have.
-    fn fields(&self) -> [(&'static str, &u64); 15] {
+    fn fields(&self) -> [(&'static str, &u64); 16] {
         [
             ("packets", &self.packets),
             ("bytes that were sent again", &self.repeated_bytes),
@@ -74,6 +79,7 @@ impl Outcome {
             ("wrong chunks", &self.wrong_chunks),
             ("forged symbols", &self.forged),
             ("chunks over HTTP", &self.fetched),
+            ("chunks that a disk had", &self.spared),
             ("turns to HTTP", &self.http_turns),
             ("returns to multicast", &self.http_returns),
             ("deaths", &self.deaths),
@@ -149,6 +155,21 @@ fn a_thousand_machines_make_as_many_requests_as_sixteen() {
 fn hundreds_of_machines_get_the_image_whatever_happens() {
     for seed in seeds(100_000, 6) {
         succeed(Options::drawn(seed, 200));
+    }
+}
+
+/// What all disks have is not sent, even if they take longer to compare than the network takes to send.
+#[test]
+fn machines_with_an_earlier_version_cost_what_they_lack() {
+    for seed in seeds(400_000, 40) {
+        let [slow, fast] = [30, 300].map(|compare_percent| {
+            let machines = 1 + usize::try_from(seed % 16).unwrap();
+            succeed(Options { updates: 100, compare_percent, chunks: 100, ..Options::calm(seed, machines) })
+        });
+        for outcome in [slow, fast] {
+            let share = outcome.needed_bytes as f64 / outcome.image_bytes as f64;
+            assert!(share < 0.75 && outcome.sent_ratio() <= share + 0.05, "ONEFOLD_SEED={seed}: {share} {outcome:?}");
+        }
     }
 }
 

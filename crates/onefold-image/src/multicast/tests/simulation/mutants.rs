@@ -38,6 +38,12 @@ fn mixed_forms_are_missed() {
 }
 
 #[test]
+fn requests_for_what_a_disk_has_are_missed() {
+    let update = |seed| Options { updates: 100, compare_percent: 30, ..calm(seed, 4, NetworkOptions::PERFECT) };
+    expect_caught(Rule::ComparedFirst, 20, update);
+}
+
+#[test]
 fn bytes_that_are_sent_in_vain_are_missed() {
     let network = NetworkOptions { loss: 10_000, delay_ms: 40, ..NetworkOptions::PERFECT };
     expect_caught(Rule::FlightsCount, 60, |seed| calm(seed, 2, network));

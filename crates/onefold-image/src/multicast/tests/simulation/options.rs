@@ -38,6 +38,10 @@ pub(super) struct Options {
     pub(super) form_changes: u64,
     /// Chance that a symbol is replaced by a forged one.
     pub(super) forged: u64,
+    /// Machines in a hundred whose disk has a part of the image: of each chunk the same on all of them.
+    pub(super) updates: u64,
+    /// Rate at which they compare it, in per cent of the network's.
+    pub(super) compare_percent: u64,
 }
 
 /// The network between the server and each machine.
@@ -97,6 +101,8 @@ impl Options {
             restart_ms_max: 0,
             form_changes: 0,
             forged: 0,
+            updates: 0,
+            compare_percent: 300,
         }
     }
 
@@ -133,6 +139,8 @@ impl Options {
             restart_ms_max: one_of(&[100, 10_000]),
             form_changes: one_of(&[0, 0, 5]),
             forged: one_of(&[0, 0, 0, 5_000]),
+            updates: one_of(&[0, 0, 50, 100]),
+            compare_percent: one_of(&[30, 300, 3000]),
             ..Options::calm(seed, machines)
         }
     }

@@ -304,7 +304,12 @@ impl World {
     }
 
     fn fetch(&mut self, index: usize, chunk: u32) {
-        let (time, life) = (self.http_time(self.image.plain[chunk as usize].len()), self.machines[index].life);
+        self.fetch_part(index, chunk, self.image.plain[chunk as usize].len() as u64);
+    }
+
+    /// Fetches so many bytes of a chunk over HTTP, which its disk lacks.
+    pub(super) fn fetch_part(&mut self, index: usize, chunk: u32, bytes: u64) {
+        let (time, life) = (self.http_time(usize::try_from(bytes).unwrap()), self.machines[index].life);
         self.after(time, Event::Fetched { machine: index, life, chunk });
     }
 

@@ -33,6 +33,7 @@ pub(super) enum Event {
     Left { session: SessionId, client: ClientNumber },
     Fetched { machine: usize, life: u32, chunk: u32 },
     Written { machine: usize, life: u32, chunk: u32, bytes: Vec<u8> },
+    Compared { machine: usize, life: u32, chunk: u32 },
     Start { machine: usize },
     Death { machine: usize },
     Return { machine: usize },
@@ -99,6 +100,7 @@ impl World {
             is_alive: false,
             life: 0,
             disk: vec![None; options.chunks as usize],
+            is_update: options.updates > 0 && random.below(100) < options.updates,
             disk_bytes_per_second: if random.below(100) < options.slow_disks {
                 options.rate / 4
             } else {
@@ -234,7 +236,10 @@ impl World {
             Event::Written { machine, life, chunk, bytes } if life == self.machines[machine].life => {
                 self.written(machine, chunk, &bytes)?;
             }
-            Event::Joined { .. } | Event::Fetched { .. } | Event::Written { .. } => {}
+            Event::Compared { machine, life, chunk } if life == self.machines[machine].life => {
+                self.compared(machine, chunk)?;
+            }
+            Event::Joined { .. } | Event::Fetched { .. } | Event::Written { .. } | Event::Compared { .. } => {}
             Event::Left { session, client } => {
                 if let Some(server) = self.server.as_mut().filter(|server| server.session == session) {
                     server.sender.leave(client);
@@ -242,6 +247,7 @@ impl World {
             }
             Event::Start { machine } => {
                 self.machines[machine].is_alive = true;
+                self.begin_comparison(machine);
                 self.join(machine);
             }
             Event::Death { machine } => self.die(machine),
@@ -277,6 +283,7 @@ impl World {
         let clock = self.machines[index].clock(self.now);
         let receiver = receiver(self.options.chunks, memory_bytes, self.random.next_u64(), clock);
         self.machines[index].restart(receiver);
+        self.begin_comparison(index);
         self.join(index);
         self.drain(index)
     }
@@ -342,7 +349,11 @@ impl World {
             let counts = server.sender.counts();
             self.outcome.add_server(&counts);
         }
-        self.outcome.image_bytes = (0..self.options.chunks).map(|chunk| self.image.chunk(chunk).1.len() as u64).sum();
+        let bytes = |chunk| self.image.chunk(chunk).1.len() as u64;
+        self.outcome.image_bytes = (0..self.options.chunks).map(bytes).sum();
+        let is_update = self.machines.iter().all(|machine| machine.is_update);
+        let needed = (0..self.options.chunks).filter(|chunk| !is_update || self.image.changed[*chunk as usize] > 0);
+        self.outcome.needed_bytes = needed.map(bytes).sum();
         for machine in &self.machines {
             for counts in machine.former.iter().copied().chain([machine.receiver.counts()]) {
                 self.outcome.dropped_chunks += counts.dropped_chunks;
