@@ -103,6 +103,9 @@ pub enum NetError {
         /// Why.
         source: std::io::Error,
     },
+    /// Chunks cannot be made beforehand.
+    #[error("cannot make chunks beforehand")]
+    Chunks(#[from] onefold_image::archive::ArchiveError),
     /// The client cannot be made.
     #[error("cannot prepare connections: {0}")]
     Client(String),

@@ -25,11 +25,11 @@ at_server ip link set s0 up
 at_server ip link set lo up
 at_client ip link set c0 up
 
-# serve: starts the server, and waits until it serves. Sets $server.
+# serve OPTION...: starts the server, and waits until it serves. Sets $server.
 serve() {
     : >"$dir/serve.log"
     # No function stands between: the process that is killed has to be the server.
-    nsenter --net="/proc/$server_space/ns/net" "$ONEFOLD" image serve --plain --interface s0 "$archive" \
+    nsenter --net="/proc/$server_space/ns/net" "$ONEFOLD" image serve --plain --interface s0 "$@" "$archive" \
         2>"$dir/serve.log" &
     server=$!
     wait_until 20 grep -q 'serving' "$dir/serve.log"
@@ -108,6 +108,23 @@ kill -TERM "$server"
 ends=$((SECONDS + 5))
 wait "$server" || fail "$(<"$dir/serve.log")"
 ((SECONDS <= ends)) || fail "the server took too long to end"
+
+# The ways to make chunks that measurements compare: what is installed is the same.
+refused 2 'chunks prebuilt' onefold image serve --plain --chunk-folder "$dir/chunks" "$archive"
+refused 2 'chunk-folder' onefold image serve --plain --chunks prebuilt "$archive"
+refused 2 'headers' onefold image serve --plain --chunks recompress --headers at-serve "$archive"
+for way in '--chunks recompress' '--headers at-serve' "--chunks prebuilt --chunk-folder $dir/chunks"; do
+    # shellcheck disable=SC2086  # Words of their own.
+    serve $way
+    at_client "$ONEFOLD" image install --quiet --unsigned --allow-http "$address" web "$dir/compared.raw"
+    cmp "$dir/compared.raw" "$dir/web.export"
+    rm "$dir/compared.raw"
+    kill -TERM "$server"
+    wait "$server" || fail "$(<"$dir/serve.log")"
+done
+files=$(find "$dir/chunks" -type f | wc -l)
+((files > 0)) || fail 'no chunk was made beforehand'
+
 refused 1 'does not answer|gave up|refused' \
     at_client "$ONEFOLD" image install --allow-http --patience 1 "$address" web "$dir/none.raw"
 [[ ! -e $dir/none.raw ]] || fail "a failed installation leaves a file"

@@ -41,6 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_image::archive::Archive;
+use onefold_image::served::{ChunkMethod, ServedArchive};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -51,7 +52,7 @@ use connection::{CountedStream, Protocol};
 use handshake::Handshakes;
 use multicast::Sessions;
 use places::{Place, Places};
-use state::{READERS_MAX, ServerState};
+use state::{READERS_MAX, SHARE, ServerState};
 use tokens::TokenFile;
 
 pub use multicast::{MulticastOptions, SESSIONS_MAX};
@@ -85,6 +86,8 @@ pub struct ServerOptions {
     pub tokens: Option<PathBuf>,
     /// How images are sent by multicast, over the interface; without it only HTTP is spoken.
     pub multicast: Option<MulticastOptions>,
+    /// How chunks are made.
+    pub chunks: ChunkMethod,
 }
 
 /// Receives a line about an answer that failed because of the archive, or about tokens that cannot be used.
@@ -107,7 +110,8 @@ impl ImageServer {
     ///
     /// # Errors
     /// When the address or the interface cannot be used, or no thread can be started; when the tokens cannot be used, or
-    /// would go over plain connections to other machines; when multicast has no key without TLS, or has one with it.
+    /// would go over plain connections to other machines; when multicast has no key without TLS, or has one with it;
+    /// when chunks cannot be made beforehand.
     pub fn listen(
         archive: Arc<Archive>,
         options: &ServerOptions,
@@ -139,7 +143,8 @@ impl ImageServer {
             }
             _ => None,
         };
-        let state = Arc::new(ServerState::new(archive, options.memory_bytes, tokens, sessions, on_error));
+        let served = ServedArchive::new(archive, options.memory_bytes / SHARE).with_method(options.chunks.clone())?;
+        let state = Arc::new(ServerState::new(served, options.memory_bytes, tokens, sessions, on_error));
         Ok(ImageServer { listener, address, state, handshakes, runtime })
     }
 

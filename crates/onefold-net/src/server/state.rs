@@ -27,7 +27,7 @@ pub(super) const READERS_MAX: usize = 16;
 /// Maximum number of manifests that are read at once.
 const MANIFESTS_MAX: usize = 2;
 /// Divisor for the share of the memory that recent units get, and answers as well.
-const SHARE: usize = 4;
+pub(super) const SHARE: usize = 4;
 /// Number of images that are open for reading of any range, and the divisor for the memory of each.
 const DISKS_MAX: usize = 4;
 const DISK_SHARE: usize = 16;
@@ -95,14 +95,14 @@ impl std::fmt::Debug for ServerState {
 
 impl ServerState {
     pub(super) fn new(
-        archive: Arc<Archive>,
+        served: ServedArchive,
         memory_bytes: usize,
         tokens: Option<TokenFile>,
         sessions: Option<Sessions>,
         on_error: ErrorHook,
     ) -> ServerState {
         ServerState {
-            served: ServedArchive::new(archive, memory_bytes / SHARE),
+            served,
             readers: Readers::new(READERS_MAX),
             manifests: Arc::new(Semaphore::new(MANIFESTS_MAX)),
             room: Room::new(memory_bytes / SHARE),

@@ -17,6 +17,7 @@ use onefold_image::archive::{Archive, ArchiveError, ImageRecord};
 use onefold_image::capture::{CaptureOptions, Scope, Source, capture};
 use onefold_image::format::descriptor::UnitKind;
 use onefold_image::install::{FileTarget, FreeSectorPolicy, InstallError, InstallOptions, Target, install};
+use onefold_image::served::ChunkMethod;
 use onefold_image::store::{MemoryStore, Store};
 
 use onefold_net::{ImageServer, RemoteArchive, RemoteOptions, ServerOptions};
@@ -134,6 +135,7 @@ pub(crate) fn server_options() -> ServerOptions {
         identity: None,
         tokens: None,
         multicast: None,
+        chunks: ChunkMethod::OnDemand,
     }
 }
 

@@ -21,11 +21,14 @@ use onefold_disk::Disk;
 use onefold_image::ArchivedDisk;
 use onefold_image::archive::ArchiveError;
 use onefold_image::install::InstallError;
+use onefold_image::served::ChunkMethod;
 use onefold_image::signature::{KeyFiles, SecretKey};
-use onefold_image::store::StoreError;
-use onefold_net::{NetError, RemoteArchive, RemoteOptions};
+use onefold_image::store::{MemoryStore, Store, StoreError};
+use onefold_net::{NetError, RemoteArchive, RemoteOptions, ServerOptions};
 
-use crate::fixture::{DISK_BYTES, Fixture, get, header, install_over_noise, open, options, raw_request};
+use crate::fixture::{
+    DISK_BYTES, Fixture, get, header, install_over_noise, open, options, raw_request, server_options,
+};
 
 #[test]
 fn an_image_is_installed_over_noise_and_new_images_appear_by_themselves() {
@@ -106,6 +109,23 @@ fn pass_on(proxy: &TcpListener, address: SocketAddr, cut: &Arc<AtomicBool>, coun
             });
         }
     }
+}
+
+#[test]
+fn an_image_is_installed_however_the_server_makes_its_chunks() {
+    let fixture = Fixture::new(DISK_BYTES);
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<MemoryStore> = Arc::default();
+    for (number, chunks) in [ChunkMethod::Prebuilt(store.clone()), ChunkMethod::Recompress, ChunkMethod::HeadersAtServe]
+        .into_iter()
+        .enumerate()
+    {
+        let server = fixture.serve_with(&ServerOptions { chunks, ..server_options() });
+        let remote = open(server.address, Duration::from_secs(5)).unwrap();
+        let installed = install_over_noise(remote, &folder.path().join(number.to_string()), &|_| ()).unwrap();
+        assert!(installed == fixture.disk.0, "way {number}");
+    }
+    assert!(!store.list("", None).unwrap().is_empty());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use onefold_net::{Fingerprint, SESSIONS_MAX};
 
 use super::place::ArchiveArg;
@@ -17,6 +17,8 @@ const ACCESS: &str = "Access";
 const CERTIFICATES: &str = "Certificates";
 /// Heading of the options by which a server sends to many machines at once.
 const MULTICAST: &str = "Multicast";
+/// Heading of the options that measurements need.
+const COMPARISON: &str = "Comparison";
 /// Heading of the options of clients.
 const SERVERS: &str = "Servers of images";
 
@@ -46,6 +48,8 @@ pub(crate) struct ServeArgs {
     pub(crate) certificate: CertificateOptions,
     #[command(flatten)]
     pub(crate) multicast: MulticastArgs,
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonArgs,
 }
 
 /// How a server sends images to many machines at once.
@@ -71,6 +75,41 @@ pub(crate) struct MulticastArgs {
     /// Give less than what the slowest link takes
     #[arg(long, help_heading = MULTICAST, value_name = "RATE", default_value = "80M", requires = "multicast")]
     pub(crate) rate: ByteRate,
+}
+
+/// Other ways to make chunks, which measurements compare with the usual one.
+#[derive(Args, Debug)]
+pub(crate) struct ComparisonArgs {
+    /// How chunks are made. What clients install does not depend on it
+    #[arg(long, help_heading = COMPARISON, value_enum, default_value_t = ChunkChoice::OnDemand)]
+    pub(crate) chunks: ChunkChoice,
+    /// Folder of the chunks of `--chunks prebuilt`. Chunks that it has already are not made again
+    #[arg(long, help_heading = COMPARISON, value_name = "DIRECTORY", required_if_eq("chunks", "prebuilt"))]
+    pub(crate) chunk_folder: Option<PathBuf>,
+    /// Where the headers of chunks come from
+    #[arg(long, help_heading = COMPARISON, value_enum, default_value_t = HeaderChoice::Stored,
+          conflicts_with = "chunks")]
+    pub(crate) headers: HeaderChoice,
+}
+
+/// How chunks are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ChunkChoice {
+    /// Put together from stored units when a client requests them
+    OnDemand,
+    /// All of them made when the server starts, and kept as files
+    Prebuilt,
+    /// As on demand, but each unit is decompressed and compressed again
+    Recompress,
+}
+
+/// Where headers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HeaderChoice {
+    /// Made by the capture, and read when a client requests the chunk
+    Stored,
+    /// Built when a client requests the chunk, with those of all chunks before it
+    AtServe,
 }
 
 /// First byte of the groups that each network uses as it likes. Others belong to protocols.

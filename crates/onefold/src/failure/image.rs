@@ -73,6 +73,7 @@ impl Failure {
                 "name an interface that has an IPv4 address with --interface, and a free group, such as 239.192.3.7, \
                  with --multicast",
             ),
+            NetError::Chunks(cause) => return Failure::of_archive(error, cause),
             NetError::Client(_) => (Exit::Failed, "check --ca, and that the system has certificates"),
         };
         Failure { exit, ..Failure::new(error) }.because(cause).hint(hint)

@@ -5,13 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use onefold_block::Show;
+use onefold_image::archive::ArchiveError;
+use onefold_image::served::ChunkMethod;
+use onefold_image::store::FolderStore;
 use onefold_linux::interface_addresses;
 use onefold_net::{ImageServer, MulticastKey, MulticastOptions, ServerIdentity, ServerOptions};
 use serde_json::json;
 
 use super::install::memory;
 use crate::cli::Talk;
-use crate::cli::image_server::{CertificateOptions, MulticastArgs, PORT, ServeArgs};
+use crate::cli::image_server::{
+    CertificateOptions, ChunkChoice, ComparisonArgs, HeaderChoice, MulticastArgs, PORT, ServeArgs,
+};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::open_files;
@@ -39,7 +44,8 @@ pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     let fingerprint = identity.as_ref().map(|identity| identity.fingerprint().to_string());
     let (interface, tokens) = (arguments.interface.clone(), arguments.tokens.clone());
     let multicast = multicast(&arguments.multicast, arguments.plain)?;
-    let options = ServerOptions { address, interface, memory_bytes, identity, tokens, multicast };
+    let chunks = chunk_method(&arguments.comparison)?;
+    let options = ServerOptions { address, interface, memory_bytes, identity, tokens, multicast, chunks };
     let on_error = Box::new(print_note);
     let server = ImageServer::listen(Arc::clone(&archive), &options, on_error);
     let server = server.map_err(|error| Failure::of_net(cannot(), &error))?;
@@ -74,6 +80,20 @@ fn multicast(arguments: &MulticastArgs, is_plain: bool) -> Outcome<Option<Multic
     let key = arguments.multicast_key.as_deref().map(MulticastKey::read).transpose();
     let key = key.map_err(|error| Failure::of_net(cannot(), &error))?;
     Ok(Some(MulticastOptions { group, ttl: arguments.ttl, rate_bytes_per_second: arguments.rate.0, key }))
+}
+
+/// Returns how chunks are made.
+fn chunk_method(arguments: &ComparisonArgs) -> Outcome<ChunkMethod> {
+    let cannot = |error| Failure::of_archive("cannot keep the chunks", &ArchiveError::Store(error));
+    match (arguments.chunks, arguments.headers, &arguments.chunk_folder) {
+        (ChunkChoice::Prebuilt, _, Some(folder)) => {
+            Ok(ChunkMethod::Prebuilt(Arc::new(FolderStore::create(folder).map_err(cannot)?)))
+        }
+        (_, _, Some(_)) => Err(Failure::usage("--chunk-folder is for --chunks prebuilt").hint("leave it out")),
+        (ChunkChoice::Recompress, _, _) => Ok(ChunkMethod::Recompress),
+        (_, HeaderChoice::AtServe, _) => Ok(ChunkMethod::HeadersAtServe),
+        _ => Ok(ChunkMethod::OnDemand),
+    }
 }
 
 /// Returns where to listen: at all addresses if the interface bounds who connects, else for this machine only.

@@ -4,6 +4,8 @@
 //! change with time, as another pack has it in fewer bytes, and so may the bytes of a chunk. Its [`Form`] tells such
 //! bytes apart; the content is the same.
 
+mod comparison;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -16,12 +18,18 @@ use crate::format::chunk_header::ChunkHeader;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::format::wire::{CHUNK_BYTES_MAX, NAMES_MAX, UNITS_BYTES_MAX, units_of};
 use crate::recent::RecentCache;
+use comparison::HeaderBuilder;
+
+pub use comparison::ChunkMethod;
 
 /// An archive whose chunks are served. Threads share it. Calls read the store, and may wait for it.
 pub struct ServedArchive {
     archive: Arc<Archive>,
     /// Stored units, whichever image they belong to.
     recent: Mutex<RecentCache<UnitName, StoredBytes>>,
+    method: ChunkMethod,
+    /// Used only if headers are built when chunks are requested.
+    builder: HeaderBuilder,
 }
 
 /// A unit in its stored form.
@@ -79,7 +87,23 @@ impl ServedArchive {
     /// them.
     #[must_use]
     pub fn new(archive: Arc<Archive>, memory_bytes: usize) -> ServedArchive {
-        ServedArchive { archive, recent: Mutex::new(RecentCache::new(memory_bytes)) }
+        ServedArchive {
+            archive,
+            recent: Mutex::new(RecentCache::new(memory_bytes)),
+            method: ChunkMethod::OnDemand,
+            builder: HeaderBuilder::default(),
+        }
+    }
+
+    /// Returns the same archive with another way to make chunks. Chunks that are to be made beforehand are made now.
+    ///
+    /// # Errors
+    /// When one of these cannot be made or kept.
+    pub fn with_method(self, method: ChunkMethod) -> Result<ServedArchive, ArchiveError> {
+        if let ChunkMethod::Prebuilt(store) = &method {
+            comparison::prebuild(&self.archive, &**store, &|name| self.chunk(name))?;
+        }
+        Ok(ServedArchive { method, ..self })
     }
 
     /// Returns the archive.
@@ -93,8 +117,29 @@ impl ServedArchive {
     /// # Errors
     /// When the header is lost, damaged or none, a unit is lost, the chunk is too long, or the store fails.
     pub fn chunk(&self, name: &UnitName) -> Result<ServedChunk, ArchiveError> {
-        let (stored, header) = self.header(name)?;
-        let units = units_of(&header);
+        let on_demand = |(stored, header)| chunk_of(name, self.units_behind(name, stored, &header)?);
+        match &self.method {
+            ChunkMethod::OnDemand => on_demand(self.header(name)?),
+            ChunkMethod::HeadersAtServe => on_demand(self.builder.header(&self.archive, name)?),
+            ChunkMethod::Prebuilt(store) => match comparison::prebuilt(&**store, name)? {
+                Some(chunk) => Ok(chunk),
+                None => on_demand(self.header(name)?),
+            },
+            ChunkMethod::Recompress => {
+                let (stored, header) = self.header(name)?;
+                comparison::recompressed(name, self.units_behind(name, stored, &header)?)
+            }
+        }
+    }
+
+    /// Returns the units of a chunk: its header, which is given, and those that the header names.
+    fn units_behind(
+        &self,
+        name: &UnitName,
+        stored: StoredBytes,
+        header: &ChunkHeader,
+    ) -> Result<Vec<StoredBytes>, ArchiveError> {
+        let units = units_of(header);
         let mut room = Room { chunk: *name, left_bytes: CHUNK_BYTES_MAX };
         room.take(stored.bytes.len())?;
         let mut found: Vec<Option<StoredBytes>> = Vec::with_capacity(units.len());
@@ -115,12 +160,7 @@ impl ServedArchive {
             found[missing[at]] = Some(stored);
             Ok(())
         })?;
-        let all: Vec<StoredBytes> = std::iter::once(stored).chain(found.into_iter().flatten()).collect();
-        Ok(ServedChunk {
-            form: form_of(&all),
-            length_bytes: CHUNK_BYTES_MAX - room.left_bytes,
-            pieces: all.into_iter().map(|stored| stored.bytes).collect(),
-        })
+        Ok(std::iter::once(stored).chain(found.into_iter().flatten()).collect())
     }
 
     /// Returns whether a chunk has all of these units. Its own header counts as one.
@@ -199,6 +239,17 @@ impl Room {
     }
 }
 
+/// Returns the chunk that has these units, of which the first one is its header.
+fn chunk_of(name: &UnitName, units: Vec<StoredBytes>) -> Result<ServedChunk, ArchiveError> {
+    let mut room = Room { chunk: *name, left_bytes: CHUNK_BYTES_MAX };
+    units.iter().try_for_each(|unit| room.take(unit.bytes.len()))?;
+    Ok(ServedChunk {
+        form: form_of(&units),
+        length_bytes: CHUNK_BYTES_MAX - room.left_bytes,
+        pieces: units.into_iter().map(|unit| unit.bytes).collect(),
+    })
+}
+
 /// Returns whether the header of a stored unit says that it has so many plain bytes.
 fn has_plain_bytes(stored: &StoredBytes, plain_bytes: u32) -> bool {
     let header = stored.bytes.get(..UNIT_HEADER_BYTES as usize).map(UnitHeader::decode);
@@ -244,7 +295,7 @@ mod tests {
     }
 
     /// Writes the content of a chunk to its places. Returns the header.
-    fn unpack(archive: &Archive, chunk: &ServedChunk, onto: &mut [u8]) -> UnitName {
+    pub(super) fn unpack(archive: &Archive, chunk: &ServedChunk, onto: &mut [u8]) -> UnitName {
         let bytes = chunk.pieces.concat();
         assert_eq!(bytes.len(), chunk.length_bytes);
         let mut units = decoded(archive, &bytes).into_iter();
