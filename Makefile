@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix xfstests races sim sim-images soak kill test-cluster test-guest test-files test-images test-serve test-kernel test-s3 fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-images bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim sim-images soak kill test-cluster test-guest test-files test-images test-serve test-kernel test-s3 fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-units bench-images bench-serve bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -120,6 +120,11 @@ bench-images: ## Compares archives with restic, borg, casync, zstd, partclone an
 	@bench/corpus/corpus.sh build $$([[ $${QUICK:-0} == 0 ]] && echo fbs distros builds || echo debian-12-base)
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && \
 	  cargo build --release --locked -p onefold-image --example index_speed && bench/images.py
+
+bench-serve: ## Compares served images with udpcast, UFTP, partclone, casync, nginx and curl. QUICK=1 takes under 4 minutes.
+	@scripts/install-deps.sh build bench bench-serve
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && \
+	  cargo build --release --locked -p onefold-image --example chunk_speed && bench/serve.py
 
 bench-analyze: ## How fast `analyze` reads, against cat and others. IMAGES="a.raw b.qcow2" takes yours, GIB=1024 a made-up TiB.
 	@scripts/install-deps.sh build bench

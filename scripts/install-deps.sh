@@ -7,6 +7,7 @@
 #   demo    what builds and boots the demo's disk images
 #   bench   what the benchmarks measure with
 #   bench-images  programs that archives are measured beside
+#   bench-serve   programs that served images are measured beside
 #   corpus  what builds all of the corpus's disk images
 #   files   what has calls of the kernel fail
 #   fuzz    what the fuzzing engine is built with
@@ -27,7 +28,7 @@ source "$here/lib.sh"
 
 # Package lists older than this are fetched again before an installation.
 readonly LISTS_MINUTES_MAX=1440
-readonly GROUPS_KNOWN='build, test, suites, demo, bench, bench-images, corpus, files, fuzz, cluster, kernel and s3'
+readonly GROUPS_KNOWN='build, test, suites, demo, bench, bench-images, bench-serve, corpus, files, fuzz, cluster, kernel and s3'
 
 # Debian's newest Rust, made to build web browsers, has names of its own. It displaces
 # an older `rustc` and `cargo` from Debian.
@@ -58,8 +59,11 @@ bench                           bonnie++                bonnie++
 bench                           sleuthkit               fls
 bench-images                    restic                  restic
 bench-images                    borgbackup              borg
-bench-images                    casync                  casync
-bench-images                    zstd                    zstd
+bench-images,bench-serve        casync                  casync
+bench-images,bench-serve        zstd                    zstd
+bench-serve                     udpcast                 udp-sender
+bench-serve                     uftp                    uftp
+bench-serve                     nginx-light             nginx
 test                            procps                  ps
 test                            rsync                   rsync
 test                            git                     git
@@ -85,7 +89,7 @@ demo,bench,corpus,cluster,kernel mmdebstrap              mmdebstrap
 test,demo,bench,corpus          fdisk                   sfdisk
 demo,bench,corpus,cluster,kernel debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
 cluster,kernel                  cpio                    cpio
-test,demo,cluster               iproute2                ip
+test,demo,cluster,bench-serve   iproute2                ip
 bench,corpus,cluster            openssh-client          ssh
 corpus                          arch-test               arch-test
 corpus                          binfmt-support          update-binfmts
@@ -93,7 +97,7 @@ test,corpus                     dosfstools              mkfs.vfat
 test,corpus                     mtools                  mcopy
 test,bench,corpus               ntfs-3g                 mkntfs
 test                            minisign                minisign
-test,demo                       nftables                nft
+test,demo,bench-serve           nftables                nft
 test                            zsh                     zsh
 test                            fish                    fish
 s3                              ceph-mon                ceph-mon
@@ -101,7 +105,7 @@ s3                              ceph-mgr                ceph-mgr
 s3                              ceph-osd                ceph-osd
 s3                              radosgw                 radosgw
 s3                              ceph-common             ceph
-s3                              curl                    curl
+s3,bench-serve                  curl                    curl
 corpus                          qemu-user-static        qemu-aarch64-static
 "
 
@@ -225,7 +229,7 @@ main() {
     for group in "$@"; do
         case $group in
         build) use_rust_toolchain || wants_rust=yes ;;
-        test | suites | demo | bench | bench-images | corpus | files | fuzz | cluster | kernel | s3) ;;
+        test | suites | demo | bench | bench-images | bench-serve | corpus | files | fuzz | cluster | kernel | s3) ;;
         *) die_usage "there is no group \`$group\`" "the groups are $GROUPS_KNOWN" ;;
         esac
     done

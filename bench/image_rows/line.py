@@ -35,7 +35,7 @@ class ImageLine(Line):
         """Returns "bound / aim" as the table shows them."""
         if self.bound is None:
             return REPORT
-        unit = "x" if self.beside else f" {self.unit}" if self.unit else ""
+        unit = "x" if self.beside or self.unit == "x" else f" {self.unit}" if self.unit else ""
         goals = [goal for goal in (self.bound, self.aim) if goal is not None]
         sign = "≥" if self.higher_is_better else "≤"
         return f"{sign} {' / '.join(f'{goal:,g}{unit}' for goal in goals)}"
@@ -75,13 +75,14 @@ def other_text(result):
     other = best_other(result)
     if other is None:
         return ""
-    return f"{report.with_unit(result.spread(other), result.line.unit)}, `{other}`"
+    beside = f" ({result.line.beside})" if result.line.beside else ""
+    return f"{report.with_unit(result.spread(other), result.line.unit)}, `{other}`{beside}"
 
 
 # Columns of the table after "what".
 COLUMNS = (
     ("Onefold", report.figure_of(ONEFOLD)),
-    ("beside it", lambda result: f"{other_text(result)} ({result.line.beside})" if other_text(result) else ""),
+    ("beside it", other_text),
     ("Onefold / it", lambda result: report.with_unit(ratio(result), "x")),
     ("bound / aim", lambda result: result.line.goals()),
     ("reached", verdict),

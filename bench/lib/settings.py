@@ -217,6 +217,29 @@ TABLE = {
         "made_bytes": (64 * MIB, 64 * MIB, 64 * MIB),
         "made_packages": (4, 4, 4),
     },
+    # bench/serve.py: served images.
+    "serve": {
+        "rounds": (5, 1, 1),
+        "run_seconds": (3600, 180, 1e6),
+        # Of the files of the image, and of the one that does not compress.
+        "image_bytes": (256 * MIB, 96 * MIB, 12 * MIB),
+        "noise_bytes": (512 * MIB, 64 * MIB, 4 * MIB),
+        "short_bytes": (64 * MIB, 16 * MIB, 2 * MIB),
+        # Links: of one machine or two, of many, a slow one where a run is killed, a narrow one. Two cores must not be
+        # the limit where many machines receive.
+        "link_bits": (1_000_000_000, 1_000_000_000, 500_000_000),
+        "many_bits": (100_000_000, 100_000_000, 100_000_000),
+        "slow_bits": (200_000_000, 100_000_000, 10_000_000),
+        "narrow_bits": (100_000_000, 100_000_000, 50_000_000),
+        # The rate at which processor time is compared.
+        "cpu_bits": (400_000_000, 400_000_000, 200_000_000),
+        # How many machines there are at once, at most, and in the measurement of the paper.
+        "clients": (16, 8, 3),
+        "client_counts": ((1, 8, 16), (1, 4), (1, 2)),
+        # Of 4 KiB.
+        "raw_requests": (2000, 500, 50),
+        "disk_bytes": (12 * GIB, 4 * GIB, GIB),
+    },
 }
 
 # What no table can hold, as each program's arguments say it, with what there is without them.
@@ -233,6 +256,7 @@ CHOSEN = {
     "files": {"images": ()},
     # Whether the program reads images of archives wherever it reads disks, and whether it has a collection.
     "images": {"archived_sources": False, "collects": False},
+    "serve": {},
 }
 
 
@@ -252,4 +276,4 @@ def sizes_of(program):
     return Sizes(*(kind(mode, *column, *chosen.values()) for mode, column in zip(Sizes._fields, columns, strict=True)))
 
 
-RUN, SCALE, SHARE, GUEST, PAPER, FBS, FILES, IMAGES = map(sizes_of, TABLE)
+RUN, SCALE, SHARE, GUEST, PAPER, FBS, FILES, IMAGES, SERVE = map(sizes_of, TABLE)
