@@ -32,6 +32,12 @@ def payload_sent(network, part):
     return (total - packets * UDP_HEADERS_BYTES) * part
 
 
+def http_bytes(installed, payload):
+    """Returns about how many bytes of content a machine has fetched over HTTP, by the number of its chunks."""
+    told = installed.told["multicast"]
+    return payload * told["http_chunks"] / max(1, told["http_chunks"] + told["chunks"])
+
+
 def rate_of(bits_per_second):
     """Returns the argument of `--rate` for a link."""
     return str(int(bits_per_second / 8 * PACED_PART))
@@ -202,4 +208,5 @@ def by_onefold(images, network, stream):
         cpu = serving.cpu_seconds(), sum(one.receiver_seconds for one in installed)
     images.drop_targets()
     seconds = max(one.seconds for one in installed)
-    return StreamSent(payload, payload_sent(network, PAYLOAD_PART), seconds, network.requests(), cpu)
+    carried = payload_sent(network, PAYLOAD_PART) + sum(http_bytes(one, payload) for one in installed)
+    return StreamSent(payload, carried, seconds, network.requests(), cpu)

@@ -16,7 +16,7 @@ from lib.system import BenchError
 from serve_rows import charts, rows
 from serve_rows.child import Child, wait_all
 from serve_rows.images import CHANGED_PART, change, copy_files
-from serve_rows.multicast import PAYLOAD_PART, payload_sent, percent, rate_of
+from serve_rows.multicast import PAYLOAD_PART, http_bytes, payload_sent, percent, rate_of
 from serve_rows.network import COUNTERS, DATA_BYTES_MIN, lost
 from serve_rows.peers import identity
 
@@ -89,6 +89,10 @@ class Counts(unittest.TestCase):
         for packets, total in ((64, 64 * 1500), (1, 28 + 64 * 1472)):
             network = SimpleNamespace(sent_data=lambda seen=(packets, total): seen)
             self.assertAlmostEqual(payload_sent(network, PAYLOAD_PART), 64 * 1428)
+
+    def test_chunks_over_http_count_as_sent(self):
+        installed = SimpleNamespace(told={"multicast": {"chunks": 30, "http_chunks": 10}})
+        self.assertEqual(http_bytes(installed, 400), 100)
 
     def test_lost_packets_are_those_of_groups_after_they_were_counted(self):
         self.assertEqual(lost(0.01), "ip daddr 224.0.0.0/4 numgen random mod 10000 < 100")
