@@ -53,6 +53,12 @@ class Server:
     def text(self):
         return self.log.read_text(encoding="utf-8", errors="replace")
 
+    def suspend(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self):
         """Kills the server, if it runs."""
         if self.process and self.process.poll() is None:

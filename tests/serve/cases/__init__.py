@@ -1,6 +1,6 @@
 """The cases, each a function of a `Lab`, a folder and what it draws from. Its first line of comment is its claim."""
 
-from cases import boot, filters, kills, links, weather
+from cases import boot, filters, kills, links, ways, weather
 
 # In the order in which they run. The boot has an image of its own, which the caller names.
 CASES = {
@@ -16,8 +16,14 @@ CASES = {
         filters.querier,
         filters.no_querier,
         weather.weather,
+        ways.no_requests,
+        ways.no_tcp,
+        ways.small_mtu,
+        ways.suspended_server,
+        ways.cut_client,
         kills.killed_server,
         kills.killed_clients,
+        kills.continued,
         kills.suspended,
         kills.no_network,
         boot.boot,
