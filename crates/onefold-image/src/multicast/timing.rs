@@ -13,6 +13,8 @@ pub(super) const JUST_SENT: Duration = Duration::from_millis(150);
 pub(super) const BEACON_LASTS: Duration = Duration::from_millis(350);
 /// Time without any packet after which a machine turns to HTTP.
 pub const SILENCE: Duration = Duration::from_secs(3);
+/// Longest time that a session may wait for machines before it sends chunks.
+pub const SESSION_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
 /// Time for which the server does not build a chunk again that it could not build.
 pub(super) const UNAVAILABLE: Duration = Duration::from_secs(10);
 /// Shortest time between two attempts to join again; the longest is twice that.

@@ -44,6 +44,7 @@ fn multicast(group: u8, key: Option<MulticastKey>) -> MulticastOptions {
         ttl: 1,
         rate_bytes_per_second: NonZeroU64::new(60 << 20).unwrap(),
         key,
+        start: None,
     }
 }
 

@@ -1,12 +1,16 @@
 //! Options of `image serve`, and those by which clients reach such a server.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use onefold_image::multicast::SESSION_WAIT_MAX;
 use onefold_net::{Fingerprint, SESSIONS_MAX};
 
 use super::place::ArchiveArg;
+use super::values::parse_duration;
 use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
 
@@ -75,6 +79,21 @@ pub(crate) struct MulticastArgs {
     /// Give less than what the slowest link takes
     #[arg(long, help_heading = MULTICAST, value_name = "RATE", default_value = "80M", requires = "multicast")]
     pub(crate) rate: ByteRate,
+    /// Send an image only once this many machines have joined, so that they begin together; see --at-most
+    #[arg(long, help_heading = MULTICAST, value_name = "MACHINES", requires = "multicast")]
+    pub(crate) wait_for: Option<NonZeroU32>,
+    /// Longest time to wait for them from the first machine on, up to 15min
+    #[arg(long, help_heading = MULTICAST, value_name = "TIME", default_value = "60s", requires = "wait_for",
+          value_parser = parse_wait)]
+    pub(crate) at_most: Duration,
+}
+
+/// Parses how long a session waits for machines.
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    parse_duration(text).and_then(|time| match time <= SESSION_WAIT_MAX {
+        true => Ok(time),
+        false => Err("expected at most 15min".to_owned()),
+    })
 }
 
 /// Other ways to make chunks, which measurements compare with the usual one.

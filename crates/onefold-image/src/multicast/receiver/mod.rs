@@ -245,7 +245,10 @@ impl Receiver {
                 session.note(header.sequence, &mut self.counts);
                 if is_newest {
                     let unavailable = beacon.unavailable.clone();
-                    session.timer.hear(beacon, self.now);
+                    // A session that waits for machines sends no symbols yet.
+                    if !session.timer.hear(beacon, self.now) {
+                        self.progress.wait(self.now);
+                    }
                     self.fetch_unavailable(&unavailable);
                 }
             }

@@ -6,7 +6,9 @@ use onefold_block::random::Random;
 
 use crate::format::multicast::Beacon;
 use crate::multicast::rules::{Rule, follows};
-use crate::multicast::timing::{BEACON_EVERY, BEACON_LASTS, report_pause, request_pause, stall_patience};
+use crate::multicast::timing::{
+    BEACON_EVERY, BEACON_LASTS, SESSION_WAIT_MAX, report_pause, request_pause, stall_patience,
+};
 
 /// When a machine requests chunks.
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub(super) struct RequestTimer {
     beacon: Option<(Duration, Beacon)>,
     /// Number of machines that lack chunks, by the join reply or the last beacon.
     machines: u32,
+    /// Until when the session may wait for machines; `None` once it has sent a symbol.
+    waits_until: Option<Duration>,
     /// Time of the next request, if there is a reason for one.
     due: Option<Duration>,
     /// Time of the next look whether there is a reason.
@@ -29,14 +33,19 @@ impl RequestTimer {
     pub(super) fn joined(machines: u32, now: Duration, random: &dyn Random) -> RequestTimer {
         let pause = request_pause(machines, Duration::ZERO);
         let wait = if machines <= 1 { Duration::ZERO } else { BEACON_EVERY * 3 / 2 + drawn(pause * 2, random) };
-        RequestTimer { beacon: None, machines, due: Some(now + wait), look: now + wait, last: now }
+        let waits_until = Some(now + SESSION_WAIT_MAX);
+        RequestTimer { beacon: None, machines, waits_until, due: Some(now + wait), look: now + wait, last: now }
     }
 
-    /// Takes a beacon.
-    pub(super) fn hear(&mut self, beacon: Beacon, now: Duration) {
+    /// Takes a beacon. Returns whether the session has begun to send symbols, or could have waited for machines no
+    /// longer.
+    pub(super) fn hear(&mut self, beacon: Beacon, now: Duration) -> bool {
+        let is_sending = !beacon.sending.is_empty() || !beacon.just_sent.is_empty();
+        self.waits_until = self.waits_until.filter(|until| !is_sending && now < *until);
         self.machines = beacon.machines;
         self.look = now;
         self.beacon = Some((now, beacon));
+        self.waits_until.is_none()
     }
 
     /// Forgets the beacons of an earlier session.

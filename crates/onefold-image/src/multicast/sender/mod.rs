@@ -7,6 +7,7 @@
 
 mod cache;
 mod clients;
+mod gate;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
@@ -16,6 +17,8 @@ use std::time::Duration;
 use self::cache::{BuiltChunk, ChunkCache};
 pub use self::clients::ClientStatus;
 use self::clients::Clients;
+pub use self::gate::SessionStart;
+use self::gate::StartGate;
 use super::USUAL_CHUNK_BYTES;
 use super::burst::PacketBurst;
 use super::demand::Demand;
@@ -74,6 +77,8 @@ pub struct SenderCounts {
 pub struct Sender {
     settings: SenderSettings,
     clients: Clients,
+    /// Until the session begins to send chunks, if it waits for machines.
+    gate: Option<StartGate>,
     demand: Demand,
     cache: ChunkCache,
     building: BTreeSet<u32>,
@@ -115,6 +120,7 @@ impl Sender {
         let packet_bytes = HEADER_BYTES + body_bytes_max(settings.symbol_bytes) + TAG_BYTES;
         Sender {
             clients: Clients::new(settings.clients_max),
+            gate: None,
             demand: Demand::new(settings.chunks, settings.symbol_bytes),
             cache: ChunkCache::new(settings.cache_bytes),
             building: BTreeSet::new(),
@@ -135,10 +141,17 @@ impl Sender {
         }
     }
 
+    /// Has the session begin later. Until then it sends beacons only, so machines know that the server is there.
+    pub fn wait_for(&mut self, start: SessionStart) {
+        self.gate = Some(StartGate::new(start));
+    }
+
     /// Adds a machine, and returns its number. `None` if there are too many machines.
     pub fn join(&mut self, now: Duration) -> Option<ClientNumber> {
         self.pass(now);
-        self.clients.join(self.now)
+        let client = self.clients.join(self.now);
+        self.open_gate();
+        client
     }
 
     /// Removes a machine that has ended. Machines that die are removed once they have been silent for long.
@@ -240,7 +253,7 @@ impl Sender {
     #[must_use]
     pub fn next_send(&self) -> Option<Duration> {
         let beacon = self.next_beacon?;
-        let has_symbols = self.transmission.is_some() || self.next_chunk().is_some();
+        let has_symbols = self.gate.is_none() && (self.transmission.is_some() || self.next_chunk().is_some());
         Some(if has_symbols { self.pacing.due() } else { self.pacing.due().max(beacon) })
     }
 
@@ -270,6 +283,14 @@ impl Sender {
     /// Lets time pass. A time that is before an earlier one changes nothing.
     fn pass(&mut self, now: Duration) {
         self.now = self.now.max(now);
+        self.open_gate();
+    }
+
+    /// Begins the session if its machines are there, or have been waited for long enough.
+    fn open_gate(&mut self) {
+        if self.gate.as_mut().is_some_and(|gate| gate.opens(self.clients.lacking(), self.now)) {
+            self.gate = None;
+        }
     }
 
     fn next_chunk(&self) -> Option<u32> {
@@ -278,6 +299,9 @@ impl Sender {
 
     /// Returns whether there is a symbol to send. Begins the next transmission if none is under way.
     fn has_symbols(&mut self) -> bool {
+        if self.gate.is_some() {
+            return false;
+        }
         while self.transmission.is_none() {
             let Some(chunk) = self.next_chunk() else { return false };
             self.begin(chunk);

@@ -1,7 +1,7 @@
 //! One sender and one receiver without a network in between.
 
 use std::net::Ipv4Addr;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use onefold_block::random::SeededRandom;
 use crate::format::multicast::{JoinReply, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES};
 use crate::multicast::rules::{Rule, leave_out};
 use crate::multicast::{
-    PacketBurst, Receiver, ReceiverAction, ReceiverSettings, Sender, SenderSettings, Settlement, UnwantedPacket,
+    PacketBurst, Receiver, ReceiverAction, ReceiverSettings, Sender, SenderSettings, SessionStart, Settlement,
+    UnwantedPacket,
 };
 
 const CHUNKS: u32 = 5;
@@ -231,4 +232,42 @@ fn packets_that_are_not_for_a_machine_change_nothing() {
     assert_eq!(receiver.packet(symbol, &far, Duration::ZERO), Err(UnwantedPacket::Foreign));
     assert!(matches!(receiver.packet(symbol, &far[1..], Duration::ZERO), Err(UnwantedPacket::Format(_))));
     assert_eq!(receiver.counts().received, 0);
+}
+
+/// Returns whether a sender has anything but beacons to send, and builds what it wants.
+fn sends_symbols(sender: &mut Sender, now: Duration) -> bool {
+    while let Some(chunk) = sender.next_build() {
+        sender.chunk_built(chunk, chunk, chunk_bytes(chunk), now);
+    }
+    let mut burst = PacketBurst::default();
+    sender.send(now, &mut burst);
+    burst.packets_mut().any(|packet| opened(packet).0.kind == PacketKind::Symbol)
+}
+
+#[test]
+fn a_session_begins_once_its_machines_have_joined_or_after_a_while() {
+    let start = SessionStart { machines: NonZeroU32::new(3).unwrap(), at_most: Duration::from_secs(60) };
+    let request = Request { left: CHUNKS, lacking: (0..CHUNKS).collect(), ..Request::default() };
+    for joins in [2, 3, 4] {
+        let mut sender = Sender::new(SenderSettings { clients_max: 10, ..SETTINGS }, Duration::ZERO);
+        sender.wait_for(start);
+        let mut began = None;
+        for second in 5..100 {
+            let now = Duration::from_secs(second);
+            let clients: Vec<_> = sender.clients().map(|status| status.client).collect();
+            for client in clients {
+                sender.request(client, &Request { seen: second, ..request.clone() }, now);
+            }
+            // One machine joins every ten seconds, from the tenth on.
+            if second % 10 == 0 && second / 10 <= joins {
+                let client = sender.join(now).unwrap();
+                sender.request(client, &request, now);
+            }
+            if sends_symbols(&mut sender, now) && began.is_none() {
+                began = Some(second);
+            }
+            assert!(second < 10 || sender.is_running(), "beacons go on");
+        }
+        assert_eq!(began, Some(if joins < 3 { 10 + 60 } else { 30 }), "{joins} machines");
+    }
 }

@@ -58,7 +58,12 @@ impl TimedReceiver {
 
     /// Passes a beacon that lists all chunks as queued. Returns whether it is of use.
     fn hear_beacon(&mut self, session: u32) -> bool {
-        let beacon = Beacon { epoch: session.into(), machines: 1, queued: (0..CHUNKS).collect(), ..Beacon::default() };
+        let queued = (0..CHUNKS).collect();
+        self.hear(session, &Beacon { epoch: session.into(), machines: 1, queued, ..Beacon::default() })
+    }
+
+    /// Passes a beacon.
+    fn hear(&mut self, session: u32, beacon: &Beacon) -> bool {
         let mut body = Vec::new();
         beacon.encode(body_bytes_max(128), &mut body);
         self.sequence += 1;
@@ -131,7 +136,11 @@ fn a_machine_that_hears_only_beacons_turns_to_http_until_a_symbol_comes() {
         }
         actions
     };
-    assert_eq!(pass(&mut machine, 400), [(20_000, ReceiverAction::UseHttp(HttpReason::NoSymbols))]);
+    assert!(pass(&mut machine, 600).is_empty(), "the session may wait for other machines");
+    assert!(
+        machine.hear(1, &Beacon { epoch: 1, machines: 1, sending: [2].into_iter().collect(), ..Beacon::default() })
+    );
+    assert_eq!(pass(&mut machine, 400), [(79_900, ReceiverAction::UseHttp(HttpReason::NoSymbols))]);
     assert!(machine.receiver.next_time().unwrap() >= Duration::from_millis(machine.now_ms));
     let mut body = Vec::new();
     Symbol { chunk: 0, form: 1, chunk_bytes: 200, index: 0, payload: &[1; 128] }.encode(&mut body);

@@ -24,7 +24,7 @@ use onefold_image::UnitName;
 use onefold_image::format::multicast::{
     CHUNKS_MAX, HEADER_BYTES, JoinReply, SessionId, TAG_BYTES, body_bytes_max, symbol_bytes_for,
 };
-use onefold_image::multicast::SenderSettings;
+use onefold_image::multicast::{SenderSettings, SessionStart};
 use parking_lot::Mutex;
 
 use super::state::ServerState;
@@ -58,6 +58,8 @@ pub struct MulticastOptions {
     /// The key that clients of a server without TLS have, too. Over TLS the server hands out keys of its own, and there
     /// is none.
     pub key: Option<MulticastKey>,
+    /// How long a session waits for machines before it sends chunks; `None` if it does not.
+    pub start: Option<SessionStart>,
 }
 
 /// Bits of an IPv6 address that name a network. The others belong to one machine as a rule.
@@ -247,7 +249,10 @@ impl Sessions {
         };
         let (joins, joined) = mpsc::sync_channel(CLIENTS_MAX as usize);
         let keys = self.keys.begin(settings.session, settings.epoch)?;
-        let session = Session::new(settings, route, socket, keys, Arc::clone(state), chunks)?;
+        let mut session = Session::new(settings, route, socket, keys, Arc::clone(state), chunks)?;
+        if let Some(start) = self.options.start {
+            session.wait_for(start);
+        }
         let sessions = Arc::clone(self);
         std::thread::Builder::new().name("multicast".to_owned()).spawn(move || {
             session.run(&joined, &|| sessions.is_stopped.load(Ordering::Relaxed), &|| sessions.end(digest, &joined));

@@ -11,7 +11,7 @@ use onefold_image::UnitName;
 use onefold_image::format::multicast::{
     ClientNumber, JoinReply, PacketHeader, PacketKind, REQUEST_HEADER_BYTES, Request, TAG_BYTES, body_bytes_max,
 };
-use onefold_image::multicast::{PacketBurst, Sender, SenderSettings};
+use onefold_image::multicast::{PacketBurst, Sender, SenderSettings, SessionStart};
 use onefold_linux::DatagramBatch;
 
 use super::builders::Builders;
@@ -96,6 +96,11 @@ impl Session {
             forgot: began,
             has_failed: false,
         })
+    }
+
+    /// Has the session wait for machines before it sends chunks.
+    pub(super) fn wait_for(&mut self, start: SessionStart) {
+        self.sender.wait_for(start);
     }
 
     /// Sends until the server ends, or no machine has lacked anything for a while. Then `end` is called, which returns

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use onefold_block::Show;
 use onefold_image::archive::ArchiveError;
+use onefold_image::multicast::SessionStart;
 use onefold_image::served::ChunkMethod;
 use onefold_image::store::FolderStore;
 use onefold_linux::interface_addresses;
@@ -79,7 +80,8 @@ fn multicast(arguments: &MulticastArgs, is_plain: bool) -> Outcome<Option<Multic
     }
     let key = arguments.multicast_key.as_deref().map(MulticastKey::read).transpose();
     let key = key.map_err(|error| Failure::of_net(cannot(), &error))?;
-    Ok(Some(MulticastOptions { group, ttl: arguments.ttl, rate_bytes_per_second: arguments.rate.0, key }))
+    let start = arguments.wait_for.map(|machines| SessionStart { machines, at_most: arguments.at_most });
+    Ok(Some(MulticastOptions { group, ttl: arguments.ttl, rate_bytes_per_second: arguments.rate.0, key, start }))
 }
 
 /// Returns how chunks are made.

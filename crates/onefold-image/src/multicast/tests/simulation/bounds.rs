@@ -72,5 +72,6 @@ fn seconds_max(options: &Options, outcome: &Outcome) -> f64 {
     let in_bursts = (options.network.burst * options.network.burst_packets_max) as f64 / 2_000_000.0;
     let rounds = 1.0 + 4.0 * (loss(options) + in_bursts);
     let transfers = 6.0 * usual + windows * (1.0 + 6.0 * options.network.delay_ms as f64 / 1000.0) + repairs;
-    30.0 + rounds * transfers + accidents
+    let waits = (1 + options.restarts) as f64 * options.wait_ms_max as f64 / 1000.0;
+    30.0 + rounds * transfers + accidents + waits
 }

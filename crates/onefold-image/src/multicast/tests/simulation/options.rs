@@ -42,6 +42,9 @@ pub(super) struct Options {
     pub(super) updates: u64,
     /// Rate at which they compare it, in per cent of the network's.
     pub(super) compare_percent: u64,
+    /// Number of machines that a session waits for, and how long at most; 0 for none.
+    pub(super) wait_for: u32,
+    pub(super) wait_ms_max: u64,
 }
 
 /// The network between the server and each machine.
@@ -103,6 +106,8 @@ impl Options {
             forged: 0,
             updates: 0,
             compare_percent: 300,
+            wait_for: 0,
+            wait_ms_max: 0,
         }
     }
 
@@ -141,6 +146,8 @@ impl Options {
             forged: one_of(&[0, 0, 0, 5_000]),
             updates: one_of(&[0, 0, 50, 100]),
             compare_percent: one_of(&[30, 300, 3000]),
+            wait_for: u32::try_from(one_of(&[0, 0, 0, 3, 20])).unwrap(),
+            wait_ms_max: one_of(&[500, 5_000]),
             ..Options::calm(seed, machines)
         }
     }

@@ -1,6 +1,7 @@
 //! The server of a simulation, and what passes between it and machines.
 
 use std::net::Ipv4Addr;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Violation;
@@ -11,7 +12,7 @@ use crate::format::multicast::{
     HEADER_BYTES, JoinReply, PacketHeader, PacketKind, Request, SYMBOL_HEADER_BYTES, SessionId, TAG_BYTES,
 };
 use crate::multicast::{
-    BURST_PACKETS_MAX, PacketBurst, ReceiverAction, Sender, SenderSettings, Settlement, UnwantedPacket,
+    BURST_PACKETS_MAX, PacketBurst, ReceiverAction, Sender, SenderSettings, SessionStart, Settlement, UnwantedPacket,
 };
 
 pub(super) const SYMBOL_BYTES: u16 = 128;
@@ -41,8 +42,12 @@ impl Server {
             cache_bytes: usize::try_from(options.cache_chunks * (options.chunk_bytes_max + 104)).unwrap(),
             clients_max: 1 << 16,
         };
+        let mut sender = Sender::new(settings, Duration::from_nanos(now));
+        if let Some(machines) = NonZeroU32::new(options.wait_for) {
+            sender.wait_for(SessionStart { machines, at_most: Duration::from_millis(options.wait_ms_max) });
+        }
         Server {
-            sender: Sender::new(settings, Duration::from_nanos(now)),
+            sender,
             session,
             epoch,
             replays: std::collections::BTreeMap::new(),
