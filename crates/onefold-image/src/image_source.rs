@@ -110,6 +110,12 @@ pub trait ImageSource: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns how long callers have waited for the place so far, all threads together. `None` if the source does not
+    /// tell that from the work on the bytes.
+    fn waited(&self) -> Option<Duration> {
+        None
+    }
+
     /// Begins to receive these chunks, which are all of an image, if they come in an order that the source decides.
     /// Otherwise a caller takes them in their own order. `is_compared` says that the caller will call
     /// [`Arrivals::compared`] for chunks that have not arrived.

@@ -31,6 +31,7 @@ mod run;
 mod seed;
 pub mod served;
 pub mod signature;
+mod stages;
 pub mod store;
 #[cfg(test)]
 mod test_images;
@@ -46,3 +47,4 @@ pub use placed::HeaderError;
 pub use rate::{Rate, RatedDisk, RatedTarget};
 pub use run::{SECTOR_BYTES, SectorRun};
 pub use seed::SeededImages;
+pub use stages::{MeteredSource, MeteredTarget, Stage, StageFigure, StageFigures, StageMeter};

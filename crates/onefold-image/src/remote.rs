@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::archive::{ArchiveError, Headers, WantedUnit};
 use crate::compress::Decompressor;
@@ -47,6 +48,11 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// # Errors
     /// When the server does not answer or refuses.
     fn has_image(&self, image: &ImageVersion) -> Result<bool, ArchiveError>;
+
+    /// Returns how long callers have waited for answers so far, all threads together.
+    fn waited(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Begins to receive these chunks, which are all of an image, if they come in an order that the server decides.
     /// Those that have come are then returned by [`Transport::chunks`]. `is_compared` says that the caller will call
@@ -215,6 +221,10 @@ impl<T: Transport> ImageSource for RemoteImages<T> {
 
     fn received_bytes(&self) -> u64 {
         self.received_bytes.load(Ordering::Relaxed)
+    }
+
+    fn waited(&self) -> Option<Duration> {
+        Some(self.transport.waited())
     }
 
     fn arrivals(&self, chunks: &[UnitName], is_compared: bool) -> Option<Box<dyn Arrivals + '_>> {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use onefold_disk::{Disk, OnProgress};
 
@@ -228,6 +229,10 @@ impl ImageSource for SeededImages {
 
     fn arrivals(&self, chunks: &[UnitName], is_compared: bool) -> Option<Box<dyn Arrivals + '_>> {
         self.source.arrivals(chunks, is_compared)
+    }
+
+    fn waited(&self) -> Option<Duration> {
+        self.source.waited()
     }
 
     fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError {

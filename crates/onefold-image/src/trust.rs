@@ -48,6 +48,12 @@ impl NamePattern {
         is_pattern.then(|| NamePattern(text.to_owned()))
     }
 
+    /// Returns whether every name matches.
+    #[must_use]
+    pub fn matches_all(&self) -> bool {
+        self.0.bytes().all(|byte| byte == b'*')
+    }
+
     /// Returns whether a name matches. `*` stands for any characters, `/` included.
     #[must_use]
     pub fn matches(&self, name: &ImageName) -> bool {

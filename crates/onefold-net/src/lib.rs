@@ -9,7 +9,7 @@
 //! Modules from the bottom up: `ini`, `place` (the names of buckets), `settings` (address, region, credentials, from
 //! options and the usual files), `client` (how requests are sent), `answer` (what an error of the library means), `s3`
 //! (the store); `private` (files with secrets), `tls` (certificates), `token` and `origin` (what a client shows to be
-//! let at an image), `server` (chunks and images over HTTP), `remote` (the client of that).
+//! let at an image), `report` (how far an installation is), `server` (chunks and images over HTTP), `remote` (the client of that).
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ mod origin;
 mod place;
 mod private;
 mod remote;
+mod report;
 mod s3;
 mod server;
 mod settings;
@@ -32,11 +33,12 @@ pub use error::NetError;
 pub use multicast::MulticastKey;
 pub use place::S3Place;
 pub use remote::{
-    GroupOptions, GroupReport, GroupTransport, NoteHook, RemoteArchive, RemoteOptions, RemoteTransport,
-    SharedGroupReport,
+    GroupOptions, GroupReport, GroupTransport, InstallReporter, NoteHook, ProgressHook, RemoteArchive, RemoteOptions,
+    RemoteTransport, ReportPlace, SharedGroupReport, StatusClient,
 };
+pub use report::{InstallProgress, InstallState, LimitingStage, MACHINE_NAME_CHARS_MAX, MachineStatus, ServerStatus};
 pub use s3::S3Store;
-pub use server::{ErrorHook, ImageServer, MulticastOptions, SESSIONS_MAX, ServerOptions};
+pub use server::{ImageServer, LogHook, LogLine, MulticastOptions, RemovalPolicy, SESSIONS_MAX, ServerOptions};
 pub use settings::{Environment, Options, Settings};
 pub use tls::{Fingerprint, InvalidFingerprint, ServerIdentity};
 pub use token::AccessToken;

@@ -41,6 +41,8 @@ enum MeterDisplay {
 struct MeterLines {
     started: Instant,
     printed: Instant,
+    /// More about the work, if there is any.
+    detail: String,
 }
 
 impl Meter {
@@ -63,9 +65,25 @@ impl Meter {
             MeterDisplay::Bar(bar(&doing, unit))
         } else {
             let now = Instant::now();
-            MeterDisplay::Lines(Mutex::new(MeterLines { started: now, printed: now }))
+            MeterDisplay::Lines(Mutex::new(MeterLines { started: now, printed: now, detail: String::new() }))
         };
         Meter { doing, unit, shown, interrupt }
+    }
+
+    /// Shows more about the work, on a line of its own below a bar, and behind the amounts elsewhere.
+    pub(crate) fn show_detail(&self, text: &str) {
+        match &self.shown {
+            MeterDisplay::Nothing => {}
+            MeterDisplay::Bar(bar) => {
+                bar.set_style(style(self.unit, true));
+                bar.set_prefix(text.to_owned());
+            }
+            MeterDisplay::Lines(lines) => {
+                if let Ok(mut lines) = lines.lock() {
+                    text.clone_into(&mut lines.detail);
+                }
+            }
+        }
     }
 
     /// Shows that `done` of `total` bytes are done. Returns `Break` when the user wants to stop.
@@ -91,7 +109,8 @@ impl Meter {
                     && lines.printed.elapsed() >= LINE_INTERVAL
                 {
                     lines.printed = Instant::now();
-                    eprintln!("{}", line(&self.doing, self.unit, done, total, lines.started.elapsed()));
+                    let detail = if lines.detail.is_empty() { String::new() } else { format!("; {}", lines.detail) };
+                    eprintln!("{}{detail}", line(&self.doing, self.unit, done, total, lines.started.elapsed()));
                 }
             }
         }
@@ -124,16 +143,22 @@ impl onefold_pool::Progress for Meter {
 
 /// Returns a bar that is as wide as the terminal leaves room for, so that the line never takes a second row.
 fn bar(doing: &str, unit: MeterUnit) -> ProgressBar {
+    let bar = ProgressBar::new(0).with_style(style(unit, false)).with_message(doing.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+/// Returns the form of a bar, with or without a line below it.
+fn style(unit: MeterUnit, has_detail: bool) -> ProgressStyle {
     let template = match unit {
         MeterUnit::Bytes => {
             "{msg} [{wide_bar}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
         }
         MeterUnit::Files => "{msg} [{wide_bar}] {pos} of {len} files, {eta} left",
     };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(0).with_style(style.progress_chars("=> ")).with_message(doing.to_owned());
-    bar.enable_steady_tick(Duration::from_millis(250));
-    bar
+    let below = if has_detail { "\n  {prefix}" } else { "" };
+    let style = ProgressStyle::with_template(&format!("{template}{below}"));
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
 }
 
 /// Returns one line of progress: amount, rate, and remaining time.

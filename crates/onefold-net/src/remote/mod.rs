@@ -1,7 +1,10 @@
 //! The archive of a server of images, as far as an installation needs it.
 
+mod failure;
 mod group;
 mod list;
+mod reporter;
+mod status;
 mod transport;
 
 use onefold_image::UnitName;
@@ -15,6 +18,8 @@ use self::list::ServerList;
 use crate::NetError;
 
 pub use group::{GroupOptions, GroupReport, GroupTransport, NoteHook, SharedGroupReport};
+pub use reporter::{InstallReporter, ProgressHook, ReportPlace};
+pub use status::StatusClient;
 pub use transport::{RemoteOptions, RemoteTransport};
 
 /// Maximum length of a descriptor in bytes.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onefold_block::Random;
@@ -19,16 +19,16 @@ use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Response, StatusCode, Url};
-use rustls::{CertificateError, InvalidMessage};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::failure::{Failure, late, lost, strange};
 use super::list::{ServerList, parse};
 use crate::NetError;
 use crate::origin::Origin;
 use crate::settings::{is_loopback, is_plain, read_certificates};
-use crate::tls::{Fingerprint, OtherCertificate, pinned_config};
+use crate::tls::{Fingerprint, pinned_config};
 use crate::token::AccessToken;
 
 /// Threads of the runtime. Those of the caller decompress and write.
@@ -80,8 +80,12 @@ pub struct RemoteOptions {
 pub struct RemoteTransport {
     requests: Arc<Requests>,
     /// Dropped last: connections belong to it.
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
 }
+
+/// Requests that bring nothing: what they tell is for the server.
+#[derive(Clone)]
+pub(super) struct Reports(Arc<Requests>);
 
 struct Requests {
     client: Client,
@@ -96,6 +100,8 @@ struct Requests {
     first_patience: Duration,
     /// Whether the server has answered any request.
     has_answered: AtomicBool,
+    /// Nanoseconds that callers have waited for units and chunks.
+    waited: AtomicU64,
     on_wait: WaitHook,
     random: SystemRandom,
 }
@@ -110,16 +116,6 @@ struct Request {
     /// The chunk that has the units that it asks for.
     chunk: Option<UnitName>,
     bytes_max: u64,
-}
-
-/// Why a request brings nothing.
-enum Failure {
-    /// There is no such thing.
-    Missing,
-    /// No answer, or one that asks to wait.
-    Unavailable(io::Error),
-    /// An answer that repetition does not change.
-    Refused(Refusal, io::Error),
 }
 
 impl fmt::Debug for RemoteTransport {
@@ -191,10 +187,11 @@ impl RemoteTransport {
             policy,
             first_patience,
             has_answered,
+            waited: AtomicU64::new(0),
             on_wait,
             random: SystemRandom,
         };
-        Ok(RemoteTransport { requests: Arc::new(requests), runtime })
+        Ok(RemoteTransport { requests: Arc::new(requests), runtime: Arc::new(runtime) })
     }
 
     /// Returns what a path leads to.
@@ -217,6 +214,11 @@ impl RemoteTransport {
         let request = Request { path: path.to_owned(), body: Some(body), chunk: None, bytes_max: POSTED_BYTES_MAX };
         let requests = Arc::clone(&self.requests);
         self.runtime.spawn(async move { done(requests.once(&request).await.ok()) });
+    }
+
+    /// Returns what sends reports to the server, and the runtime for that. No task of the runtime may own it.
+    pub(super) fn reports(&self) -> (Reports, Arc<Runtime>) {
+        (Reports(Arc::clone(&self.requests)), Arc::clone(&self.runtime))
     }
 
     /// Returns what a path leads to; `None` if there is nothing.
@@ -252,7 +254,21 @@ impl RemoteTransport {
         let body = Some(encode_names(names));
         let request = Request { path: "v1/units".to_owned(), body, chunk, bytes_max: UNITS_BYTES_MAX as u64 };
         // The server says that one of them is missing, and not which.
-        self.runtime.block_on(self.requests.repeat(&request))?.ok_or(ArchiveError::Lost { unit: names[0] })
+        let answer = self.requests.waiting(|| self.runtime.block_on(self.requests.repeat(&request)));
+        answer?.ok_or(ArchiveError::Lost { unit: names[0] })
+    }
+}
+
+impl Reports {
+    /// Returns the address of the server.
+    pub(super) fn server(&self) -> &Url {
+        &self.0.base
+    }
+
+    /// Posts a report once. Without an answer it is lost. Returns whether the server ends the installation.
+    pub(super) async fn send(&self, path: &str, report: Vec<u8>) -> bool {
+        let request = Request { path: path.to_owned(), body: Some(report), chunk: None, bytes_max: POSTED_BYTES_MAX };
+        matches!(self.0.once(&request).await, Err(Failure::Ended))
     }
 }
 
@@ -269,6 +285,10 @@ impl Transport for RemoteTransport {
         self.request_units(Some(*chunk), names)
     }
 
+    fn waited(&self) -> Duration {
+        Duration::from_nanos(self.requests.waited.load(Ordering::Relaxed))
+    }
+
     /// A server may know for a moment longer than others that an image is there, so it is asked again.
     fn has_image(&self, image: &ImageVersion) -> Result<bool, ArchiveError> {
         let is_listed = || Ok(self.list()?.records.iter().any(|record| record.image == *image));
@@ -281,7 +301,7 @@ impl Transport for RemoteTransport {
 
     fn chunks(&self, names: &[UnitName]) -> Chunks<'_> {
         let (sender, mut receiver) = mpsc::channel(CHUNKS_AHEAD);
-        let (requests, names) = (Arc::clone(&self.requests), names.to_vec());
+        let (requests, names, waiting) = (Arc::clone(&self.requests), names.to_vec(), Arc::clone(&self.requests));
         self.runtime.spawn(async move {
             for name in names {
                 let path = format!("v1/chunks/{name}");
@@ -296,11 +316,20 @@ impl Transport for RemoteTransport {
                 }
             }
         });
-        Box::new(std::iter::from_fn(move || receiver.blocking_recv()))
+        Box::new(std::iter::from_fn(move || waiting.waiting(|| receiver.blocking_recv())))
     }
 }
 
 impl Requests {
+    /// Waits for the server, and counts the time.
+    fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let answer = wait();
+        let waited = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.waited.fetch_add(waited, Ordering::Relaxed);
+        answer
+    }
+
     /// Makes a request until it is answered, or patience ends.
     async fn repeat(&self, request: &Request) -> Result<Option<Vec<u8>>, StoreError> {
         let mut began = None;
@@ -308,7 +337,7 @@ impl Requests {
         loop {
             let source = match self.once(request).await {
                 Ok(bytes) => return Ok(Some(bytes)),
-                Err(Failure::Missing) => return Ok(None),
+                Err(Failure::Missing | Failure::Ended) => return Ok(None),
                 Err(Failure::Refused(why, source)) => return Err(self.refused(&request.path, why, source)),
                 Err(Failure::Unavailable(source)) => source,
             };
@@ -343,6 +372,7 @@ impl Requests {
         match answer.status() {
             StatusCode::OK => body(answer, request.bytes_max).await,
             StatusCode::NOT_FOUND => Err(Failure::Missing),
+            StatusCode::GONE => Err(Failure::Ended),
             StatusCode::UNAUTHORIZED => {
                 Err(Failure::Refused(Refusal::Token, io::Error::other(Refusal::Token.to_string())))
             }
@@ -415,48 +445,4 @@ async fn beginning(mut answer: Response, bytes_max: u64) -> Vec<u8> {
         }
     }
     bytes
-}
-
-fn late() -> Failure {
-    Failure::Unavailable(io::Error::new(io::ErrorKind::TimedOut, "there was no answer in time"))
-}
-
-/// Returns the failure of an answer that no server of images should give.
-fn strange(source: io::Error) -> Failure {
-    Failure::Refused(Refusal::ImageServer, source)
-}
-
-/// Returns the failure of a connection, with its innermost cause, which says more than the library's words.
-fn lost(error: &reqwest::Error) -> Failure {
-    let mut cause: &(dyn std::error::Error + 'static) = error;
-    let mut why = error.is_builder().then_some(Refusal::ImageServer);
-    while let Some(source) = source_of(cause) {
-        cause = source;
-        why = cause.downcast_ref().and_then(refusal_of).or(why);
-    }
-    match why {
-        // The library's words for these help nobody.
-        Some(why @ (Refusal::Pin | Refusal::NoTls)) => Failure::Refused(why, io::Error::other(why.to_string())),
-        Some(why) => Failure::Refused(why, io::Error::other(cause.to_string())),
-        None => Failure::Unavailable(io::Error::other(cause.to_string())),
-    }
-}
-
-/// Returns the source of an error. An I/O error passes over the error in it.
-fn source_of<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e (dyn std::error::Error + 'static)> {
-    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    inner.map(|inner| inner as _).or_else(|| error.source())
-}
-
-/// Returns why an encrypted connection is refused for good; `None` if it may succeed later.
-fn refusal_of(error: &rustls::Error) -> Option<Refusal> {
-    match error {
-        rustls::Error::InvalidCertificate(CertificateError::Other(other)) if other.0.is::<OtherCertificate>() => {
-            Some(Refusal::Pin)
-        }
-        rustls::Error::InvalidCertificate(_) => Some(Refusal::ImageServerCertificate),
-        // The beginning of an answer to a request that was none.
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some(Refusal::NoTls),
-        _ => None,
-    }
 }

@@ -12,6 +12,8 @@
 //! | `state`      | the archive behind all answers, the memory and threads for them |
 //! | `room`       | memory for answers                                              |
 //! | `multicast`  | sessions that send an image to many machines at once            |
+//! | `machines`   | machines that install images, by their own reports              |
+//! | `reports`    | the answers to these reports, and the status                    |
 //! | `range`      | conditions and ranges of requests                               |
 //! | `answers`    | answers of a connection that has several at once                |
 //! | `access`     | which token may read what                                       |
@@ -25,9 +27,11 @@ mod body;
 mod chunk_lists;
 mod connection;
 mod handshake;
+mod machines;
 mod multicast;
 mod places;
 mod range;
+mod reports;
 mod room;
 mod routes;
 mod state;
@@ -84,14 +88,34 @@ pub struct ServerOptions {
     pub identity: Option<ServerIdentity>,
     /// The file of tokens that give rights to read images; `None` if each client may read all images.
     pub tokens: Option<PathBuf>,
+    /// What becomes of installations whose image is removed.
+    pub removal: RemovalPolicy,
     /// How images are sent by multicast, over the interface; without it only HTTP is spoken.
     pub multicast: Option<MulticastOptions>,
     /// How chunks are made.
     pub chunks: ChunkMethod,
 }
 
-/// Receives a line about an answer that failed because of the archive, or about tokens that cannot be used.
-pub type ErrorHook = Box<dyn Fn(&str) + Send + Sync>;
+/// What becomes of installations whose image is removed from the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalPolicy {
+    /// They go on as long as the content is there.
+    Finish,
+    /// Their machines are told to end.
+    End,
+}
+
+/// A line for the log of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLine<'a> {
+    /// An answer failed because of the archive, or tokens cannot be used.
+    Trouble(&'a str),
+    /// A machine began an installation, moved to another way, or ended.
+    Machine(&'a str),
+}
+
+/// Receives the lines of a server's log.
+pub type LogHook = Box<dyn Fn(LogLine<'_>) + Send + Sync>;
 
 /// A server that listens.
 #[derive(Debug)]
@@ -99,6 +123,7 @@ pub struct ImageServer {
     listener: TcpListener,
     address: SocketAddr,
     state: Arc<ServerState>,
+    removal: RemovalPolicy,
     /// `None` if connections are plain.
     handshakes: Option<Handshakes>,
     /// Dropped last: the listener belongs to it.
@@ -112,11 +137,7 @@ impl ImageServer {
     /// When the address or the interface cannot be used, or no thread can be started; when the tokens cannot be used, or
     /// would go over plain connections to other machines; when multicast has no key without TLS, or has one with it;
     /// when chunks cannot be made beforehand.
-    pub fn listen(
-        archive: Arc<Archive>,
-        options: &ServerOptions,
-        on_error: ErrorHook,
-    ) -> Result<ImageServer, NetError> {
+    pub fn listen(archive: Arc<Archive>, options: &ServerOptions, on_line: LogHook) -> Result<ImageServer, NetError> {
         if options.tokens.is_some() && options.identity.is_none() && !options.address.ip().is_loopback() {
             return Err(NetError::PlainTokens);
         }
@@ -125,8 +146,8 @@ impl ImageServer {
         let handshakes = options.identity.as_ref().map(Handshakes::new).transpose()?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
-            // One more looks at the file of tokens.
-            .max_blocking_threads(READERS_MAX + 1)
+            // One more looks at the file of tokens, and one for removed images.
+            .max_blocking_threads(READERS_MAX + 2)
             .thread_name("serve")
             .enable_all()
             .build()
@@ -144,8 +165,8 @@ impl ImageServer {
             _ => None,
         };
         let served = ServedArchive::new(archive, options.memory_bytes / SHARE).with_method(options.chunks.clone())?;
-        let state = Arc::new(ServerState::new(served, options.memory_bytes, tokens, sessions, on_error));
-        Ok(ImageServer { listener, address, state, handshakes, runtime })
+        let state = Arc::new(ServerState::new(served, options.memory_bytes, tokens, sessions, on_line));
+        Ok(ImageServer { listener, address, state, removal: options.removal, handshakes, runtime })
     }
 
     /// Returns the address at which it listens.
@@ -162,10 +183,11 @@ impl ImageServer {
 
     /// Serves until `is_stopped` returns true. Then answers that are under way are finished, for at most ten seconds.
     pub fn run(self, is_stopped: &dyn Fn() -> bool) {
-        let ImageServer { listener, state, handshakes, runtime, .. } = self;
+        let ImageServer { listener, state, removal, handshakes, runtime, .. } = self;
         if state.tokens().is_some() {
             runtime.spawn(access::follow_tokens(Arc::clone(&state)));
         }
+        runtime.spawn(reports::follow_machines(Arc::clone(&state), removal));
         runtime.block_on(accept(listener, Arc::clone(&state), handshakes, is_stopped));
         if let Some(sessions) = state.sessions() {
             sessions.stop();

@@ -27,6 +27,7 @@ use super::body::{Pieces, Stream};
 use super::connection::Activity;
 use super::multicast::JoinRefusal;
 use super::range::{RequestedRange, asked};
+use super::reports::{health, report, status};
 use super::room::AnswerRoom;
 use super::state::ServerState;
 use super::tokens::Rights;
@@ -37,14 +38,14 @@ const FOR_EVER: &str = "public, max-age=31536000, immutable";
 /// Caches look again at content that changes.
 const LOOK_AGAIN: &str = "no-cache";
 /// Room for an answer whose length is not known before it is read, and is small as a rule.
-const SMALL_BYTES: usize = 4 << 20;
+pub(super) const SMALL_BYTES: usize = 4 << 20;
 
 type SharedState = State<Arc<ServerState>>;
 type Connection = Extension<Arc<Activity>>;
 type Client = Extension<Rights>;
 
 /// Why a request gets no body.
-enum Problem {
+pub(super) enum Problem {
     /// There is no such thing here.
     Missing,
     /// The request makes no sense.
@@ -77,9 +78,13 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
         .route("/v1/chunks/{name}", get(chunk))
         .route("/v1/units/{name}", get(unit))
         .route("/v1/units", post(units))
+        .route("/v1/sessions", get(status))
         .route("/v1/sessions/{digest}", post(join))
+        .route("/v1/sessions/{digest}/reports", post(report))
         .layer(DefaultBodyLimit::max(NAMES_MAX * size_of::<UnitName>()))
         .layer(from_fn_with_state(Arc::clone(&state), authorize))
+        // The layers above are around the routes above only.
+        .route("/v1/health", get(health))
         .with_state(state)
 }
 
@@ -359,7 +364,13 @@ fn answer<T, E: Into<Problem>>(
 }
 
 /// Returns an answer with a whole body, or without one if the client has it.
-fn whole(headers: &HeaderMap, validator: &str, cache: &str, pieces: Vec<Bytes>, room: AnswerRoom) -> Response {
+fn whole(
+    headers: &HeaderMap,
+    validator: &str,
+    cache: &str,
+    pieces: Vec<Bytes>,
+    room: AnswerRoom,
+) -> Response {
     let validator = format!("\"{validator}\"");
     let mut response = Response::new(Body::new(Pieces::new(pieces.into_iter(), room)));
     if asked(headers, &validator, 0) == RequestedRange::NotModified {
@@ -373,7 +384,7 @@ fn whole(headers: &HeaderMap, validator: &str, cache: &str, pieces: Vec<Bytes>, 
 }
 
 /// Returns the answer to a request that fails. Only errors of the server are reported there.
-fn no_answer(state: &ServerState, problem: &Problem) -> Response {
+pub(super) fn no_answer(state: &ServerState, problem: &Problem) -> Response {
     let (status, text) = match problem {
         Problem::Missing => (StatusCode::NOT_FOUND, "there is nothing here".to_owned()),
         Problem::Request(what) => (StatusCode::BAD_REQUEST, (*what).to_owned()),
@@ -394,7 +405,7 @@ fn no_answer(state: &ServerState, problem: &Problem) -> Response {
     response
 }
 
-fn set(response: &mut Response, name: HeaderName, value: &str) {
+pub(super) fn set(response: &mut Response, name: HeaderName, value: &str) {
     if let Ok(value) = value.parse() {
         response.headers_mut().insert(name, value);
     }
@@ -414,7 +425,7 @@ fn image_of(text: &str) -> Option<(ImageName, Option<u32>)> {
 }
 
 /// Returns the name, or the digest, that 64 lower-case hexadecimal digits stand for.
-fn unit_name(text: &str) -> Option<UnitName> {
+pub(super) fn unit_name(text: &str) -> Option<UnitName> {
     UnitName::from_name(text)
 }
 

@@ -13,13 +13,14 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::ErrorHook;
 use super::body::owned;
 use super::chunk_lists::ChunkLists;
 use super::connection::{Activity, AtWork};
+use super::machines::Machines;
 use super::multicast::Sessions;
 use super::room::{AnswerRoom, Room};
 use super::tokens::{Rights, TokenFile};
+use super::{LogHook, LogLine};
 use crate::NetError;
 
 /// Maximum number of threads that read the archive at once. Most of them wait for a store.
@@ -54,7 +55,8 @@ pub(super) struct ServerState {
     /// When the ledger was read last.
     listed: Mutex<Option<Instant>>,
     sessions: Option<Arc<Sessions>>,
-    on_error: ErrorHook,
+    machines: Machines,
+    on_line: LogHook,
 }
 
 /// Turns to read the archive.
@@ -99,7 +101,7 @@ impl ServerState {
         memory_bytes: usize,
         tokens: Option<TokenFile>,
         sessions: Option<Sessions>,
-        on_error: ErrorHook,
+        on_line: LogHook,
     ) -> ServerState {
         ServerState {
             served,
@@ -112,7 +114,8 @@ impl ServerState {
             disks: Mutex::default(),
             listed: Mutex::default(),
             sessions: sessions.map(Arc::new),
-            on_error,
+            machines: Machines::default(),
+            on_line,
         }
     }
 
@@ -130,6 +133,16 @@ impl ServerState {
         self.sessions.as_ref()
     }
 
+    /// Returns the machines that install images.
+    pub(super) fn machines(&self) -> &Machines {
+        &self.machines
+    }
+
+    /// Writes a line about a machine to the log.
+    pub(super) fn log(&self, line: &str) {
+        (self.on_line)(LogLine::Machine(line));
+    }
+
     /// Returns the chunks of images that clients with tokens have asked about.
     pub(super) fn chunk_lists(&self) -> &ChunkLists {
         &self.chunk_lists
@@ -137,13 +150,13 @@ impl ServerState {
 
     /// Reports an error that is not the client's.
     pub(super) fn report(&self, error: &dyn std::error::Error) {
-        (self.on_error)(&format!("a request failed: {error}"));
+        (self.on_line)(LogLine::Trouble(&format!("a request failed: {error}")));
     }
 
     /// Reports that the file of tokens cannot be used.
     pub(super) fn report_tokens(&self, error: &NetError) {
         let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-        (self.on_error)(&format!("no token is valid now: {error}{cause}"));
+        (self.on_line)(LogLine::Trouble(&format!("no token is valid now: {error}{cause}")));
     }
 
     /// Waits for memory for an answer of so many bytes.

@@ -35,6 +35,14 @@ pub(super) enum Rights {
 }
 
 impl Rights {
+    /// Returns whether the client may read every image, whatever its name.
+    pub(super) fn include_all(&self) -> bool {
+        match self {
+            Rights::All => true,
+            Rights::Names(patterns) => patterns.iter().any(NamePattern::matches_all),
+        }
+    }
+
     /// Returns whether the client may read the images of a name.
     pub(super) fn include(&self, name: &ImageName) -> bool {
         match self {

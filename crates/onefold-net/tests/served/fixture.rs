@@ -20,7 +20,8 @@ use onefold_image::install::{FileTarget, FreeSectorPolicy, InstallError, Install
 use onefold_image::served::ChunkMethod;
 use onefold_image::store::{MemoryStore, Store};
 
-use onefold_net::{ImageServer, RemoteArchive, RemoteOptions, ServerOptions};
+use onefold_net::{ImageServer, LogLine, RemoteArchive, RemoteOptions, RemovalPolicy, ServerOptions};
+use parking_lot::Mutex;
 
 /// Long enough for many chunks: noise does not compress.
 pub(crate) const DISK_BYTES: usize = 24 << 20;
@@ -104,11 +105,23 @@ impl Fixture {
     }
 
     pub(crate) fn serve_with(&self, options: &ServerOptions) -> RunningServer {
-        let server = ImageServer::listen(self.archive(), options, Box::new(|_| ())).unwrap();
+        self.serve_logged(options).0
+    }
+
+    /// Serves, and returns the lines about machines that the server writes to its log.
+    pub(crate) fn serve_logged(&self, options: &ServerOptions) -> (RunningServer, Arc<Mutex<Vec<String>>>) {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&lines);
+        let on_line = Box::new(move |line: LogLine<'_>| {
+            if let LogLine::Machine(text) = line {
+                log.lock().push(text.to_owned());
+            }
+        });
+        let server = ImageServer::listen(self.archive(), options, on_line).unwrap();
         let (address, stop) = (server.address(), Arc::new(AtomicBool::new(false)));
         let is_stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || server.run(&|| is_stopped.load(Ordering::Relaxed)));
-        RunningServer { address, stop, thread: Some(thread) }
+        (RunningServer { address, stop, thread: Some(thread) }, lines)
     }
 }
 
@@ -134,6 +147,7 @@ pub(crate) fn server_options() -> ServerOptions {
         memory_bytes: 64 << 20,
         identity: None,
         tokens: None,
+        removal: RemovalPolicy::Finish,
         multicast: None,
         chunks: ChunkMethod::OnDemand,
     }

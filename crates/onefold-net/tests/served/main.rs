@@ -6,6 +6,7 @@ mod encrypted;
 mod fixture;
 mod http2;
 mod multicast;
+mod status;
 mod tokens;
 
 use std::io::{Read, Write};

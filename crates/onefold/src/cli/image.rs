@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use glob::Pattern;
 use onefold_image::ImageName;
+use onefold_net::MACHINE_NAME_CHARS_MAX;
 
 use super::examples::examples;
 use super::image_server::{ImageServerOptions, ServeArgs};
@@ -63,8 +64,8 @@ pub(crate) enum ImageCommand {
     /// the server prints when it starts. Any HTTP client reads an image as `https://HOST:7443/v1/images/IMAGE/raw`.
     /// New images are served as soon as they are captured.
     #[command(after_help = examples([
-        "onefold image serve --interface eth1 /srv/archive",
         "onefold image serve --interface eth1 --multicast 239.192.3.7 /srv/archive",
+        "onefold image serve --status https://imager:7443 --ca lab.pem --watch",
     ]))]
     Serve(ServeArgs),
     /// Remove versions of images from an archive; `archive gc` frees what they alone use
@@ -254,8 +255,20 @@ pub(crate) struct InstallArgs {
     /// HTTP
     #[arg(long, value_name = "FILE")]
     pub(crate) multicast_key: Option<PathBuf>,
+    /// The name of this machine in the log and the status of the server; without it the host name
+    #[arg(long = "as", value_name = "NAME", value_parser = parse_machine_name)]
+    pub(crate) machine_name: Option<String>,
     #[command(flatten)]
     pub(crate) acceptance: Acceptance,
+}
+
+/// Parses the name of a machine.
+fn parse_machine_name(text: &str) -> Result<String, String> {
+    let is_name = (1..=MACHINE_NAME_CHARS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    match is_name {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected 1 to {MACHINE_NAME_CHARS_MAX} characters, without control characters")),
+    }
 }
 
 /// Arguments of `export`.

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use onefold_image::multicast::SESSION_WAIT_MAX;
 use onefold_net::{Fingerprint, SESSIONS_MAX};
 
-use super::place::ArchiveArg;
+use super::place::StoreOptions;
 use super::values::parse_duration;
 use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
@@ -23,14 +23,29 @@ const CERTIFICATES: &str = "Certificates";
 const MULTICAST: &str = "Multicast";
 /// Heading of the options that measurements need.
 const COMPARISON: &str = "Comparison";
+/// Heading of the options that show the status of a server.
+const STATUS: &str = "Status";
 /// Heading of the options of clients.
 const SERVERS: &str = "Servers of images";
 
 /// Arguments of `serve`.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
+    /// The archive: a folder, or `s3://BUCKET/PREFIX`
+    #[arg(value_name = "ARCHIVE", required_unless_present = "status")]
+    pub(crate) archive: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) archive: ArchiveArg,
+    pub(crate) store: StoreOptions,
+    /// Show the machines that install images from the server at this address, and serve nothing
+    #[arg(long, help_heading = STATUS, value_name = "URL", conflicts_with_all = [
+        "archive", "plain", "listen", "interface", "tokens", "certificate", "key", "state", "multicast",
+    ])]
+    pub(crate) status: Option<String>,
+    /// Show the status every two seconds, until the command is interrupted
+    #[arg(long, help_heading = STATUS, requires = "status")]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) client: ImageServerOptions,
     /// Serve without TLS. Each machine that reaches the address can read all images. Each machine on the way can read
     /// and change the bytes that are sent
     #[arg(long)]
@@ -44,6 +59,9 @@ pub(crate) struct ServeArgs {
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
+    /// What becomes of installations whose image is removed from the archive
+    #[arg(long, value_enum, default_value_t = Removal::Finish)]
+    pub(crate) removed: Removal,
     /// A file of tokens; clients then need one of them. Each line has a pattern of names, such as `lab/*`, and a token
     /// that gives the right to read these images
     #[arg(long, help_heading = ACCESS, value_name = "FILE")]
@@ -54,6 +72,15 @@ pub(crate) struct ServeArgs {
     pub(crate) multicast: MulticastArgs,
     #[command(flatten)]
     pub(crate) comparison: ComparisonArgs,
+}
+
+/// What becomes of installations whose image is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Removal {
+    /// They go on, until `archive gc` deletes the content
+    Finish,
+    /// They end within seconds
+    End,
 }
 
 /// How a server sends images to many machines at once.

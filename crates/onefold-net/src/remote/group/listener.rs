@@ -15,13 +15,15 @@ use onefold_linux::DatagramBatch;
 use super::arrivals::{ArrivalQueue, Content};
 use super::join::{Join, JoinedSession};
 use super::link::{GroupLink, Packet};
-use super::{GroupOptions, SharedGroupReport};
+use super::{GroupOptions, GroupReport, SharedGroupReport};
 use crate::remote::transport::RemoteTransport;
 
 /// Longest time without a look at chunks that were read, and at the end of the installation.
 const LOOK: Duration = Duration::from_millis(10);
 /// Batches of packets that are taken before anything else is done.
 const BATCHES_MAX: usize = 16;
+/// How often packets and requests are counted for the report.
+const COUNT: Duration = Duration::from_millis(500);
 /// Chunks that wait to be fetched over HTTP. Others stay open for multicast.
 const OVER_HTTP_MAX: usize = 16;
 
@@ -104,16 +106,22 @@ impl Listener {
             join,
             joined,
             began: Instant::now(),
+            counted: GroupReport::default(),
+            counted_at: Instant::now(),
             is_joining: false,
             is_http: false,
             is_finished: false,
             has_failed: false,
         };
+        report.lock().is_arriving = true;
         let stopped = Arc::clone(&is_stopped);
         let thread = std::thread::Builder::new().name("multicast".to_owned()).spawn(move || work.run(&stopped));
         match thread {
             Ok(thread) => Some(Listener { is_stopped, thread: Some(thread) }),
-            Err(error) => note(&format!("cannot start a thread ({error}): the image comes over HTTP")),
+            Err(error) => {
+                report.lock().is_arriving = false;
+                note(&format!("cannot start a thread ({error}): the image comes over HTTP"))
+            }
         }
     }
 }
@@ -129,6 +137,9 @@ struct ListenerThread {
     join: Join,
     joined: mpsc::Receiver<Option<JoinedSession>>,
     began: Instant,
+    /// The part of the report that was counted last, and when.
+    counted: GroupReport,
+    counted_at: Instant,
     is_joining: bool,
     is_http: bool,
     is_finished: bool,
@@ -154,6 +165,9 @@ impl ListenerThread {
                 self.act(action);
             }
             self.claim();
+            if self.counted_at.elapsed() >= COUNT {
+                self.count();
+            }
             let next = self.receiver.next_time().map_or(LOOK, |next| next.saturating_sub(self.began.elapsed()));
             if let Err(error) = self.receive(next.min(LOOK)) {
                 self.fail(&error);
@@ -192,10 +206,12 @@ impl ListenerThread {
             ReceiverAction::FetchByHttp { chunk } => self.fetch(chunk),
             ReceiverAction::UseHttp(reason) => {
                 self.is_http = true;
+                self.report.lock().is_arriving = false;
                 (self.options.on_note)(&self.complaint(reason));
             }
             ReceiverAction::UseMulticast => {
                 self.is_http = false;
+                self.report.lock().is_arriving = true;
                 (self.options.on_note)(&format!("{} arrives again", self.link.text()));
             }
             // The reply to an overlapping join would be another number, which nobody uses.
@@ -275,13 +291,20 @@ impl ListenerThread {
         std::thread::sleep(LOOK);
     }
 
-    fn count(&self) {
+    /// Adds what came since the last count to the report.
+    fn count(&mut self) {
         let counts = self.receiver.counts();
-        let mut report = self.report.lock();
-        report.received_packets += counts.received;
-        report.sent_packets += counts.expected;
-        report.refused_packets += self.link.refused().0;
-        report.dropped_chunks += counts.dropped_chunks;
-        report.requests += counts.requests;
+        let counted = GroupReport {
+            received_packets: counts.received,
+            sent_packets: counts.expected,
+            refused_packets: self.link.refused().0,
+            dropped_chunks: counts.dropped_chunks,
+            requests: counts.requests,
+            requested_symbols: counts.requested_symbols,
+            repeated_bytes: counts.repeated_bytes,
+            ..GroupReport::default()
+        };
+        self.report.lock().add_since(&counted, &self.counted);
+        (self.counted, self.counted_at) = (counted, Instant::now());
     }
 }

@@ -14,6 +14,7 @@ mod listener;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onefold_image::archive::ArchiveError;
 use onefold_image::remote::{Chunks, RemoteImages, Transport};
@@ -66,9 +67,29 @@ pub struct GroupReport {
     pub dropped_chunks: u64,
     /// Requests to the server.
     pub requests: u64,
+    /// Lacking symbols that were requested; those of a chunk that was requested twice count twice.
+    pub requested_symbols: u64,
+    /// Bytes of symbols that this machine had already.
+    pub repeated_bytes: u64,
+    /// Whether multicast arrives now, or did until the end.
+    pub is_arriving: bool,
 }
 
-/// The report of an installation. It is complete once the reception has ended.
+impl GroupReport {
+    /// Adds the packets and requests of one reception that came since an earlier look.
+    fn add_since(&mut self, now: &GroupReport, earlier: &GroupReport) {
+        let add = |sum: &mut u64, now: u64, earlier: u64| *sum = sum.saturating_add(now.saturating_sub(earlier));
+        add(&mut self.received_packets, now.received_packets, earlier.received_packets);
+        add(&mut self.sent_packets, now.sent_packets, earlier.sent_packets);
+        add(&mut self.refused_packets, now.refused_packets, earlier.refused_packets);
+        add(&mut self.dropped_chunks, now.dropped_chunks, earlier.dropped_chunks);
+        add(&mut self.requests, now.requests, earlier.requests);
+        add(&mut self.requested_symbols, now.requested_symbols, earlier.requested_symbols);
+        add(&mut self.repeated_bytes, now.repeated_bytes, earlier.repeated_bytes);
+    }
+}
+
+/// The report of an installation. It grows about twice a second, and is complete once the reception has ended.
 pub type SharedGroupReport = Arc<Mutex<GroupReport>>;
 
 /// Requests to a server, and an image that it sends to a group.
@@ -140,6 +161,10 @@ impl Transport for GroupTransport {
         self.http.has_image(image)
     }
 
+    fn waited(&self) -> Duration {
+        self.http.waited()
+    }
+
     fn has_come(&self, chunk: &UnitName) -> bool {
         self.arrivals.lock().as_ref().is_some_and(|queue| queue.has_come(chunk))
     }
@@ -161,7 +186,7 @@ struct Reception<'t> {
 }
 
 impl Arrivals for Reception<'_> {
-    fn next(&self, patience: std::time::Duration) -> Option<Vec<usize>> {
+    fn next(&self, patience: Duration) -> Option<Vec<usize>> {
         self.queue.next(patience)
     }
 

@@ -1,5 +1,6 @@
 //! Results of multicast in the report of an installation.
 
+use onefold_block::size::percent;
 use onefold_net::SharedGroupReport;
 use serde_json::{Value, json};
 
@@ -16,14 +17,13 @@ pub(super) fn text(group: Option<&SharedGroupReport>) -> String {
         return format!("\nnothing came by multicast, all over HTTP{spared}");
     }
     let lost = report.sent_packets.saturating_sub(report.received_packets);
-    let thousandths = lost.saturating_mul(1000).checked_div(report.sent_packets).unwrap_or(0);
     format!(
-        "\nby multicast: {} of {} chunks{spared}, {}.{} % of the packets lost, {} requests",
+        "\nby multicast: {} of {} chunks{spared}, {} of the packets lost, {} requests, {} symbols requested again",
         grouped(report.chunks),
         grouped(report.chunks.saturating_add(report.http_chunks)),
-        thousandths / 10,
-        thousandths % 10,
+        percent(lost, report.sent_packets),
         grouped(report.requests),
+        grouped(report.requested_symbols),
     )
 }
 
@@ -39,6 +39,8 @@ pub(super) fn json(group: &SharedGroupReport) -> Value {
         "refused_packets": report.refused_packets,
         "dropped_chunks": report.dropped_chunks,
         "requests": report.requests,
+        "requested_symbols": report.requested_symbols,
+        "repeated_bytes": report.repeated_bytes,
     })
 }
 

@@ -3,29 +3,31 @@
 use std::fs;
 use std::io;
 use std::num::NonZeroU64;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use onefold_block::Show;
 use onefold_disk::Disk;
-use onefold_image::archive::ImageRecord;
+use onefold_image::archive::{ArchiveError, ImageRecord};
 use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{
     Content, FileTarget, FreeSectorPolicy, HEAD_BYTES, InstallError, InstallOptions, InstallReport, Target,
     TargetPlace, check_fit, differences, examine, install,
 };
-use onefold_image::{ArchivedDisk, ImageSource, ImageVersion, SECTOR_BYTES};
-use onefold_net::SharedGroupReport;
+use onefold_image::{ArchivedDisk, ImageSource, ImageVersion, MeteredSource, MeteredTarget, SECTOR_BYTES};
+use onefold_net::{ReportPlace, SharedGroupReport};
 use serde_json::{Value, json};
 
 use super::comparison::TargetComparison;
+use super::figures::InstallFigures;
 use super::remote::GROUP_SHARE;
 use super::{find_manifest, group, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
 use crate::failure::{Failure, Outcome, TargetRemains};
+use crate::host;
 use crate::interrupt::Interrupt;
 use crate::outgoing::UnpublishedFile;
 use crate::output::{Report, TextTable, machine_name};
@@ -48,9 +50,11 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         return Err(Failure::usage("cannot install between two sectors")
             .because_of(format!("--offset is no multiple of {SECTOR_BYTES} bytes")));
     }
-    let InstallableImage { record, manifest, source, group } = find_accepted(arguments, talk)?;
+    let InstallableImage { record, manifest, source, group, report } = find_accepted(arguments, talk)?;
+    let figures = Arc::new(InstallFigures::new(&*source, group.clone()));
     let work = Work {
         source: &source,
+        figures: &figures,
         seeds: &arguments.seed,
         manifest: &manifest,
         cannot: format!("cannot install `{}` to `{}`", record.image, target.shown()),
@@ -73,48 +77,42 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
     if arguments.dry_run {
         seeds::check(&arguments.seed, &work.options, &work.meter.on_progress())?;
     }
+    let reporter = report.filter(|_| !arguments.dry_run).map(|report| {
+        let (name, figures) = (arguments.machine_name.clone().unwrap_or_else(host::name), Arc::clone(&figures));
+        report.begin(name, Arc::new(move || figures.progress()))
+    });
+    if let Some(reporter) = &reporter {
+        figures.end_by(reporter.is_ended());
+    }
     let is_new = fs::symlink_metadata(target).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let installed = match is_new {
         true => install_new(&work, arguments)?,
         false => install_over(&work, arguments)?,
     };
-    let size_bytes = manifest.size_bytes;
+    if let Some(reporter) = reporter {
+        reporter.finish();
+    }
+    let repeated_bytes = group.as_ref().map_or(0, |group| group.lock().repeated_bytes);
     let text = match &installed {
         Answer::Fits => {
             format!("{} fits on {}: {} would be written", record.image, target.shown(), data_text(&manifest))
         }
         Answer::Compared(compared) => compared.text(&record.image, target),
         Answer::Done(done) => {
-            let group = group::text(group.as_ref());
-            format!("{}{group}\n{}", done.text(&record.image, arguments, is_new), done.table(&manifest))
+            let text = done.text(&record.image, arguments, is_new);
+            let way = group::text(group.as_ref());
+            format!("{text}{way}\n{}\n{}", done.table(&manifest, repeated_bytes), figures.table())
         }
     };
-    let compared = if let Answer::Compared(compared) = &installed { compared.json() } else { Value::Null };
-    let done = if let Answer::Done(done) = installed { Some(done) } else { None };
-    let is_stale = done.as_ref().is_some_and(|done| done.stale.is_some());
-    let is_dry = done.is_none();
-    let installed = done.map(|done| done.installed).unwrap_or_default();
-    let json = json!({
-        "image": record.image.to_string(),
-        "target": machine_name(target),
-        "dry_run": is_dry,
-        "differences": compared,
-        "size_bytes": size_bytes,
-        "needed_bytes": manifest.totals.data_bytes,
-        "found_bytes": installed.found_bytes,
-        "seed_bytes": installed.seed_bytes,
-        "received_bytes": installed.received_bytes,
-        "written_bytes": installed.written_bytes,
-        "zero_bytes": installed.zero_bytes,
-        "zeroed_bytes": installed.zeroed_bytes,
-        "discarded_bytes": installed.discarded_bytes,
-        "verified_bytes": installed.verified_bytes,
-        "fitted": installed.is_fitted,
-        "hidden_sectors": installed.hidden_sectors,
-        "stale_partitions": is_stale,
-        "multicast": group.as_ref().map(group::json),
-        "seconds": started.elapsed().as_secs_f64(),
-    });
+    let mut json = installed.json();
+    json["image"] = record.image.to_string().into();
+    json["target"] = machine_name(target).into();
+    json["size_bytes"] = manifest.size_bytes.into();
+    json["needed_bytes"] = manifest.totals.data_bytes.into();
+    json["repeated_bytes"] = repeated_bytes.into();
+    json["stages"] = figures.json();
+    json["multicast"] = group.as_ref().map(group::json).into();
+    json["seconds"] = started.elapsed().as_secs_f64().into();
     Ok(Report::done(text, json))
 }
 
@@ -125,6 +123,8 @@ pub(super) struct InstallableImage {
     pub(super) source: Arc<dyn ImageSource>,
     /// Counts of chunks by way, if the image is to come by multicast.
     pub(super) group: Option<SharedGroupReport>,
+    /// Where the installation is reported, if the image is that of a server.
+    pub(super) report: Option<ReportPlace>,
 }
 
 /// Finds the image in its archive or at its server, and fails unless the user accepts it.
@@ -144,7 +144,7 @@ fn find_accepted(arguments: &InstallArgs, talk: Talk) -> Outcome<InstallableImag
     let archive = archive::open(&arguments.archive)?;
     let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
     signed::require(&archive, &record, arguments.acceptance)?;
-    Ok(InstallableImage { record, manifest, source: archive, group: None })
+    Ok(InstallableImage { record, manifest, source: archive, group: None, report: None })
 }
 
 /// Checks `--memory`.
@@ -167,6 +167,29 @@ enum Answer {
     /// A dry run has compared the target.
     Compared(TargetComparison),
     Done(InstallResult),
+}
+
+impl Answer {
+    /// Returns what happened, for machines. Without an installation, all amounts are zero.
+    fn json(&self) -> Value {
+        let done = if let Answer::Done(done) = self { Some(done) } else { None };
+        let installed = done.map(|done| done.installed).unwrap_or_default();
+        json!({
+            "dry_run": done.is_none(),
+            "differences": if let Answer::Compared(compared) = self { compared.json() } else { Value::Null },
+            "found_bytes": installed.found_bytes,
+            "seed_bytes": installed.seed_bytes,
+            "received_bytes": installed.received_bytes,
+            "written_bytes": installed.written_bytes,
+            "zero_bytes": installed.zero_bytes,
+            "zeroed_bytes": installed.zeroed_bytes,
+            "discarded_bytes": installed.discarded_bytes,
+            "verified_bytes": installed.verified_bytes,
+            "fitted": installed.is_fitted,
+            "hidden_sectors": installed.hidden_sectors,
+            "stale_partitions": done.is_some_and(|done| done.stale.is_some()),
+        })
+    }
 }
 
 /// A finished installation.
@@ -208,11 +231,12 @@ impl InstallResult {
     }
 
     /// Returns where the bytes came from and went: `needed = found + written`.
-    fn table(&self, manifest: &Manifest) -> TextTable {
+    fn table(&self, manifest: &Manifest, repeated_bytes: u64) -> TextTable {
         let InstallReport { found_bytes, seed_bytes, received_bytes, written_bytes, zeroed_bytes, .. } = self.installed;
-        let mut table = TextTable::new(["needed", "found", "seeds", "received", "written", "zeroed"]);
-        let bytes = [manifest.totals.data_bytes, found_bytes, seed_bytes, received_bytes, written_bytes, zeroed_bytes];
-        table.row(bytes.map(human));
+        let mut table = TextTable::new(["needed", "found", "seeds", "received", "twice", "written", "zeroed"]);
+        let needed_bytes = manifest.totals.data_bytes;
+        let kept = [needed_bytes, found_bytes, seed_bytes, received_bytes, repeated_bytes, written_bytes, zeroed_bytes];
+        table.row(kept.map(human));
         table
     }
 }
@@ -220,6 +244,7 @@ impl InstallResult {
 /// One installation.
 struct Work<'a> {
     source: &'a Arc<dyn ImageSource>,
+    figures: &'a InstallFigures,
     /// Disks that may have units of the image.
     seeds: &'a [PathBuf],
     manifest: &'a Manifest,
@@ -290,11 +315,26 @@ impl Work<'_> {
         left: TargetRemains,
     ) -> Outcome<InstallReport> {
         let is_stopped = || self.meter.is_interrupted();
+        let stages = self.figures.stages();
+        let source = MeteredSource::new(source, stages);
+        let show = self.meter.on_progress();
         let installed = rate::of_target(target, self.rate, &is_stopped, |target| {
-            install(source, self.manifest, target, options, &self.meter.on_progress())
+            // What a limit of the rate costs counts for the target.
+            install(&source, self.manifest, &MeteredTarget::new(target, stages), options, &|progress| {
+                if let Some(detail) = self.figures.note(progress) {
+                    self.meter.show_detail(&detail);
+                }
+                if self.figures.is_ended() { ControlFlow::Break(()) } else { show(progress) }
+            })
         });
         self.meter.finish();
-        installed.map_err(|error| Failure::of_install(&self.cannot, &error, left))
+        let error_of = |error| match error {
+            InstallError::Stopped if self.figures.is_ended() => {
+                InstallError::Archive(ArchiveError::Removed { image: self.manifest.image.clone() })
+            }
+            error => error,
+        };
+        installed.map_err(|error| Failure::of_install(&self.cannot, &error_of(error), left))
     }
 }
 

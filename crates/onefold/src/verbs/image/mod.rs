@@ -4,6 +4,7 @@ mod capture;
 mod comparison;
 mod damaged;
 mod export;
+mod figures;
 mod group;
 mod install;
 mod keep;
@@ -18,6 +19,7 @@ mod show;
 mod sign;
 pub(super) mod signed;
 mod source;
+mod status;
 
 use std::path::Path;
 

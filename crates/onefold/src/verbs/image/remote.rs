@@ -41,8 +41,9 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs, talk: Talk) -
     signed::require_of_server(&record, arguments.acceptance, |keys| {
         archive.signers(&record, &object, keys.iter().copied())
     })?;
+    let report = Some(archive.report_place(&record));
     if key.is_none() && !archive.sends_by_multicast() {
-        return Ok(InstallableImage { record, manifest, source: Arc::new(archive.into_images()), group: None });
+        return Ok(InstallableImage { record, manifest, source: Arc::new(archive.into_images()), group: None, report });
     }
     let is_quiet = talk.quiet;
     let on_note = move |text: &str| {
@@ -52,8 +53,8 @@ pub(super) fn find_accepted(server: &str, arguments: &InstallArgs, talk: Talk) -
     };
     let memory_bytes = usize::try_from(arguments.memory.0 / GROUP_SHARE).unwrap_or(usize::MAX);
     let options = GroupOptions { key, memory_bytes, on_note: Arc::new(on_note) };
-    let (images, report) = archive.into_group_images(&record, options);
-    Ok(InstallableImage { record, manifest, source: Arc::new(images), group: Some(report) })
+    let (images, group) = archive.into_group_images(&record, options);
+    Ok(InstallableImage { record, manifest, source: Arc::new(images), group: Some(group), report })
 }
 
 /// Returns the key of multicast of a server without TLS, if one is given.
@@ -69,7 +70,7 @@ fn multicast_key(server: &str, arguments: &InstallArgs) -> Outcome<Option<Multic
 }
 
 /// Returns how the server is reached.
-fn options(given: &StoreOptions, server: &ImageServerOptions) -> Outcome<RemoteOptions> {
+pub(super) fn options(given: &StoreOptions, server: &ImageServerOptions) -> Outcome<RemoteOptions> {
     if given.endpoint.is_some() || given.region.is_some() || given.one_writer {
         return Err(Failure::usage("cannot use the server of images")
             .because_of("--endpoint, --region and --one-writer are for buckets"));

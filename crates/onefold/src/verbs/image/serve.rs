@@ -1,7 +1,7 @@
 //! `onefold image serve`
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onefold_block::Show;
@@ -10,14 +10,17 @@ use onefold_image::multicast::SessionStart;
 use onefold_image::served::ChunkMethod;
 use onefold_image::store::FolderStore;
 use onefold_linux::interface_addresses;
-use onefold_net::{ImageServer, MulticastKey, MulticastOptions, ServerIdentity, ServerOptions};
+use onefold_net::{ImageServer, LogLine, MulticastKey, MulticastOptions, RemovalPolicy, ServerIdentity, ServerOptions};
+use sd_notify::NotifyState;
 use serde_json::json;
 
 use super::install::memory;
+use super::status;
 use crate::cli::Talk;
 use crate::cli::image_server::{
-    CertificateOptions, ChunkChoice, ComparisonArgs, HeaderChoice, MulticastArgs, PORT, ServeArgs,
+    CertificateOptions, ChunkChoice, ComparisonArgs, HeaderChoice, MulticastArgs, PORT, Removal, ServeArgs,
 };
+use crate::cli::place::ArchiveArg;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::open_files;
@@ -32,10 +35,20 @@ const SYSTEM_STATE: &str = "/var/lib/onefold";
 const STATE: &str = "serve";
 
 pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
+    match (&arguments.status, &arguments.archive) {
+        (Some(server), _) => status::run(server, arguments, talk),
+        (None, Some(archive)) if arguments.client.are_absent() => serve(archive, arguments, talk),
+        _ => Err(Failure::usage("cannot serve the images")
+            .because_of("--pin and --token-file are for --status, which is a client of a server")),
+    }
+}
+
+fn serve(archive_path: &Path, arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     let cannot = || "cannot serve the images";
     open_files::raise_limit();
     let memory_bytes = usize::try_from(memory(arguments.memory.0)?).unwrap_or(usize::MAX);
-    let archive = archive::open(&arguments.archive)?;
+    let place = ArchiveArg { archive: archive_path.to_owned(), store: arguments.store.clone() };
+    let archive = archive::open(&place)?;
     archive.limit_tables(memory_bytes / TABLES_SHARE);
     let address = arguments.listen.unwrap_or_else(|| default_address(arguments.interface.is_some()));
     let identity = match arguments.plain {
@@ -46,16 +59,25 @@ pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     let (interface, tokens) = (arguments.interface.clone(), arguments.tokens.clone());
     let multicast = multicast(&arguments.multicast, arguments.plain)?;
     let chunks = chunk_method(&arguments.comparison)?;
-    let options = ServerOptions { address, interface, memory_bytes, identity, tokens, multicast, chunks };
-    let on_error = Box::new(print_note);
-    let server = ImageServer::listen(Arc::clone(&archive), &options, on_error);
+    let removal = match arguments.removed {
+        Removal::Finish => RemovalPolicy::Finish,
+        Removal::End => RemovalPolicy::End,
+    };
+    let options = ServerOptions { address, interface, memory_bytes, identity, tokens, removal, multicast, chunks };
+    let is_quiet = talk.quiet;
+    let on_line = Box::new(move |line: LogLine<'_>| match line {
+        LogLine::Trouble(text) => print_note(text),
+        LogLine::Machine(text) if !is_quiet => print_note(text),
+        LogLine::Machine(_) => {}
+    });
+    let server = ImageServer::listen(Arc::clone(&archive), &options, on_line);
     let server = server.map_err(|error| Failure::of_net(cannot(), &error))?;
     let (address, scheme) = (server.address(), if arguments.plain { "http" } else { "https" });
     let places = reachable(address, arguments.interface.as_deref());
     let places: Vec<String> = places.iter().map(|place| format!("{scheme}://{place}")).collect();
     let places = places.join(" and ");
     if !talk.quiet {
-        print_note(&format!("serving {} at {places}", arguments.archive.archive.as_path().shown()));
+        print_note(&format!("serving {} at {places}", archive_path.shown()));
         if let Some(fingerprint) = &fingerprint {
             print_note(&format!("fingerprint of the certificate, for --pin: {fingerprint}"));
         }
@@ -64,7 +86,15 @@ pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
         }
     }
     let interrupt = Interrupt::watch();
-    server.run(&|| interrupt.is_asked());
+    // Outside of a service of systemd, this does nothing.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    server.run(&|| {
+        let is_asked = interrupt.is_asked();
+        if is_asked {
+            let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        }
+        is_asked
+    });
     let json = json!({ "address": address.to_string(), "fingerprint": fingerprint });
     Ok(Report::done(format!("served at {places}"), json))
 }

@@ -1,0 +1,67 @@
+//! The text of a line about one machine.
+
+use onefold_block::Show;
+use onefold_block::size::{human, percent};
+
+use super::Machine;
+use crate::report::{InstallProgress, InstallState, MachineReport};
+
+/// Returns the line for the first report of a machine. The server may have been started again meanwhile.
+pub(super) fn of_begin(machine: &Machine) -> String {
+    let MachineReport { state, progress, .. } = &machine.report;
+    match state {
+        InstallState::Installing if progress.done_bytes == 0 => format!("{} began{}", whose(machine), way(progress)),
+        InstallState::Installing => format!("{} goes on at {}{}", whose(machine), done(progress), way(progress)),
+        _ => of_end(machine),
+    }
+}
+
+/// Returns the line for the next report of a machine, if that is worth one.
+pub(super) fn of_change(machine: &Machine, before: &MachineReport) -> Option<String> {
+    let MachineReport { state, progress, .. } = &machine.report;
+    if *state != InstallState::Installing {
+        return (before.state != *state).then(|| of_end(machine));
+    }
+    let is_back = before.state != InstallState::Installing;
+    let has_moved = before.progress.is_multicast != progress.is_multicast;
+    match progress.is_multicast {
+        _ if is_back => Some(format!("{} is back at {}{}", whose(machine), done(progress), way(progress))),
+        false if has_moved => Some(format!("{} moved to HTTP at {}", whose(machine), done(progress))),
+        true if has_moved => Some(format!("{} moved to multicast at {}", whose(machine), done(progress))),
+        _ => None,
+    }
+}
+
+/// Returns the line for the end of a machine.
+pub(super) fn of_end(machine: &Machine) -> String {
+    let MachineReport { state, seconds, progress, .. } = &machine.report;
+    let end = match state {
+        InstallState::Finished => "finished".to_owned(),
+        InstallState::Failed => format!("failed at {}", done(progress)),
+        InstallState::Lost | InstallState::Installing => format!("is lost at {}", done(progress)),
+    };
+    let received = human(progress.received_bytes);
+    format!("{} {end}: {received} received{}, {seconds} s", whose(machine), loss(progress))
+}
+
+/// Returns the image and the machine that installs it. The server itself knows the address.
+fn whose(machine: &Machine) -> String {
+    let MachineReport { name, mac, .. } = &machine.report;
+    let mac = mac.as_ref().map(|mac| format!(", {mac}")).unwrap_or_default();
+    format!("{}: {}{mac} `{}`", machine.image, machine.address, name.shown())
+}
+
+fn way(progress: &InstallProgress) -> &'static str {
+    if progress.is_multicast { " by multicast" } else { " over HTTP" }
+}
+
+fn done(progress: &InstallProgress) -> String {
+    percent(progress.done_bytes.min(progress.total_bytes), progress.total_bytes)
+}
+
+/// Returns which part of the packets was lost, if there were any.
+fn loss(progress: &InstallProgress) -> String {
+    let InstallProgress { sent_packets, received_packets, .. } = *progress;
+    let lost = sent_packets.saturating_sub(received_packets);
+    if sent_packets == 0 { String::new() } else { format!(", {} of the packets lost", percent(lost, sent_packets)) }
+}

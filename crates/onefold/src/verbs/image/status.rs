@@ -1,0 +1,168 @@
+//! `onefold image serve --status`
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use onefold_block::Clock;
+use onefold_block::Show;
+use onefold_block::size::percent;
+use onefold_net::{InstallState, MachineStatus, ServerStatus, StatusClient};
+use serde_json::{Value, json};
+
+use super::remote;
+use crate::cli::Talk;
+use crate::cli::image_server::ServeArgs;
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::{Interrupt, InterruptibleClock};
+use crate::output::{Document, Report, TextTable};
+use crate::progress::duration;
+use crate::size::human;
+
+/// Time between two looks of `--watch`.
+const WATCH: Duration = Duration::from_secs(2);
+/// Moves to the upper left corner of a terminal and clears it.
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+pub(super) fn run(server: &str, arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
+    let cannot = || "cannot read the status of the server".to_owned();
+    let options = remote::options(&arguments.store, &arguments.client)?;
+    let client = StatusClient::new(server, options).map_err(|error| Failure::of_net(cannot(), &error))?;
+    let read = || client.read().map_err(|error| Failure::of_archive(cannot(), &error));
+    if !arguments.watch {
+        let status = read()?;
+        return Ok(Report::done(text(&status), json(&status)));
+    }
+    let clock = InterruptibleClock(Interrupt::watch());
+    loop {
+        let status = read()?;
+        if print(&status, talk.json).is_err() || clock.0.is_asked() {
+            return Ok(Report::done("", Value::Null));
+        }
+        clock.sleep(WATCH);
+        if clock.0.is_asked() {
+            return Ok(Report::done("", Value::Null));
+        }
+    }
+}
+
+/// Prints one look of `--watch`. Fails once nobody reads it.
+fn print(status: &ServerStatus, as_json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", Document::line(&json(status)))?;
+    } else {
+        let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
+        writeln!(out, "{clear}{}\n", text(status))?;
+    }
+    out.flush()
+}
+
+/// Returns the status for people: a table for each image.
+fn text(status: &ServerStatus) -> String {
+    if status.machines.is_empty() {
+        return "no machine has reported lately".to_owned();
+    }
+    let images = status.machines.chunk_by(|one, next| one.image == next.image);
+    images.map(of_image).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Returns the machines that install one image.
+fn of_image(machines: &[MachineStatus]) -> String {
+    let count = |state| machines.iter().filter(|machine| machine.state == state).count();
+    let mut text = machines.first().map(|machine| machine.image.shown().to_string()).unwrap_or_default() + ":";
+    let states = [
+        (InstallState::Installing, "installing"),
+        (InstallState::Finished, "finished"),
+        (InstallState::Failed, "failed"),
+        (InstallState::Lost, "lost"),
+    ];
+    let counts = states.into_iter().map(|(state, name)| (count(state), name)).filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, name)| format!(" {count} {name}")).collect();
+    text += &counts.join(",");
+    let headings = ["machine", "address", "MAC", "done", "rate", "limit", "way", "lost", "time"];
+    let mut table = TextTable::new(headings);
+    for machine in machines {
+        table.row(row(machine));
+    }
+    format!("{text}\n{table}")
+}
+
+fn row(machine: &MachineStatus) -> [String; 9] {
+    let progress = &machine.progress;
+    let is_going = machine.state == InstallState::Installing;
+    let done = percent(progress.done_bytes.min(progress.total_bytes), progress.total_bytes);
+    let lost = progress.sent_packets.saturating_sub(progress.received_packets);
+    let none = || "-".to_owned();
+    [
+        machine.name.shown().to_string(),
+        machine.address.shown().to_string(),
+        machine.mac.as_ref().map_or_else(none, |mac| mac.shown().to_string()),
+        match machine.state {
+            InstallState::Installing => done,
+            InstallState::Finished => "finished".to_owned(),
+            InstallState::Failed => "failed".to_owned(),
+            InstallState::Lost => "lost".to_owned(),
+        },
+        if is_going { format!("{}/s", human(progress.bytes_per_second)) } else { none() },
+        progress.limit.filter(|_| is_going).map_or_else(none, |limit| limit.name().to_owned()),
+        if progress.is_multicast { "multicast".to_owned() } else { "HTTP".to_owned() },
+        if progress.sent_packets > 0 { percent(lost, progress.sent_packets) } else { none() },
+        duration(machine.seconds),
+    ]
+}
+
+/// Returns the status for machines.
+fn json(status: &ServerStatus) -> Value {
+    serde_json::to_value(status).unwrap_or_else(|_| json!({ "machines": [] }))
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_net::{InstallProgress, LimitingStage};
+
+    use super::*;
+
+    fn machine(name: &str, state: InstallState) -> MachineStatus {
+        MachineStatus {
+            image: "web@3".to_owned(),
+            address: "192.0.2.17".to_owned(),
+            mac: Some("52:54:00:12:34:56".to_owned()),
+            name: name.to_owned(),
+            state,
+            seconds: 61,
+            silent_seconds: 0,
+            progress: InstallProgress {
+                done_bytes: 250,
+                total_bytes: 1000,
+                bytes_per_second: 3 << 20,
+                limit: Some(LimitingStage::Disk),
+                is_multicast: true,
+                received_packets: 98,
+                sent_packets: 100,
+                ..InstallProgress::default()
+            },
+        }
+    }
+
+    #[test]
+    fn the_status_has_a_table_for_each_image() {
+        let mut other = machine("b", InstallState::Finished);
+        other.image = "xen@1".to_owned();
+        (other.mac, other.progress.is_multicast, other.progress.sent_packets) = (None, false, 0);
+        let machines = vec![machine("a", InstallState::Installing), machine("b\u{1b}[2J", InstallState::Lost), other];
+        let text = text(&ServerStatus { machines });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "web@3: 1 installing, 1 lost");
+        let words: Vec<&str> = lines[2].split_whitespace().collect();
+        let expected = "a 192.0.2.17 52:54:00:12:34:56 25.0 % 3.00 MiB/s disk multicast 2.0 % 1 min 1 s";
+        assert_eq!(words.join(" "), expected);
+        assert!(!text.contains('\u{1b}') && lines[3].contains("lost"), "{text}");
+        assert_eq!(lines[5], "xen@1: 1 finished");
+        assert!(lines[7].contains("HTTP") && lines[7].contains(" -"), "{text}");
+    }
+
+    #[test]
+    fn a_server_without_machines_says_so() {
+        assert_eq!(text(&ServerStatus::default()), "no machine has reported lately");
+    }
+}
