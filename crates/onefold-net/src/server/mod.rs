@@ -14,6 +14,7 @@
 //! | `multicast`  | sessions that send an image to many machines at once            |
 //! | `machines`   | machines that install images, by their own reports              |
 //! | `reports`    | the answers to these reports, and the status                    |
+//! | `digests`    | digests of whole disks                                          |
 //! | `range`      | conditions and ranges of requests                               |
 //! | `answers`    | answers of a connection that has several at once                |
 //! | `access`     | which token may read what                                       |
@@ -26,6 +27,7 @@ mod answers;
 mod body;
 mod chunk_lists;
 mod connection;
+mod digests;
 mod handshake;
 mod machines;
 mod multicast;
@@ -53,6 +55,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{NetError, ServerIdentity};
 use connection::{CountedStream, Protocol};
+use digests::DiskDigests;
 use handshake::Handshakes;
 use multicast::Sessions;
 use places::{Place, Places};
@@ -88,6 +91,8 @@ pub struct ServerOptions {
     pub identity: Option<ServerIdentity>,
     /// The file of tokens that give rights to read images; `None` if each client may read all images.
     pub tokens: Option<PathBuf>,
+    /// Folder that keeps the digests of disks; `None` if they are computed again after a start.
+    pub digests: Option<PathBuf>,
     /// What becomes of installations whose image is removed.
     pub removal: RemovalPolicy,
     /// How images are sent by multicast, over the interface; without it only HTTP is spoken.
@@ -165,7 +170,8 @@ impl ImageServer {
             _ => None,
         };
         let served = ServedArchive::new(archive, options.memory_bytes / SHARE).with_method(options.chunks.clone())?;
-        let state = Arc::new(ServerState::new(served, options.memory_bytes, tokens, sessions, on_line));
+        let digests = DiskDigests::new(options.digests.clone());
+        let state = Arc::new(ServerState::new(served, options.memory_bytes, tokens, sessions, digests, on_line));
         Ok(ImageServer { listener, address, state, removal: options.removal, handshakes, runtime })
     }
 
@@ -192,6 +198,7 @@ impl ImageServer {
         if let Some(sessions) = state.sessions() {
             sessions.stop();
         }
+        state.digests().stop();
         // Threads may still wait for a store that does not answer.
         runtime.shutdown_background();
     }

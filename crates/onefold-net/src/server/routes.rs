@@ -25,6 +25,7 @@ use serde_json::json;
 use super::access::authorize;
 use super::body::{Pieces, Stream};
 use super::connection::Activity;
+use super::digests::{sha256, sha512};
 use super::multicast::JoinRefusal;
 use super::range::{RequestedRange, asked};
 use super::reports::{health, report, status};
@@ -36,7 +37,7 @@ use crate::origin::Origin;
 /// How long caches may keep what an address with a digest leads to: for ever.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 /// Caches look again at content that changes.
-const LOOK_AGAIN: &str = "no-cache";
+pub(super) const LOOK_AGAIN: &str = "no-cache";
 /// Room for an answer whose length is not known before it is read, and is small as a rule.
 pub(super) const SMALL_BYTES: usize = 4 << 20;
 
@@ -73,6 +74,8 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
         .route("/v1/archive", get(archive))
         .route("/v1/images", get(images))
         .route("/v1/images/{image}/raw", get(raw))
+        .route("/v1/images/{image}/raw.sha256", get(sha256))
+        .route("/v1/images/{image}/raw.sha512", get(sha512))
         .route("/v1/manifests/{digest}", get(manifest))
         .route("/v1/manifests/{digest}/signatures/{key}", get(signature))
         .route("/v1/chunks/{name}", get(chunk))
@@ -364,7 +367,7 @@ fn answer<T, E: Into<Problem>>(
 }
 
 /// Returns an answer with a whole body, or without one if the client has it.
-fn whole(
+pub(super) fn whole(
     headers: &HeaderMap,
     validator: &str,
     cache: &str,
@@ -413,7 +416,7 @@ pub(super) fn set(response: &mut Response, name: HeaderName, value: &str) {
 }
 
 /// Returns the image that a part of an address names, as `web` or `web@2`.
-fn image_of(text: &str) -> Option<(ImageName, Option<u32>)> {
+pub(super) fn image_of(text: &str) -> Option<(ImageName, Option<u32>)> {
     let (name, version) = match text.split_once('@') {
         None => (text, None),
         Some((name, version)) => {
@@ -434,7 +437,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("{:08x}-{:x}", crc32c::crc32c(bytes), bytes.len())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::body::owned;
 use super::chunk_lists::ChunkLists;
 use super::connection::{Activity, AtWork};
+use super::digests::DiskDigests;
 use super::machines::Machines;
 use super::multicast::Sessions;
 use super::room::{AnswerRoom, Room};
@@ -55,6 +56,7 @@ pub(super) struct ServerState {
     /// When the ledger was read last.
     listed: Mutex<Option<Instant>>,
     sessions: Option<Arc<Sessions>>,
+    digests: DiskDigests,
     machines: Machines,
     on_line: LogHook,
 }
@@ -101,6 +103,7 @@ impl ServerState {
         memory_bytes: usize,
         tokens: Option<TokenFile>,
         sessions: Option<Sessions>,
+        digests: DiskDigests,
         on_line: LogHook,
     ) -> ServerState {
         ServerState {
@@ -114,6 +117,7 @@ impl ServerState {
             disks: Mutex::default(),
             listed: Mutex::default(),
             sessions: sessions.map(Arc::new),
+            digests,
             machines: Machines::default(),
             on_line,
         }
@@ -131,6 +135,11 @@ impl ServerState {
     /// Returns the sessions of multicast, if there are any.
     pub(super) fn sessions(&self) -> Option<&Arc<Sessions>> {
         self.sessions.as_ref()
+    }
+
+    /// Returns the digests of disks.
+    pub(super) fn digests(&self) -> &DiskDigests {
+        &self.digests
     }
 
     /// Returns the machines that install images.

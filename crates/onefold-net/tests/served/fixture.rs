@@ -147,6 +147,7 @@ pub(crate) fn server_options() -> ServerOptions {
         memory_bytes: 64 << 20,
         identity: None,
         tokens: None,
+        digests: None,
         removal: RemovalPolicy::Finish,
         multicast: None,
         chunks: ChunkMethod::OnDemand,

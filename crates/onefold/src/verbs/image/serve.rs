@@ -31,6 +31,8 @@ use crate::verbs::archive;
 const TABLES_SHARE: usize = 8;
 /// Folder of the state of a server that root runs.
 const SYSTEM_STATE: &str = "/var/lib/onefold";
+/// Folder of the digests of disks in that of a server.
+const DIGESTS: &str = "digests";
 /// Folder of a server in the folder of the state.
 const STATE: &str = "serve";
 
@@ -59,11 +61,17 @@ fn serve(archive_path: &Path, arguments: &ServeArgs, talk: Talk) -> Outcome<Repo
     let (interface, tokens) = (arguments.interface.clone(), arguments.tokens.clone());
     let multicast = multicast(&arguments.multicast, arguments.plain)?;
     let chunks = chunk_method(&arguments.comparison)?;
+    // Without a folder for a certificate, they are computed again after a start.
+    let digests = match identity.is_some() && arguments.certificate.certificate.is_none() {
+        true => Some(state_folder(&arguments.certificate)?.join(DIGESTS)),
+        false => None,
+    };
     let removal = match arguments.removed {
         Removal::Finish => RemovalPolicy::Finish,
         Removal::End => RemovalPolicy::End,
     };
-    let options = ServerOptions { address, interface, memory_bytes, identity, tokens, removal, multicast, chunks };
+    let options =
+        ServerOptions { address, interface, memory_bytes, identity, tokens, digests, removal, multicast, chunks };
     let is_quiet = talk.quiet;
     let on_line = Box::new(move |line: LogLine<'_>| match line {
         LogLine::Trouble(text) => print_note(text),
