@@ -145,6 +145,9 @@ for name in onefold-share onefold-share-mend; do
     grep -q '^SystemCallFilter=.* open_by_handle_at' "$other" || fail "$name@ cannot open images by their handles"
     grep -q '^CapabilityBoundingSet=.* CAP_LEASE ' "$other" || fail "$name@ cannot have an image for itself"
 done
+other=$dir/onefold-serve@lab.service
+sed "s|/usr/bin/onefold|$ONEFOLD|" "$repo/packaging/systemd/onefold-serve@.service" >"$other"
+verify "$other"
 command_of() {
     sed -n "s|^$1=-\{0,1\}||p" "$unit" | sed "s|%f|$mnt|g"
 }
