@@ -9,7 +9,8 @@
 //! Modules from the bottom up: `ini`, `place` (the names of buckets), `settings` (address, region, credentials, from
 //! options and the usual files), `client` (how requests are sent), `answer` (what an error of the library means), `s3`
 //! (the store); `private` (files with secrets), `tls` (certificates), `token` and `origin` (what a client shows to be
-//! let at an image), `report` (how far an installation is), `server` (chunks and images over HTTP), `remote` (the client of that).
+//! let at an image), `report` (how far an installation is), `server` (chunks and images over HTTP), `remote` (its
+//! client).
 
 #![forbid(unsafe_code)]
 

@@ -31,7 +31,7 @@ pub enum Stage {
     Compare,
 }
 
-/// What went through a stage.
+/// Bytes and time of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageFigure {
     /// Bytes, in the form that they have in this stage.
@@ -40,7 +40,7 @@ pub struct StageFigure {
     pub busy: Duration,
 }
 
-/// What went through all stages.
+/// Bytes and time of all stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageFigures {
     /// See [`Stage::Receive`]; `None` if the source does not tell reading from unpacking.

@@ -86,7 +86,7 @@ struct DigestState {
     is_stopped: bool,
 }
 
-/// What is known of a disk.
+/// State of the digests of a disk.
 #[derive(Debug, PartialEq, Eq)]
 enum DigestAnswer {
     Known(RawDigests),
@@ -242,8 +242,8 @@ fn read_disk(state: &ServerState, record: &ImageRecord) -> Result<Option<RawDige
     Ok(digests)
 }
 
-/// Reads a disk. `note` gets the time of the beginning, the bytes that were read, and those of the disk; when it returns
-/// false, there is no result.
+/// Reads a disk. `note` gets the time of the beginning, the bytes that were read, and those of the disk. When it
+/// returns false, there is no result.
 fn digests_of(
     disk: &dyn Disk,
     note: &mut dyn FnMut(Instant, u64, u64) -> bool,

@@ -93,7 +93,7 @@ pub struct ServerOptions {
     pub tokens: Option<PathBuf>,
     /// Folder that keeps the digests of disks; `None` if they are computed again after a start.
     pub digests: Option<PathBuf>,
-    /// What becomes of installations whose image is removed.
+    /// Fate of installations whose image is removed.
     pub removal: RemovalPolicy,
     /// How images are sent by multicast, over the interface; without it only HTTP is spoken.
     pub multicast: Option<MulticastOptions>,
@@ -101,7 +101,7 @@ pub struct ServerOptions {
     pub chunks: ChunkMethod,
 }
 
-/// What becomes of installations whose image is removed from the archive.
+/// Fate of installations whose image is removed from the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalPolicy {
     /// They go on as long as the content is there.

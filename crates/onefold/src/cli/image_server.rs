@@ -59,7 +59,7 @@ pub(crate) struct ServeArgs {
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
-    /// What becomes of installations whose image is removed from the archive
+    /// Fate of installations whose image is removed from the archive
     #[arg(long, value_enum, default_value_t = Removal::Finish)]
     pub(crate) removed: Removal,
     /// A file of tokens; clients then need one of them. Each line has a pattern of names, such as `lab/*`, and a token
@@ -74,7 +74,7 @@ pub(crate) struct ServeArgs {
     pub(crate) comparison: ComparisonArgs,
 }
 
-/// What becomes of installations whose image is removed.
+/// Fate of installations whose image is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Removal {
     /// They go on, until `archive gc` deletes the content
