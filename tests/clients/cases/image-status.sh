@@ -78,7 +78,7 @@ install "$dir/named.raw" --as $'x\xe2\x80\xae`y' >/dev/null || fail "a name is r
 if grep -q $'\xe2\x80\xae' "$dir/serve.log"; then fail "the log has the name as it is"; fi
 
 # Digests are computed at the first request, and kept over a restart.
-wait_until 20 bash -c "curl --silent --fail --cacert '$dir/state/certificate.pem' -H '@$dir/lab.header' \
+wait_until 30 bash -c "curl --silent --fail --cacert '$dir/state/certificate.pem' -H '@$dir/lab.header' \
     '$address/v1/images/lab%2Fweb/raw.sha256' >'$dir/raw.sha256'"
 fetch lab images/lab%2Fweb/raw.sha512 --fail >"$dir/raw.sha512"
 ln "$dir/web.raw" "$dir/raw"
