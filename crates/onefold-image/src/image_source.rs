@@ -149,8 +149,8 @@ pub trait Arrivals: Send + Sync {
     /// answer without any means that none has come within `patience`, and no answer that all have been returned.
     fn next(&self, patience: Duration) -> Option<Vec<usize>>;
 
-    /// Notes which part of a chunk is lacking. A chunk that lacks little need not arrive: [`Arrivals::next`] returns it soon,
-    /// and its units are requested by themselves.
+    /// Notes which part of a chunk is lacking. A chunk that lacks little need not arrive: [`Arrivals::next`] returns it
+    /// soon, and its units are requested by themselves.
     fn compared(&self, index: usize, part: LackingPart);
 
     /// Notes that chunks which [`Arrivals::next`] has returned are installed. Some need no unit, so none was read.

@@ -1,9 +1,9 @@
 //! The images of a server, as a source of installations. The server is not trusted: each unit is verified by its name.
 //!
 //! A chunk comes as a whole, and the server does not verify its units before it sends them. Where an installation wants
-//! less of a chunk that has not come yet, its units are requested by themselves. Units that are not what their names say
-//! are requested once more, by themselves, and then the server verifies them. If they are wrong again, the server or the
-//! network lies.
+//! less of a chunk that has not come yet, its units are requested by themselves. Units that are not what their names
+//! say are requested once more, by themselves, and then the server verifies them. If they are wrong again, the server
+//! or the network lies.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

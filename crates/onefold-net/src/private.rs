@@ -19,8 +19,8 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Permissions of a new folder.
 const FOLDER_MODE: u32 = 0o700;
 
-/// Overwrites a secret that is not needed any more. The compiler must assume that the zeros are read. Copies that a move
-/// has left behind stay.
+/// Overwrites a secret that is not needed any more. The compiler must assume that the zeros are read. Copies that a
+/// move has left behind stay.
 pub(crate) fn wipe(secret: &mut [u8]) {
     secret.fill(0);
     std::hint::black_box(&*secret);

@@ -50,7 +50,8 @@ chmod 600 "$dir/key" "$dir/other-key"
 refused 2 'interface' onefold image serve --multicast 239.192.3.7 "$archive"
 refused 2 'need the same key in a file' onefold image serve --plain --interface eth0 --multicast 239.192.3.7 "$archive"
 refused 2 '--plain' onefold image serve --interface eth0 --multicast 239.192.3.7 --multicast-key "$dir/key" "$archive"
-refused 2 'for servers without TLS' onefold image install --multicast-key "$dir/key" https://192.0.2.1:7443 web "$dir/none"
+refused 2 'for servers without TLS' onefold image install --multicast-key "$dir/key" \
+    https://192.0.2.1:7443 web "$dir/none"
 refused 2 '239.192.3.7' onefold image serve --plain --interface eth0 --multicast 192.0.2.1 \
     --multicast-key "$dir/key" "$archive"
 

@@ -33,8 +33,8 @@ pub(super) struct ComparedChunk {
 /// Chunks that arrive, and the comparison ahead of them.
 pub(super) struct Ahead<'a> {
     arrivals: &'a dyn Arrivals,
-    /// The chunks in groups that are compared at once, and the number of the next group. Its lock is held while a thread
-    /// compares.
+    /// The chunks in groups that are compared at once, and the number of the next group. Its lock is held while a
+    /// thread compares.
     groups: Vec<&'a [UnitName]>,
     next: Mutex<usize>,
     found: Mutex<FoundChunks>,

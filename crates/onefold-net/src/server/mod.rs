@@ -139,8 +139,8 @@ impl ImageServer {
     /// Starts to listen. Connections are accepted once [`ImageServer::run`] is called.
     ///
     /// # Errors
-    /// When the address or the interface cannot be used, or no thread can be started; when the tokens cannot be used, or
-    /// would go over plain connections to other machines; when multicast has no key without TLS, or has one with it;
+    /// When the address or the interface cannot be used, or no thread can be started; when the tokens cannot be used,
+    /// or would go over plain connections to other machines; when multicast has no key without TLS, or has one with it;
     /// when chunks cannot be made beforehand.
     pub fn listen(archive: Arc<Archive>, options: &ServerOptions, on_line: LogHook) -> Result<ImageServer, NetError> {
         if options.tokens.is_some() && options.identity.is_none() && !options.address.ip().is_loopback() {

@@ -250,9 +250,9 @@ pub(crate) struct InstallArgs {
     /// Upper limit of buffers, at least 64M
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
-    /// Receive the image by multicast from a server without TLS, with the key in this file. From a server with TLS an image
-    /// comes by multicast without this option, if the server sends it so. Chunks that do not arrive are requested over
-    /// HTTP
+    /// Receive the image by multicast from a server without TLS, with the key in this file. From a server with TLS an
+    /// image comes by multicast without this option, if the server sends it so. Chunks that do not arrive are requested
+    /// over HTTP
     #[arg(long, value_name = "FILE")]
     pub(crate) multicast_key: Option<PathBuf>,
     /// The name of this machine in the log and the status of the server; without it the host name

@@ -92,8 +92,8 @@ pub(crate) struct MulticastArgs {
     #[arg(long, help_heading = MULTICAST, value_name = "GROUP[:PORT]", value_parser = parse_group,
           requires = "interface")]
     pub(crate) multicast: Option<SocketAddrV4>,
-    /// File with the key of multicast, which --plain needs: 64 hexadecimal digits, which other users must not be able to
-    /// read; clients need the same. Over TLS the server makes keys of its own
+    /// File with the key of multicast, which --plain needs: 64 hexadecimal digits, which other users must not be able
+    /// to read; clients need the same. Over TLS the server makes keys of its own
     #[arg(long, help_heading = MULTICAST, value_name = "FILE", requires_all = ["multicast", "plain"],
           conflicts_with = "tokens")]
     pub(crate) multicast_key: Option<PathBuf>,

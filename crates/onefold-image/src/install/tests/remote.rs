@@ -38,8 +38,8 @@ enum Lie {
     FlippedLater,
     /// Answers have one unit only, though more fit.
     OneByOne,
-    /// None, and chunks arrive in an order that this seed decides. If they are compared, the first ones arrive once half
-    /// of them have been.
+    /// None, and chunks arrive in an order that this seed decides. If they are compared, the first ones arrive once
+    /// half of them have been.
     Shuffled(u64),
 }
 

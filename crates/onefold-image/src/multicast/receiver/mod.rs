@@ -283,8 +283,8 @@ impl Receiver {
     }
 
     /// Returns the next lacking chunk in the order of the image, from `from` on, which the caller now fetches over
-    /// HTTP: the receiver takes no packets of it any more. The caller settles it. Returns `None` if no chunk from there on
-    /// is lacking.
+    /// HTTP: the receiver takes no packets of it any more. The caller settles it. Returns `None` if no chunk from there
+    /// on is lacking.
     pub fn claim(&mut self, from: u32) -> Option<u32> {
         let is_open = |chunk: &u32| self.is_open(*chunk);
         let chunk = (from..u32::try_from(self.states.len()).unwrap_or(u32::MAX)).find(is_open)?;

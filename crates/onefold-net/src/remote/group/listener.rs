@@ -75,7 +75,8 @@ impl Listener {
             return note(match &options.key {
                 None => "the server does not send this image by multicast now: it comes over HTTP",
                 Some(_) => {
-                    "the server does not send this image by multicast, or has another --multicast-key: it comes over HTTP"
+                    "the server does not send this image by multicast, or has another --multicast-key: it comes over \
+                     HTTP"
                 }
             });
         };

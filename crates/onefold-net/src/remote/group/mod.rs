@@ -33,8 +33,8 @@ pub type NoteHook = Arc<dyn Fn(&str) + Send + Sync>;
 /// How an image is received by multicast.
 #[derive(Clone)]
 pub struct GroupOptions {
-    /// The key that the server has, too, where connections are plain. Over TLS there is none: the reply to a join has the
-    /// keys.
+    /// The key that the server has, too, where connections are plain. Over TLS there is none: the reply to a join has
+    /// the keys.
     pub key: Option<MulticastKey>,
     /// Memory for chunks that come, in bytes.
     pub memory_bytes: usize,
