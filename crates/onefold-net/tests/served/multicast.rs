@@ -299,6 +299,19 @@ fn a_token_joins_the_sessions_of_its_images_and_each_join_has_another_key() {
     });
 }
 
+/// A machine that has finished gives its place back.
+#[test]
+fn more_machines_of_an_address_come_one_after_another() {
+    let (fixture, folder) = (Fixture::new(2 << 20), tempfile::tempdir().unwrap());
+    let served = EncryptedGroup::new(&fixture, 109, folder.path());
+    for number in 0..18 {
+        let path = folder.path().join(format!("disk-{number}"));
+        let (installed, report, notes) = install_from(&path, served.open(options(PATIENCE)), None);
+        assert!(installed == fixture.disk.0);
+        assert!(report.chunks > 0 && report.http_chunks == 0, "{number}: {report:?} {notes:?}");
+    }
+}
+
 /// Over TLS nothing but the right to the image is needed to join, and each machine makes the others wait longer.
 #[test]
 fn one_address_has_few_places_in_a_session() {

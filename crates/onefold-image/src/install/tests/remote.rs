@@ -53,6 +53,8 @@ struct Server {
     compared: Mutex<HashMap<usize, LackingPart>>,
     /// Chunks that were requested as a whole, or had come.
     whole: AtomicUsize,
+    /// Requests for single units of a chunk.
+    single: AtomicUsize,
 }
 
 impl Server {
@@ -95,6 +97,7 @@ impl Transport for Server {
 
     fn units_of(&self, chunk: &UnitName, names: &[UnitName]) -> Result<Vec<u8>, ArchiveError> {
         assert!(self.served.has_units(chunk, names)?, "the chunk has other units");
+        self.single.fetch_add(1, Ordering::Relaxed);
         self.units(names)
     }
 
@@ -164,6 +167,7 @@ fn remote(image: &TestImage, lie: Lie) -> RemoteImages<Server> {
         answers: AtomicUsize::new(0),
         compared: Mutex::default(),
         whole: AtomicUsize::new(0),
+        single: AtomicUsize::new(0),
     };
     RemoteImages::new(server, descriptor)
 }
@@ -312,7 +316,9 @@ fn chunks_that_arrive_are_written_only_where_the_target_lacks_them() {
                 lacking_chunks += 1;
             }
         }
-        assert!(images.transport().whole.load(Ordering::Relaxed) <= lacking_chunks, "a whole chunk came for nothing");
+        let transport = images.transport();
+        assert!(transport.whole.load(Ordering::Relaxed) <= lacking_chunks, "a whole chunk came for nothing");
+        assert_eq!(transport.single.load(Ordering::Relaxed), 0, "a unit that had come was requested again");
     }
 }
 

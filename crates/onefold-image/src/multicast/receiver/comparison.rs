@@ -76,3 +76,29 @@ fn is_little(lacking_bytes: u64, bytes: u64, machines: u32) -> bool {
     let sent_bytes = lacking_bytes.saturating_mul(machines.max(1).into());
     lacking_bytes == 0 || sent_bytes < bytes - bytes / UNNEEDED_SHARE
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_is_less_over_http_than_a_chunk_for_all() {
+        for (lacking_bytes, machines, expected) in [
+            (0, 1000, true),
+            (1, 1, true),
+            (874, 1, true),
+            (875, 1, false),
+            (1000, 1, false),
+            (437, 2, true),
+            (438, 2, false),
+            (9, 97, true),
+            (10, 97, false),
+            // A machine that has not joined yet is alone.
+            (500, 0, true),
+            (u64::MAX, u32::MAX, false),
+        ] {
+            assert_eq!(is_little(lacking_bytes, 1000, machines), expected, "{lacking_bytes} {machines}");
+        }
+        assert!(is_little(0, 0, 1), "a chunk of zeros");
+    }
+}

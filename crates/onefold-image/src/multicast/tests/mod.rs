@@ -1,5 +1,6 @@
 //! Tests of sender and receiver.
 
 mod basic;
+mod comparison;
 mod silence;
 mod simulation;
