@@ -49,8 +49,11 @@ fn pass(receiver: &mut Receiver, sequence: u64, chunk: u32, index: u16, now: Dur
     receiver.packet(PacketHeader { kind: PacketKind::Symbol, session: SESSION, sequence }, &body, now).unwrap();
 }
 
-/// Returns all actions that are due, and the chunks that the last request asks for: whole ones and begun ones.
-fn drain(receiver: &mut Receiver, now: Duration) -> (Vec<ReceiverAction>, Option<(Vec<u32>, Vec<u32>)>) {
+/// The chunks that a request asks for: whole ones, and begun ones.
+type RequestChunks = (Vec<u32>, Vec<u32>);
+
+/// Returns all actions that are due, and what the last request asks for.
+fn drain(receiver: &mut Receiver, now: Duration) -> (Vec<ReceiverAction>, Option<RequestChunks>) {
     let (mut others, mut requested) = (Vec::new(), None);
     while let Some(action) = receiver.next_action(now) {
         let ReceiverAction::Send(datagram) = action else {
@@ -66,7 +69,7 @@ fn drain(receiver: &mut Receiver, now: Duration) -> (Vec<ReceiverAction>, Option
 }
 
 /// Lets a second pass, in which a machine that is alone makes its requests. Returns what they ask for.
-fn requested(receiver: &mut Receiver, from: Duration) -> (Vec<u32>, Vec<u32>) {
+fn requested(receiver: &mut Receiver, from: Duration) -> RequestChunks {
     let (mut lacking, mut begun) = (Vec::new(), Vec::new());
     for step in 0..100 {
         if let (_, Some(request)) = drain(receiver, from + Duration::from_millis(10 * step)) {
