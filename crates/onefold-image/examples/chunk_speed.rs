@@ -1,5 +1,5 @@
-//! Measures how fast chunks of an archived image are built, on one thread: `chunk_speed ARCHIVE IMAGE WHAT`, of the newest
-//! version. Prints one JSON object. Whether the packs are in the page cache is up to the caller.
+//! Measures how fast chunks of the newest version of an archived image are built, on one thread:
+//! `chunk_speed ARCHIVE IMAGE WHAT`. Prints one JSON object. The caller decides whether the packs are in the page cache.
 //!
 //! | WHAT     | measures                                                                          |
 //! |----------|-----------------------------------------------------------------------------------|

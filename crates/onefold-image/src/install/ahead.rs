@@ -22,7 +22,7 @@ const ENTRY_BYTES: usize = 128;
 /// Number of threads at least: one compares while another one installs what has arrived.
 const THREADS_MIN: usize = 2;
 
-/// What a comparison has found of a chunk.
+/// Result of the comparison of a chunk.
 pub(super) struct ComparedChunk {
     /// The units that the target lacks.
     pub(super) wanted: WantedUnits,

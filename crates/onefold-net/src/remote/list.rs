@@ -22,7 +22,7 @@ struct ListedImage {
     digest: String,
 }
 
-/// What a server says about itself.
+/// A report of a server about itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServerList {
     /// Its images, sorted by name and version.
