@@ -8,7 +8,6 @@ one is killed on its way and goes on, the second one comes half way, and multica
 disks must be the image in the end. The first one stays, as FOLDER/machine-1.raw. Needs root.
 """
 
-import os
 import signal
 import sys
 from contextlib import ExitStack
@@ -41,12 +40,9 @@ class Demo:
         self.image, self.exported = image, folder / "exported.raw"
         self.exported.unlink(missing_ok=True)
         call(onefold, "image", "export", "--quiet", archive, image, self.exported, timeout=EXPORT_S)
-        key = folder / "multicast.key"
-        key.unlink(missing_ok=True)
-        key.touch(0o600)
-        key.write_text(os.urandom(32).hex(), encoding="ascii")
         network = stack.enter_context(Network(Bridge()))
-        server = Server(network.machine(LINK_MBIT), onefold, archive, key, folder / "server.log", RATE)
+        # Keys of multicast come over TLS.
+        server = Server(network.machine(LINK_MBIT), onefold, archive, folder / "server.log", RATE)
         stack.enter_context(server)
         self.server, self.clients = server, []
         for number in (1, 2, 3):
@@ -58,7 +54,7 @@ class Demo:
             # A disk that is there, so that a killed installation leaves something.
             with open(target, "wb") as disk:
                 disk.truncate(self.exported.stat().st_size)
-            client = Client(machine, onefold, key, server, image, target, ("--force",))
+            client = Client(machine, onefold, server, image, target, ("--force",))
             stack.callback(client.kill)
             self.clients.append(client)
 

@@ -164,11 +164,15 @@ run_kill() {
     prepare build test
     build_release
     local length=(--rounds "${ONEFOLD_KILL_ROUNDS:-400}") archives=(--kills "${ONEFOLD_IMAGE_KILLS:-300}")
-    [[ -z $limit ]] || length=(--seconds $(($(left) * 2 / 3)))
+    local servers=(--kills "${ONEFOLD_SERVE_KILLS:-200}")
+    [[ -z $limit ]] || length=(--seconds $(($(left) / 2)))
     logged python3 tests/soak/soak.py "${length[@]}" --round-seconds 2 --pool-mib 256 --full 60 \
         --ends kill,kill-umount,kill-mount,sync-kill --folder "$target" --seed "$seed"
-    [[ -z $limit ]] || archives+=(--seconds "$(left)")
+    [[ -z $limit ]] || archives+=(--seconds $(($(left) / 2)))
     logged python3 tests/images/trial.py --parts kills "${archives[@]}" --folder "$target" --seed "$seed"
+    [[ -z $limit ]] || servers+=(--seconds "$(left)")
+    logged python3 tests/serve/trial.py --cases killed-server,killed-clients,continued "${servers[@]}" \
+        --folder "$target" --seed "$seed"
 }
 
 count_soak() {
@@ -178,7 +182,8 @@ count_soak() {
 }
 
 count_kill() {
-    printf '%s, %s kills of verbs of an archive\n' "$(count_soak)" "$(grouped "$(last '[0-9]+ kills, [0-9]+ ends')")"
+    printf '%s, %s kills of verbs of an archive, %s kills of servers and machines\n' "$(count_soak)" \
+        "$(grouped "$(last '[0-9]+ kills, [0-9]+ ends')")" "$(grouped "$(last '[0-9]+ kills, [0-9]+ boots')")"
 }
 
 run_fuzz() {

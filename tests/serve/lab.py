@@ -15,7 +15,7 @@ class Lab:
 
     def __init__(self, onefold, folder, seed, counts, bootable=None):
         self.onefold, self.folder, self.seed, self.counts = onefold, folder, seed, counts
-        self.archive, self.key = folder / "archive", folder / "key"
+        self.archive = folder / "archive"
         self.images = {name: folder / f"{name}.raw" for name in IMAGES}
         # A raw image of Debian 12, or None.
         self.bootable = bootable
@@ -27,15 +27,10 @@ class Lab:
         for name, mib in IMAGES.items():
             call(sys.executable, CLIENTS / "make_image.py", self.images[name], mib, f"{self.seed}/{name}")
             self.capture(self.images[name], name)
-        self.make_key(self.key, 7)
 
     def capture(self, image, name):
         call(self.onefold, "image", "capture", "--quiet", self.archive, image, name, timeout=900)
         self.images[name] = image
-
-    def make_key(self, path, number):
-        path.touch(0o600)
-        path.write_text(f"{number:064d}\n", encoding="ascii")
 
     def note(self, text):
         """Keeps a figure that is shown beside the result of the case."""
@@ -46,7 +41,7 @@ class Lab:
         """Yields a `Site`: a network with a server."""
         with Network(fabric or Bridge()) as network:
             machine = network.machine(server_mbit)
-            with Server(machine, self.onefold, self.archive, self.key, folder / "server.log", **options) as server:
+            with Server(machine, self.onefold, self.archive, folder / "server.log", **options) as server:
                 with Site(self, folder, network, server) as site:
                     yield site
                     if server.process.poll() is not None:
@@ -70,11 +65,10 @@ class Site:
     def machines(self, count, rate_mbit=None):
         return [self.network.machine(rate_mbit) for _ in range(count)]
 
-    def client(self, machine, image="small", target=None, server=None, key=None, options=("--json",)):
+    def client(self, machine, image="small", target=None, server=None, **options):
         """Prepares an installation. It is killed with the site."""
         target = target or self.folder / f"disk-{len(self.clients)}"
-        server = server or self.server
-        client = Client(machine, self.lab.onefold, key or self.lab.key, server, image, target, options)
+        client = Client(machine, self.lab.onefold, server or self.server, image, target, **options)
         self.closing.callback(client.kill)
         self.clients.append(client)
         return client

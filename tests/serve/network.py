@@ -241,5 +241,8 @@ def limit_rate(space, device, rate_mbit):
 
 
 def ended_with_parent():
-    """The beginning of a command line of a process that does not outlive this one."""
-    return ("setpriv", "--pdeathsig", "KILL")
+    """Returns the beginning of a command line of a process that does not outlive this one.
+
+    If this process has ended before the kernel knew that, the command is not run at all.
+    """
+    return ("setpriv", "--pdeathsig", "KILL", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid()))

@@ -21,13 +21,14 @@ ENDS_BYTES = 1 << 20
 
 
 class Server:
-    """`image serve` on a machine, which may be killed and started again."""
+    """`image serve` on a machine, which may be killed and started again. With a file of a key it serves without TLS."""
 
-    def __init__(self, machine, onefold, archive, key, log, rate="16M", options=()):
-        self.machine, self.log = machine, log
-        words = ("image", "serve", "--plain", "--interface", "eth0", "--multicast", GROUP, "--multicast-key", key)
-        self.words = machine.words(onefold, *words, "--rate", rate, "--memory", "64M", *options, archive)
-        self.url = f"http://{machine.address}:{PORT}"
+    def __init__(self, machine, onefold, archive, log, rate="16M", key=None, options=(), env=None):
+        self.machine, self.log, self.key, self.env = machine, log, key, os.environ | (env or {})
+        access = ("--plain", "--multicast-key", key) if key else ("--state", log.with_suffix(".state"))
+        words = ("image", "serve", *access, "--interface", "eth0", "--multicast", GROUP, "--rate", rate)
+        self.words = machine.words(onefold, *words, "--memory", "64M", *options, archive)
+        self.url = f"{'http' if key else 'https'}://{machine.address}:{PORT}"
         self.said = f"multicast from {machine.address} to {GROUP}"
         self.process = None
 
@@ -41,7 +42,7 @@ class Server:
     def start(self):
         """Starts the server, and waits until it serves."""
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            self.process = subprocess.Popen(self.words, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             start_new_session=True)  # fmt: skip
         wait_until(self.serves, BEGIN_S, f"the server begins: {self.text()}")
 
@@ -52,6 +53,12 @@ class Server:
 
     def text(self):
         return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def access(self):
+        """Returns the options with which a client gets access."""
+        if self.key:
+            return "--allow-http", "--multicast-key", self.key
+        return "--pin", self.text().partition("for --pin: ")[2].split()[0]
 
     def suspend(self):
         self.process.send_signal(signal.SIGSTOP)
@@ -78,12 +85,13 @@ class Server:
 class Client:
     """`image install` on a machine, from a server to a file."""
 
-    def __init__(self, machine, onefold, key, server, image, target, options=("--json",)):
+    def __init__(self, machine, onefold, server, image, target, options=("--json",), before=(), log=None):
         self.machine, self.image, self.target = machine, image, target
         # What it says, and its report.
-        self.log, self.report = target.with_suffix(".log"), target.with_suffix(".report")
-        words = ("image", "install", "--unsigned", "--allow-http", "--multicast-key", key, "--memory", "64M")
-        self.words = machine.words(onefold, *words, *options, server.url, image, target)
+        self.log = log or target.with_suffix(".log")
+        self.report = self.log.with_suffix(".report")
+        words = ("image", "install", "--unsigned", *server.access(), "--memory", "64M", *options)
+        self.words = machine.words(*before, onefold, *words, server.url, image, target)
         self.process, self.began, self.seconds, self.closing = None, None, None, ExitStack()
 
     def start(self):
@@ -162,6 +170,15 @@ class Client:
             raise Failed(f"machine {self.machine.number} ended with {code}: {self.text()}")
         report = self.report.read_text(encoding="utf-8")
         return json.loads(report) if "--json" in self.words else report
+
+
+    def failure(self, seconds):
+        """Waits until the installation has failed, within so many seconds of its beginning. Returns what it said."""
+        wait_until(self.has_ended, self.began + seconds - time.monotonic(), "an installation fails")
+        expect_no_panic(self.text(), f"machine {self.machine.number}")
+        if self.process.returncode in (0, -signal.SIGKILL):
+            raise Failed(f"machine {self.machine.number} ended with {self.process.returncode}: {self.text()}")
+        return self.text()
 
 
 def multicast_share(report):

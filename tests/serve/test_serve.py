@@ -167,8 +167,8 @@ class Machines(Folder):
     def install(self, image, seconds=10):
         space = Namespace()
         self.addCleanup(space.close)
-        space.number, server = 1, mock.Mock(url="http://192.0.2.1:7443")
-        client = Client(space, self.program, "key", server, image, self.folder / "disk")
+        space.number, server = 1, mock.Mock(url="https://192.0.2.1:7443", access=lambda: ())
+        client = Client(space, self.program, server, image, self.folder / "disk")
         self.addCleanup(client.kill)
         return client.start().result(seconds)
 
@@ -182,7 +182,7 @@ class Machines(Folder):
 
     def test_a_server_that_ends_is_a_failure(self):
         with Network(Bridge()) as network:
-            server = Server(network.machine(), self.program, "fails", "key", self.folder / "log")
+            server = Server(network.machine(), self.program, "fails", self.folder / "log")
             with self.assertRaisesRegex(Failed, "the server ended with 1"):
                 server.start()
 

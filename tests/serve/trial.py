@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Has a server send images to up to sixteen machines, over networks that fail in every way.
 
-    trial.py [--cases LIST] [--seconds N] [--boot IMAGE] [--seed N] [--folder PATH]
+    trial.py [--cases LIST] [--seconds N] [--kills N] [--boot IMAGE] [--seed N] [--folder PATH]
 
 Server and machines are processes in network namespaces of their own, with a bridge or a switch in one more. After each
 case every disk is the image, byte by byte. All cases run once, and again with other draws as long as N seconds have
-not passed. What is drawn depends on the seed, the case and the number of the round. Needs root. ONEFOLD names the
-binary. Exit codes: 0 all is well, 1 it is not, 2 wrong usage.
+not passed; or until N processes were killed, if that is given. What is drawn depends on the seed, the case and the
+number of the round. Needs root. ONEFOLD names the binary. Exit codes: 0 all is well, 1 it is not, 2 wrong usage.
 """
 
 import argparse
@@ -69,7 +69,10 @@ class Trial:
             print(f"      {note}", flush=True)
 
     def is_over(self):
-        return time.monotonic() - self.began >= self.options.seconds
+        seconds = time.monotonic() - self.began
+        if self.options.kills is not None:
+            return self.counts["kills"] >= self.options.kills or seconds >= (self.options.seconds or float("inf"))
+        return seconds >= self.options.seconds
 
 
 def parse(words):
@@ -77,6 +80,7 @@ def parse(words):
     parser.add_argument("--cases", default=",".join(CASES), type=lambda text: text.split(","), metavar="LIST",
                         help=f"of {', '.join(CASES)}; all unless given")
     parser.add_argument("--seconds", type=float, default=0, help="no further round begins after so many")
+    parser.add_argument("--kills", type=int, help="no further round begins after so many kills, or after --seconds")
     parser.add_argument("--boot", type=Path, metavar="IMAGE", help="a raw image of Debian 12, for `boot`")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="on a disk with 6 GiB")

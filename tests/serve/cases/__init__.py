@@ -1,6 +1,6 @@
 """The cases, each a function of a `Lab`, a folder and what it draws from. Its first line of comment is its claim."""
 
-from cases import boot, filters, kills, links, ways, weather
+from cases import archives, boot, filters, kills, links, ways, weather
 
 # In the order in which they run. The boot has an image of its own, which the caller names.
 CASES = {
@@ -24,6 +24,10 @@ CASES = {
         kills.killed_server,
         kills.killed_clients,
         kills.continued,
+        archives.collected,
+        archives.removed,
+        archives.full_disk,
+        archives.bucket,
         kills.suspended,
         kills.no_network,
         boot.boot,

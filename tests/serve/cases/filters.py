@@ -29,17 +29,17 @@ def filtered(lab, folder, _dice):
 
 
 def two_servers(lab, folder, _dice):
-    """Two servers in one network send to the same group and port, and each machine installs from its own."""
-    other_key = folder / "other-key"
-    lab.make_key(other_key, 8)
+    """Two servers in one network, one of them without TLS, send to the same group and port at once."""
+    key = folder / "key"
+    key.touch(0o600)
+    key.write_text(f"{7:064d}\n", encoding="ascii")
     with lab.served(folder, server_mbit=1000, rate="8M") as site:
-        log = folder / "other-server.log"
         [machine] = site.machines(1, 1000)
-        with Server(machine, lab.onefold, lab.archive, other_key, log, rate="8M") as other:
+        with Server(machine, lab.onefold, lab.archive, folder / "plain.log", rate="8M", key=key) as plain:
             clients = site.start(site.machines(2, 1000), "web")
-            clients += site.start(site.machines(2, 1000), "small", server=other, key=other_key)
+            clients += site.start(site.machines(2, 1000), "small", server=plain)
             expect_multicast(site.finish(clients, 90), "two servers")
-            other.stop()
+            plain.stop()
 
 
 def querier(lab, folder, _dice):

@@ -49,7 +49,7 @@ def small_mtu(lab, folder, _dice):
 
 
 def suspended_server(lab, folder, dice):
-    """The server is suspended, so that its kernel answers and it does not: machines wait, and go on within five seconds."""
+    """The server is suspended, while its kernel goes on: machines wait, and go on within five seconds."""
     with lab.served(folder, server_mbit=1000, rate="6M") as site:
         clients = site.start(site.machines(3, 1000), "web")
         clients[2].machine.deafen()
@@ -63,7 +63,7 @@ def suspended_server(lab, folder, dice):
 
 
 def cut_client(lab, folder, dice):
-    """One machine's cable is unplugged for a minute: the others are done meanwhile, and it goes on within five seconds."""
+    """One machine's cable is unplugged for a minute: it goes on within five seconds, and slows no other one."""
     with lab.served(folder, server_mbit=1000, rate="6M") as site:
         clients = site.start(site.machines(3, 1000), "web")
         clients[0].wait_to_write(dice.randint(8, 24) << 20, 60)
