@@ -1,4 +1,4 @@
-"""What becomes of the archive, and of a disk, while machines install."""
+"""Archives that change, buckets that do not answer, and disks that are full, while machines install."""
 
 import os
 import signal
