@@ -11,6 +11,7 @@ CASES = {
         links.rates,
         links.sixteen,
         links.slow_client,
+        links.together,
         filters.filtered,
         filters.two_servers,
         filters.querier,

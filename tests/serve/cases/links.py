@@ -1,11 +1,17 @@
 """Links that lose packets, and links of different speeds."""
 
+import time
+
 from programs import Failed
 from service import loss as lost
 from service import multicast_share
 
 MULTICAST_SHARE_MIN = 0.9
 SLOW_MBIT = 10
+# How long the first machines are left alone, and the server waits at most.
+WAIT_S, AT_MOST_S = 5, 12
+# Both ends of a disk are wiped before anything comes.
+WAITING_BYTES_MAX = 4 << 20
 
 
 def expect_multicast(reports, what, least=MULTICAST_SHARE_MIN):
@@ -82,3 +88,21 @@ def slow_client(lab, folder, _dice):
                          f"{others[0].seconds:.0f} s")
     if seconds[1] > 1.5 * seconds[0] + 2:
         raise Failed(f"the slow machine slowed the others: {seconds[1]:.1f} s instead of {seconds[0]:.1f} s")
+
+
+def together(lab, folder, _dice):
+    """A server that waits for three machines begins with the third one, or once it has waited long enough."""
+    options = ("--wait-for", 3, "--at-most", f"{AT_MOST_S}s")
+    for count in (3, 2):
+        with lab.served(folder, server_mbit=1000, options=options) as site:
+            machines = site.machines(count, 1000)
+            clients = site.start(machines[:2])
+            time.sleep(WAIT_S)
+            if any((client.written() or 0) > WAITING_BYTES_MAX for client in clients):
+                raise Failed("a machine did not wait for the others")
+            clients += site.start(machines[2:])
+            expect_multicast(site.finish(clients, 60), f"{count} machines that begin together")
+            seconds = max(client.seconds for client in clients[:2])
+            lab.note(f"{count} of 3 machines: done after {seconds:.1f} s")
+            if count < 3 and seconds < AT_MOST_S:
+                raise Failed(f"two machines did not wait for {AT_MOST_S} s")
