@@ -41,7 +41,7 @@ sim-images: ## Simulates hosts that share one archive of images, on new seeds, f
 soak: ## Works in a nearly full pool for hours, with restarts and kills, then compares all. ONEFOLD_SOAK_SECONDS=n.
 	@scripts/long/target.sh soak
 
-kill: ## Kills the daemon under writers, and verbs of archives, hundreds of times each, and looks for what was promised.
+kill: ## Kills daemons, verbs of archives, and servers of images, hundreds of times each, and looks for what was promised.
 	@scripts/long/target.sh kill
 
 test-cluster: ## Boots three hosts with one OCFS2 and has them share while they lose power; 45 minutes or more. CLUSTER="facts --hosts 2".

@@ -238,6 +238,18 @@ class Arguments(Folder):
             tried.run()
         self.assertEqual((tried.failed, tried.counts["disks"], tried.counts["cases"]), (["fails"], 1, 1))
 
+    def test_rounds_go_on_until_enough_was_killed(self):
+        def kills(lab, _folder, _dice):
+            """Kills two."""
+            lab.counts["kills"] += 2
+
+        for words, rounds in ((["--kills", "5"], 3), (["--kills", "0"], 1), ([], 1)):
+            with mock.patch.dict(trial.CASES, {"kills": kills}), \
+                    mock.patch("sys.stdout"), mock.patch.object(trial.Lab, "prepare"):
+                tried = trial.Trial(trial.parse(["--onefold", "o", "--cases", "kills", *words]), self.folder)
+                tried.run()
+            self.assertEqual(tried.counts["cases"], rounds)
+
 
 if __name__ == "__main__":
     unittest.main()
