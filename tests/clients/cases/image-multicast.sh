@@ -83,7 +83,7 @@ begin() {
 whole() {
     wait "$2" || fail "client $1: $(<"$dir/log-$1")"
     cmp "$dir/disk-$1" "$dir/web.raw"
-    note "client $1: $(tail -n 1 "$dir/out-$1")"
+    note "client $1: $(sed -n '/^needed /{n;p}' "$dir/out-$1")"
 }
 
 # mostly_by_multicast NUMBER: nearly all chunks have come by multicast.

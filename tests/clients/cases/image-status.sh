@@ -77,15 +77,17 @@ refused 2 'control characters' onefold image install --as $'a\nb' "$address" lab
 install "$dir/named.raw" --as $'x\xe2\x80\xae`y' >/dev/null || fail "a name is refused"
 if grep -q $'\xe2\x80\xae' "$dir/serve.log"; then fail "the log has the name as it is"; fi
 
-# Digests are computed at the first request, and kept over a restart.
+# Digests are computed at the first request, and kept over a restart. Their thread gives way to all others, so that the
+# disk is a small one.
+head -c 1M /dev/urandom >"$dir/raw"
+onefold image capture --quiet "$archive" "$dir/raw" lab/small
 wait_until 30 bash -c "curl --silent --fail --cacert '$dir/state/certificate.pem' -H '@$dir/lab.header' \
-    '$address/v1/images/lab%2Fweb/raw.sha256' >'$dir/raw.sha256'"
-fetch lab images/lab%2Fweb/raw.sha512 --fail >"$dir/raw.sha512"
-ln "$dir/web.raw" "$dir/raw"
+    '$address/v1/images/lab%2Fsmall/raw.sha256' >'$dir/raw.sha256'"
+fetch lab images/lab%2Fsmall/raw.sha512 --fail >"$dir/raw.sha512"
 (cd "$dir" && sha256sum --quiet -c raw.sha256 && sha512sum --quiet -c raw.sha512) || fail "the digests are wrong"
 kill -TERM "$server"
 wait "$server" || fail "$(<"$dir/serve.log")"
 serve "${address#https://}"
-fetch lab images/lab%2Fweb/raw.sha256 --fail | cmp - "$dir/raw.sha256" || fail "the digests are gone"
+fetch lab images/lab%2Fsmall/raw.sha256 --fail | cmp - "$dir/raw.sha256" || fail "the digests are gone"
 kill -TERM "$server"
 wait "$server" || fail "$(<"$dir/serve.log")"
