@@ -139,6 +139,7 @@ fn converse(choices: &mut Choices<'_>) {
         chunks: CHUNKS,
         symbol_bytes: SYMBOL_BYTES,
         rate_bytes_per_second: NonZeroU64::new(1_000_000).expect("it is one"),
+        rate_floor_bytes_per_second: NonZeroU64::new(10_000).expect("it is one"),
         cache_bytes: 2000,
         clients_max: 3,
     };

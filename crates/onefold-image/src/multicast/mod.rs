@@ -10,6 +10,7 @@ mod burst;
 mod demand;
 mod order;
 mod pacing;
+mod rate;
 mod receiver;
 mod rules;
 mod sender;

@@ -12,6 +12,7 @@ pub const BURST_PACKETS_MAX: usize = 32;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacing {
     bytes_per_second: NonZeroU64,
+    packet_bytes: usize,
     /// Time that a burst takes at this rate.
     burst: Duration,
     /// Time at which everything that was sent is paid for.
@@ -21,8 +22,14 @@ pub(super) struct Pacing {
 impl Pacing {
     /// Returns a limit for packets of at most `packet_bytes`, from `now` on.
     pub(super) fn new(bytes_per_second: NonZeroU64, packet_bytes: usize, now: Duration) -> Pacing {
-        let burst = time_of((BURST_PACKETS_MAX - 1) * packet_bytes, bytes_per_second);
-        Pacing { bytes_per_second, burst, paid_at: now }
+        let burst = burst_time(packet_bytes, bytes_per_second);
+        Pacing { bytes_per_second, packet_bytes, burst, paid_at: now }
+    }
+
+    /// Changes the rate, which counts for the packets that are sent from now on.
+    pub(super) fn set_rate(&mut self, bytes_per_second: NonZeroU64) {
+        self.burst = burst_time(self.packet_bytes, bytes_per_second);
+        self.bytes_per_second = bytes_per_second;
     }
 
     /// Returns when the next packet may be sent.
@@ -35,6 +42,11 @@ impl Pacing {
         let start = self.paid_at.max(now.saturating_sub(self.burst));
         self.paid_at = start.saturating_add(time_of(bytes, self.bytes_per_second));
     }
+}
+
+/// Returns the time that a pause may make up for.
+fn burst_time(packet_bytes: usize, bytes_per_second: NonZeroU64) -> Duration {
+    time_of((BURST_PACKETS_MAX - 1) * packet_bytes, bytes_per_second)
 }
 
 /// Returns the time that bytes take at a rate.

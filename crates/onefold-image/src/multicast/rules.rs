@@ -22,6 +22,10 @@ pub(super) enum Rule {
     /// A machine that compares its target with the image requests only chunks that the target lacks
     /// (`receiver/mod.rs`).
     ComparedFirst,
+    /// The rate falls when machines lose packets (`rate.rs`).
+    RateFalls,
+    /// The losses of few machines do not make the rate fall (`rate.rs`).
+    FewDoNotSlow,
 }
 
 /// Returns whether the code follows a rule.

@@ -277,7 +277,7 @@ async fn join(
             true => None,
             false => Some(state.archive().manifest(&record)?.chunks),
         };
-        match sessions.join(&shared, wanted, chunks, join) {
+        match sessions.join(&shared, &record, chunks, join) {
             Ok(reply) => Ok(reply.ok_or(Problem::Missing)?.encode()),
             Err(error) => {
                 state.report(&error);

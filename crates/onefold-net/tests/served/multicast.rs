@@ -43,6 +43,8 @@ fn multicast(group: u8, key: Option<MulticastKey>) -> MulticastOptions {
         group: SocketAddrV4::new(Ipv4Addr::new(239, 192, group, 1), port.min(u16::MAX - u16::from(SESSIONS_MAX))),
         ttl: 1,
         rate_bytes_per_second: NonZeroU64::new(60 << 20).unwrap(),
+        rate_floor_bytes_per_second: NonZeroU64::new(1 << 20).unwrap(),
+        weights: Vec::new(),
         key,
         start: None,
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use onefold_image::ImageName;
 use onefold_image::multicast::SESSION_WAIT_MAX;
 use onefold_net::{Fingerprint, SESSIONS_MAX};
 
@@ -102,10 +103,15 @@ pub(crate) struct MulticastArgs {
     #[arg(long, help_heading = MULTICAST, value_name = "HOPS", default_value_t = 1, requires = "multicast",
           value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) ttl: u8,
-    /// Maximum number of bytes that are sent a second by multicast, for each image; up to four images are sent at once.
-    /// Give less than what the slowest link takes
+    /// Maximum number of bytes that are sent a second by multicast. Images that are sent at the same time share it
     #[arg(long, help_heading = MULTICAST, value_name = "RATE", default_value = "80M", requires = "multicast")]
     pub(crate) rate: ByteRate,
+    /// Where machines lose packets, the rate of each image falls to what they receive, but no lower than this
+    #[arg(long, help_heading = MULTICAST, value_name = "RATE", default_value = "1M", requires = "multicast")]
+    pub(crate) rate_floor: ByteRate,
+    /// Give an image N shares of --rate; others have one. May be repeated
+    #[arg(long, help_heading = MULTICAST, value_name = "NAME=N", requires = "multicast", value_parser = parse_weight)]
+    pub(crate) weight: Vec<(ImageName, NonZeroU32)>,
     /// Send an image only once this many machines have joined, so that they begin together; see --at-most
     #[arg(long, help_heading = MULTICAST, value_name = "MACHINES", requires = "multicast")]
     pub(crate) wait_for: Option<NonZeroU32>,
@@ -160,6 +166,13 @@ pub(crate) enum HeaderChoice {
 
 /// First byte of the groups that each network uses as it likes. Others belong to protocols.
 const LOCAL_GROUPS: u8 = 239;
+
+/// Parses the name of an image and its number of shares.
+fn parse_weight(text: &str) -> Result<(ImageName, NonZeroU32), String> {
+    let (name, shares) = text.rsplit_once('=').ok_or("expected a name and a number, such as web=3")?;
+    let shares = shares.parse().map_err(|_| format!("expected a number from 1 to {}", u32::MAX))?;
+    Ok((ImageName::new(name).map_err(|error| error.to_string())?, shares))
+}
 
 /// Parses a group of multicast and a port.
 fn parse_group(text: &str) -> Result<SocketAddrV4, String> {
@@ -246,5 +259,14 @@ mod tests {
             assert!(parse_group(text).unwrap_err().contains("from 239.0.0.0 to 239.255.255.252"), "{text}");
         }
         assert!(parse_group("ff3e::1").unwrap_err().contains("IPv4"));
+    }
+
+    #[test]
+    fn a_weight_is_a_name_and_a_number_of_shares() {
+        let (name, shares) = parse_weight("lab/web=3").unwrap();
+        assert_eq!((name.as_str(), shares.get()), ("lab/web", 3));
+        for text in ["web", "web=", "web=0", "web=-1", "=3", "web=4294967296"] {
+            assert!(parse_weight(text).is_err(), "{text}");
+        }
     }
 }

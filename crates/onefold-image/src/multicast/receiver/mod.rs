@@ -8,6 +8,7 @@ mod comparison;
 mod progress;
 mod reach;
 mod requests;
+mod session;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use self::progress::Progress;
 pub use self::reach::HttpReason;
 use self::reach::{Reach, ReachStep};
 use self::requests::RequestTimer;
+use self::session::SessionState;
 use super::USUAL_CHUNK_BYTES;
 use crate::format::FormatError;
 use crate::format::multicast::{
@@ -145,19 +147,6 @@ pub struct Receiver {
     now: Duration,
 }
 
-/// The session that a machine has joined.
-#[derive(Debug)]
-struct SessionState {
-    reply: JoinReply,
-    timer: RequestTimer,
-    /// Lowest and highest sequence number that arrived, and how many did; 0 before the first.
-    first: u64,
-    highest: u64,
-    received: u64,
-    /// Sequence number of the last request.
-    requests: u64,
-}
-
 impl std::fmt::Debug for Receiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Receiver").field("left", &self.left).field("session", &self.session).finish_non_exhaustive()
@@ -209,7 +198,7 @@ impl Receiver {
                 self.assemblies.begin_session(reply.symbol_bytes);
             }
         }
-        self.session = Some(SessionState { reply, timer, first, highest, received, requests });
+        self.session = Some(SessionState { reply, timer, first, highest, received, requests, reported: (0, 0) });
         self.reach.joined(self.now);
     }
 
@@ -423,8 +412,10 @@ impl Receiver {
     /// Returns the request that is due now.
     fn due_request(&mut self) -> Option<ReceiverAction> {
         let mut session = self.session.take()?;
-        let is_needed =
-            |timer: &RequestTimer| self.begun().chain(self.window()).any(|chunk| !timer.is_answered(chunk, self.now));
+        let has_losses = session.has_losses();
+        let is_needed = |timer: &RequestTimer| {
+            has_losses || self.begun().chain(self.window()).any(|chunk| !timer.is_answered(chunk, self.now))
+        };
         let is_due = session.timer.is_due(self.now, is_needed, &*self.random);
         self.session = Some(session);
         if !is_due {
@@ -443,6 +434,7 @@ impl Receiver {
         self.counts.requested_symbols += begun.iter().map(|chunk| chunk.missing.len()).sum::<u64>();
         if let Some(session) = &mut self.session {
             session.requests += 1;
+            session.begin_report();
             let expected = session.expected();
             let request = Request {
                 seen: session.highest,
@@ -459,22 +451,5 @@ impl Receiver {
             datagram.resize(datagram.len() + TAG_BYTES, 0);
         }
         ReceiverAction::Send(datagram)
-    }
-}
-
-impl SessionState {
-    /// Counts a packet.
-    fn note(&mut self, sequence: u64, counts: &mut ReceiverCounts) {
-        let before = self.expected();
-        self.first = if self.first == 0 { sequence } else { self.first.min(sequence) };
-        self.highest = self.highest.max(sequence);
-        self.received += 1;
-        counts.received += 1;
-        counts.expected = counts.expected.saturating_add(self.expected().saturating_sub(before));
-    }
-
-    /// Returns how many packets were sent while the machine listened.
-    fn expected(&self) -> u64 {
-        if self.first == 0 { 0 } else { (self.highest - self.first).saturating_add(1) }
     }
 }

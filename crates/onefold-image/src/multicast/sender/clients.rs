@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::loss::LossWindow;
 use crate::format::multicast::{ClientNumber, Request};
 use crate::multicast::demand::CountedRequest;
 use crate::multicast::timing::client_silence;
@@ -34,6 +35,8 @@ pub(super) struct Clients {
     last: ClientNumber,
     clients_max: u32,
     limit: RequestLimit,
+    /// Sequence number from which on losses count.
+    losses_since: u64,
 }
 
 #[derive(Debug)]
@@ -47,6 +50,7 @@ struct Client {
     left: Option<u32>,
     received: u64,
     expected: u64,
+    losses: LossWindow,
     request: Option<CountedRequest>,
 }
 
@@ -72,7 +76,7 @@ impl RequestLimit {
 impl Clients {
     pub(super) fn new(clients_max: u32) -> Clients {
         let limit = RequestLimit { per_second: REQUESTS_PER_SECOND, paid_at: Duration::ZERO };
-        Clients { clients: BTreeMap::new(), last: ClientNumber(0), clients_max, limit }
+        Clients { clients: BTreeMap::new(), last: ClientNumber(0), clients_max, limit, losses_since: 0 }
     }
 
     /// Adds a machine. Returns `None` if there are too many.
@@ -91,8 +95,17 @@ impl Clients {
         }
         let limit = RequestLimit { per_second: CLIENT_REQUESTS_PER_SECOND, paid_at: Duration::ZERO };
         let expires = now + client_silence(self.lacking() + 1);
-        let (left, request) = (None, None);
-        let client = Client { heard: now, expires, limit, seen: 0, left, received: 0, expected: 0, request };
+        let client = Client {
+            heard: now,
+            expires,
+            limit,
+            seen: 0,
+            left: None,
+            received: 0,
+            expected: 0,
+            losses: LossWindow::default(),
+            request: None,
+        };
         self.clients.insert(number, client);
         true
     }
@@ -117,7 +130,28 @@ impl Clients {
         client.seen = request.seen;
         client.left = Some(request.left);
         (client.received, client.expected) = (request.received, request.expected);
+        client.losses.note(request, self.losses_since, now);
         true
+    }
+
+    /// Returns the losses of the machines that have reported some, in parts of a million.
+    pub(super) fn losses(&self) -> Vec<u32> {
+        self.clients
+            .values()
+            .filter(|client| client.left != Some(0))
+            .filter_map(|client| client.losses.loss())
+            .collect()
+    }
+
+    /// Has the machines report losses again.
+    pub(super) fn forget_losses(&mut self) {
+        self.clients.values_mut().for_each(|client| client.losses.forget());
+    }
+
+    /// Has losses count from this sequence number on only.
+    pub(super) fn begin_losses(&mut self, sequence: u64) {
+        self.losses_since = sequence;
+        self.clients.values_mut().for_each(|client| client.losses.begin_anew());
     }
 
     /// Replaces the request of a machine.

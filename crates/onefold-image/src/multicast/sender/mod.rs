@@ -8,7 +8,9 @@
 mod cache;
 mod clients;
 mod gate;
+mod loss;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use super::burst::PacketBurst;
 use super::demand::Demand;
 use super::order::{RepairShare, next_to_build, next_to_send};
 use super::pacing::{BURST_PACKETS_MAX, Pacing, time_of};
+use super::rate::RateControl;
 use super::timing::{BEACON_EVERY, JUST_SENT, UNAVAILABLE};
 use crate::format::multicast::{
     Beacon, ClientNumber, HEADER_BYTES, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES,
@@ -49,6 +52,8 @@ pub struct SenderSettings {
     pub symbol_bytes: u16,
     /// Maximum rate, in bytes of UDP payload per second.
     pub rate_bytes_per_second: NonZeroU64,
+    /// Rate that losses do not go below, likewise; at most the maximum counts.
+    pub rate_floor_bytes_per_second: NonZeroU64,
     /// Memory for chunks that were built, in bytes.
     pub cache_bytes: usize,
     /// Maximum number of machines.
@@ -88,6 +93,7 @@ pub struct Sender {
     just_sent: VecDeque<(Duration, u32)>,
     /// Chunks that could not be built, and until when they are not built again.
     unavailable: BTreeMap<u32, Duration>,
+    rate: RateControl,
     pacing: Pacing,
     /// Time of the next beacon while the session runs.
     next_beacon: Option<Duration>,
@@ -128,6 +134,7 @@ impl Sender {
             share: RepairShare::default(),
             just_sent: VecDeque::new(),
             unavailable: BTreeMap::new(),
+            rate: RateControl::new(settings.rate_floor_bytes_per_second, settings.rate_bytes_per_second),
             pacing: Pacing::new(settings.rate_bytes_per_second, packet_bytes, now),
             next_beacon: None,
             sequence: 0,
@@ -170,6 +177,7 @@ impl Sender {
             return;
         }
         self.counts.requests += 1;
+        self.adjust_rate();
         if request.left == 0 {
             return self.leave(client);
         }
@@ -184,6 +192,12 @@ impl Sender {
         if self.next_beacon.is_none() {
             self.next_beacon = Some(self.now);
         }
+    }
+
+    /// Changes the maximum rate, in bytes of UDP payload per second.
+    pub fn set_ceiling(&mut self, bytes_per_second: NonZeroU64) {
+        self.rate.set_ceiling(bytes_per_second);
+        self.pacing.set_rate(self.rate.rate());
     }
 
     /// Returns a chunk that is to be built, with which [`Self::chunk_built`] or [`Self::chunk_failed`] is called then.
@@ -293,6 +307,17 @@ impl Sender {
         }
     }
 
+    /// Changes the rate if the losses of the machines are a reason.
+    fn adjust_rate(&mut self) {
+        match self.rate.judge(self.clients.losses(), self.clients.lacking()) {
+            Ordering::Equal => return,
+            Ordering::Greater => self.clients.forget_losses(),
+            // Losses at the higher rate do not count against the lower one.
+            Ordering::Less => self.clients.begin_losses(self.sequence),
+        }
+        self.pacing.set_rate(self.rate.rate());
+    }
+
     fn next_chunk(&self) -> Option<u32> {
         next_to_send(&self.demand, self.cache.indices(), self.share)
     }
@@ -382,7 +407,7 @@ impl Sender {
         let queue_bytes = repairs.sum::<usize>()
             + self.demand.ranking().len() * self.chunk_bytes
             + sending.map_or(0, |transmission| transmission.symbols.len() * symbol_bytes);
-        let queue = time_of(queue_bytes, self.settings.rate_bytes_per_second);
+        let queue = time_of(queue_bytes, self.rate.rate());
         Beacon {
             epoch: self.settings.epoch,
             machines: self.clients.lacking(),

@@ -23,6 +23,7 @@ const SETTINGS: SenderSettings = SenderSettings {
     chunks: CHUNKS,
     symbol_bytes: SYMBOL_BYTES,
     rate_bytes_per_second: NonZeroU64::new(100_000).unwrap(),
+    rate_floor_bytes_per_second: NonZeroU64::new(1_000).unwrap(),
     cache_bytes: 3000,
     clients_max: 2,
 };

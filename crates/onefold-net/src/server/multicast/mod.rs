@@ -5,26 +5,29 @@
 //! | `session`  | the thread of one session: opens requests, seals and sends packets |
 //! | `builders` | the threads that build its chunks                                  |
 //! | `joins`    | the latest joins, none of which counts twice                       |
+//! | `shares`   | the share of each image of the maximum rate                        |
 
 mod builders;
 mod joins;
 mod session;
+mod shares;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use onefold_block::Random;
 use onefold_block::random::SystemRandom;
-use onefold_image::UnitName;
+use onefold_image::archive::ImageRecord;
 use onefold_image::format::multicast::{
     CHUNKS_MAX, HEADER_BYTES, JoinReply, SessionId, TAG_BYTES, body_bytes_max, symbol_bytes_for,
 };
 use onefold_image::multicast::{SenderSettings, SessionStart};
+use onefold_image::{ImageName, UnitName};
 use parking_lot::Mutex;
 
 use super::state::ServerState;
@@ -35,6 +38,7 @@ use crate::multicast::{
 
 use joins::LatestJoins;
 use session::{Join, Session};
+use shares::{RateShare, RateShares};
 
 /// Number of images that are sent at the same time. Machines get others over HTTP.
 pub const SESSIONS_MAX: u8 = 4;
@@ -53,8 +57,12 @@ pub struct MulticastOptions {
     pub group: SocketAddrV4,
     /// How many routers packets may cross, plus one.
     pub ttl: u8,
-    /// Bytes of UDP payload that each session sends per second at most.
+    /// Bytes of UDP payload that all sessions together send per second at most.
     pub rate_bytes_per_second: NonZeroU64,
+    /// Bytes of UDP payload per second below which losses do not slow a session.
+    pub rate_floor_bytes_per_second: NonZeroU64,
+    /// Images whose share of the rate is not that of others, 1.
+    pub weights: Vec<(ImageName, NonZeroU32)>,
     /// The key that clients of a server without TLS have, too. Over TLS the server hands out keys of its own, and there
     /// is none.
     pub key: Option<MulticastKey>,
@@ -89,6 +97,12 @@ impl MulticastOptions {
         let port = self.group.port().checked_add(place.into())?;
         group.is_multicast().then(|| SocketAddrV4::new(group, port))
     }
+
+    /// Returns the weight of an image.
+    fn weight(&self, image: &ImageName) -> NonZeroU32 {
+        let weight = self.weights.iter().rfind(|(name, _)| name == image);
+        weight.map_or(NonZeroU32::MIN, |(_, weight)| *weight)
+    }
 }
 
 /// All sessions of a server.
@@ -102,6 +116,7 @@ pub(super) struct Sessions {
     /// Start of the server: with it and a session's number, no session has the keys of an earlier one.
     epoch: u64,
     running: Mutex<Running>,
+    shares: Arc<RateShares>,
     latest_joins: Mutex<LatestJoins>,
     is_stopped: AtomicBool,
 }
@@ -138,6 +153,7 @@ impl Sessions {
         let keys = options.key.clone().map_or(KeySource::Drawn(random), KeySource::File);
         let running = Running { last: u32::from_le_bytes(last) / 2, sessions: HashMap::new() };
         Ok(Sessions {
+            shares: Arc::new(RateShares::new(options.rate_bytes_per_second)),
             options,
             source,
             symbol_bytes,
@@ -155,7 +171,7 @@ impl Sessions {
         let last = self.options.group_of(SESSIONS_MAX - 1).unwrap_or(self.options.group);
         let MulticastOptions { group, ttl, rate_bytes_per_second, .. } = &self.options;
         let rate = onefold_block::size::human(rate_bytes_per_second.get());
-        format!("from {} to {group} up to {last}, TTL {ttl}, at most {rate} a second for each image", self.source)
+        format!("from {} to {group} up to {last}, TTL {ttl}, at most {rate} a second", self.source)
     }
 
     /// Ends all sessions.
@@ -191,7 +207,7 @@ impl Sessions {
         random.map(|random| JoinRequest { random, address }).ok_or(JoinRefusal::Proof)
     }
 
-    /// Has a machine join the session of an image. If there is none, one begins that sends `chunks`. `None` if there
+    /// Has a machine join the session of `image`. If there is none, one begins that sends `chunks`. `None` if there
     /// are too many sessions or machines, or the session has just ended: the machine is served over HTTP then.
     ///
     /// # Errors
@@ -199,21 +215,21 @@ impl Sessions {
     pub(super) fn join(
         self: &Arc<Self>,
         state: &Arc<ServerState>,
-        digest: [u8; 32],
+        image: &ImageRecord,
         chunks: Option<Vec<UnitName>>,
         JoinRequest { random, address }: JoinRequest,
     ) -> io::Result<Option<JoinReply>> {
         let (reply, answer) = mpsc::sync_channel(1);
         {
             let mut running = self.running.lock();
-            if !running.sessions.contains_key(&digest) {
+            if !running.sessions.contains_key(&image.digest) {
                 let Some(chunks) = chunks else { return Ok(None) };
-                let Some(session) = self.begin(&running, state, digest, chunks)? else { return Ok(None) };
+                let Some(session) = self.begin(&running, state, image, chunks)? else { return Ok(None) };
                 running.last += 1;
-                running.sessions.insert(digest, session);
+                running.sessions.insert(image.digest, session);
             }
             // A thread that ends takes its session away under this lock, once no join is left here.
-            let Some(session) = running.sessions.get(&digest) else { return Ok(None) };
+            let Some(session) = running.sessions.get(&image.digest) else { return Ok(None) };
             if session.joins.try_send(Join { random, address, reply }).is_err() {
                 return Ok(None);
             }
@@ -225,7 +241,7 @@ impl Sessions {
         self: &Arc<Self>,
         running: &Running,
         state: &Arc<ServerState>,
-        digest: [u8; 32],
+        image: &ImageRecord,
         chunks: Vec<UnitName>,
     ) -> io::Result<Option<SessionHandle>> {
         let is_taken = |place: &u8| running.sessions.values().any(|session| session.place == *place);
@@ -238,22 +254,24 @@ impl Sessions {
         let route = GroupRoute { group, source: SocketAddrV4::new(self.source, group.port()), ttl: self.options.ttl };
         let packet_bytes = HEADER_BYTES + body_bytes_max(self.symbol_bytes) + TAG_BYTES;
         let socket = ServerSocket::open(route, u16::try_from(packet_bytes).unwrap_or(u16::MAX))?;
+        let share = RateShare::new(&self.shares, place, self.options.weight(&image.image.name));
         let settings = SenderSettings {
             session: SessionId(number),
             epoch: self.epoch,
             chunks: count,
             symbol_bytes: self.symbol_bytes,
-            rate_bytes_per_second: self.options.rate_bytes_per_second,
+            rate_bytes_per_second: share.rate(false),
+            rate_floor_bytes_per_second: self.options.rate_floor_bytes_per_second,
             cache_bytes: self.cache_bytes,
             clients_max: CLIENTS_MAX,
         };
         let (joins, joined) = mpsc::sync_channel(CLIENTS_MAX as usize);
         let keys = self.keys.begin(settings.session, settings.epoch)?;
-        let mut session = Session::new(settings, route, socket, keys, Arc::clone(state), chunks)?;
+        let mut session = Session::new(settings, share, route, socket, keys, Arc::clone(state), chunks)?;
         if let Some(start) = self.options.start {
             session.wait_for(start);
         }
-        let sessions = Arc::clone(self);
+        let (sessions, digest) = (Arc::clone(self), image.digest);
         std::thread::Builder::new().name("multicast".to_owned()).spawn(move || {
             session.run(&joined, &|| sessions.is_stopped.load(Ordering::Relaxed), &|| sessions.end(digest, &joined));
         })?;

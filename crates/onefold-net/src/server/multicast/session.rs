@@ -15,6 +15,7 @@ use onefold_image::multicast::{PacketBurst, Sender, SenderSettings, SessionStart
 use onefold_linux::DatagramBatch;
 
 use super::builders::Builders;
+use super::shares::RateShare;
 use crate::multicast::{GroupRoute, JOIN_BYTES, Opener, Sealer, ServerKeys, ServerSocket};
 use crate::server::state::ServerState;
 
@@ -51,6 +52,7 @@ struct Member {
 /// One session.
 pub(super) struct Session {
     settings: SenderSettings,
+    share: RateShare,
     route: GroupRoute,
     socket: ServerSocket,
     keys: ServerKeys,
@@ -73,6 +75,7 @@ impl Session {
     /// When a thread cannot be started.
     pub(super) fn new(
         settings: SenderSettings,
+        share: RateShare,
         route: GroupRoute,
         socket: ServerSocket,
         keys: ServerKeys,
@@ -86,6 +89,7 @@ impl Session {
             sealer: Sealer::new(keys.group()),
             members: HashMap::new(),
             settings,
+            share,
             route,
             socket,
             keys,
@@ -208,6 +212,7 @@ impl Session {
 
     fn send(&mut self, burst: &mut PacketBurst) {
         burst.clear();
+        self.sender.set_ceiling(self.share.rate(self.sender.is_running()));
         self.sender.send(self.now(), burst);
         if burst.is_empty() {
             return;

@@ -118,8 +118,18 @@ fn multicast(arguments: &MulticastArgs, is_plain: bool) -> Outcome<Option<Multic
     }
     let key = arguments.multicast_key.as_deref().map(MulticastKey::read).transpose();
     let key = key.map_err(|error| Failure::of_net(cannot(), &error))?;
-    let start = arguments.wait_for.map(|machines| SessionStart { machines, at_most: arguments.at_most });
-    Ok(Some(MulticastOptions { group, ttl: arguments.ttl, rate_bytes_per_second: arguments.rate.0, key, start }))
+    if arguments.rate_floor.0 > arguments.rate.0 {
+        return Err(Failure::usage(cannot()).because_of("--rate-floor is more than --rate"));
+    }
+    Ok(Some(MulticastOptions {
+        group,
+        ttl: arguments.ttl,
+        rate_bytes_per_second: arguments.rate.0,
+        rate_floor_bytes_per_second: arguments.rate_floor.0,
+        weights: arguments.weight.clone(),
+        key,
+        start: arguments.wait_for.map(|machines| SessionStart { machines, at_most: arguments.at_most }),
+    }))
 }
 
 /// Returns how chunks are made.

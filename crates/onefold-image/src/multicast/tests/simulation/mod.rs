@@ -14,6 +14,7 @@ mod machine;
 mod mutants;
 mod network;
 mod options;
+mod rates;
 mod server;
 mod world;
 
@@ -32,6 +33,8 @@ type Violation = String;
 struct Outcome {
     events: u64,
     finished_ms: u64,
+    /// When the last machine that has no slow link was finished.
+    fast_finished_ms: u64,
     image_bytes: u64,
     /// Those of them that any machine lacks in the beginning.
     needed_bytes: u64,

@@ -22,6 +22,9 @@ pub(super) struct Options {
     /// Chance that a chunk cannot be built.
     pub(super) build_fails: u64,
     pub(super) network: NetworkOptions,
+    /// Number of machines, the first ones, with another link: its rate in per cent of the server's.
+    pub(super) slow_links: usize,
+    pub(super) slow_link_percent: u64,
     /// Machines in a hundred whose disk is slower than the network.
     pub(super) slow_disks: u64,
     /// Machines in a hundred that multicast never reaches.
@@ -95,6 +98,8 @@ impl Options {
             build_ms_max: 5,
             build_fails: 0,
             network: NetworkOptions::PERFECT,
+            slow_links: 0,
+            slow_link_percent: 100,
             slow_disks: 0,
             deaf: 0,
             deaths: 0,

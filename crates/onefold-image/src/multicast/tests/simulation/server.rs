@@ -39,6 +39,7 @@ impl Server {
             chunks: options.chunks,
             symbol_bytes: SYMBOL_BYTES,
             rate_bytes_per_second: positive(options.rate),
+            rate_floor_bytes_per_second: positive(options.rate / 50),
             cache_bytes: usize::try_from(options.cache_chunks * (options.chunk_bytes_max + 104)).unwrap(),
             clients_max: 1 << 16,
         };

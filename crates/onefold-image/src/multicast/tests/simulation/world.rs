@@ -10,7 +10,7 @@ use onefold_block::random::SeededRandom;
 use super::image::Image;
 use super::machine::{Machine, receiver};
 use super::network::{Link, ReplayWindow, happens};
-use super::options::Options;
+use super::options::{NetworkOptions, Options};
 use super::server::{SYMBOL_BYTES, Server};
 use super::{Outcome, Violation};
 use crate::format::multicast::{ClientNumber, JoinReply, SessionId};
@@ -93,9 +93,14 @@ impl World {
         let random = SeededRandom::new(options.seed ^ 0x77e1);
         let image = Image::drawn(options.chunks, options.chunk_bytes_max, &random);
         let memory_bytes = options.memory_chunks * (options.chunk_bytes_max + 200);
+        let link = |index: usize| {
+            let is_slow = index < options.slow_links;
+            let link_percent = if is_slow { options.slow_link_percent } else { options.network.link_percent };
+            Link::new(NetworkOptions { link_percent, ..options.network }, options.rate)
+        };
         let machine = |index: usize| Machine {
             receiver: receiver(options.chunks, memory_bytes, options.seed ^ index as u64, Duration::ZERO),
-            link: Link::new(options.network, options.rate),
+            link: link(index),
             is_deaf: random.below(100) < options.deaf,
             is_alive: false,
             life: 0,
@@ -354,6 +359,8 @@ impl World {
         let is_update = self.machines.iter().all(|machine| machine.is_update);
         let needed = (0..self.options.chunks).filter(|chunk| !is_update || self.image.changed[*chunk as usize] > 0);
         self.outcome.needed_bytes = needed.map(bytes).sum();
+        let fast = self.machines.iter().skip(self.options.slow_links).filter_map(|machine| machine.finished_at);
+        self.outcome.fast_finished_ms = fast.max().unwrap_or(0) / MILLISECOND;
         for machine in &self.machines {
             for counts in machine.former.iter().copied().chain([machine.receiver.counts()]) {
                 self.outcome.dropped_chunks += counts.dropped_chunks;
