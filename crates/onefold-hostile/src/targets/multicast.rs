@@ -8,7 +8,8 @@ use std::time::Duration;
 use onefold_block::random::SeededRandom;
 use onefold_image::format::FormatError;
 use onefold_image::format::multicast::{
-    Beacon, BegunChunk, ClientNumber, IndexSet, JoinReply, PacketHeader, PacketKind, Request, SessionId, Symbol,
+    Beacon, BegunChunk, ClientNumber, IndexSet, JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId,
+    Symbol,
 };
 use onefold_image::multicast::{
     BURST_PACKETS_MAX, PacketBurst, Receiver, ReceiverAction, ReceiverSettings, Sender, SenderSettings, Settlement,
@@ -44,7 +45,7 @@ fn decode(choices: &mut Choices<'_>) {
 fn again(kind: u64, bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
     let mut encoded = Vec::new();
     match kind {
-        0 => Symbol::decode(bytes, SYMBOL_BYTES)?.encode(&mut encoded),
+        0 => Symbol::decode(bytes, SYMBOL_BYTES, RepairCode::RaptorQ)?.encode(&mut encoded),
         1 => Beacon::decode(bytes, CHUNKS)?.encode(usize::MAX, &mut encoded),
         2 => Request::decode(bytes, CHUNKS)?.encode(usize::MAX, &mut encoded),
         3 => encoded = JoinReply::decode(bytes)?.encode(),
@@ -62,7 +63,7 @@ fn sample(choices: &mut Choices<'_>, kind: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     match kind {
         0 => {
-            let index = u16::try_from(choices.below(3)).expect("small");
+            let index = u16::try_from(choices.below(7)).expect("small");
             let payload = [choices.byte(); 128];
             let payload = if index == 2 { &payload[..44] } else { &payload };
             let chunk = u32::try_from(choices.below(CHUNKS.into())).expect("small");
@@ -73,7 +74,8 @@ fn sample(choices: &mut Choices<'_>, kind: u64) -> Vec<u8> {
             let sets = std::array::from_fn(|_| set(choices, CHUNKS));
             let [sending, just_sent, unavailable, queued] = sets;
             let (machines, queue_ms) = (choices.byte().into(), choices.byte().into());
-            let beacon = Beacon { epoch: 1, machines, queue_ms, sending, just_sent, unavailable, queued };
+            let excluded = if choices.below(8) == 0 { set(choices, 3) } else { IndexSet::default() };
+            let beacon = Beacon { epoch: 1, machines, queue_ms, sending, just_sent, unavailable, excluded, queued };
             beacon.encode(usize::MAX, &mut bytes);
         }
         2 => {
@@ -81,7 +83,8 @@ fn sample(choices: &mut Choices<'_>, kind: u64) -> Vec<u8> {
             let begun = (20..20 + u32::from(choices.byte() % 8)).map(|chunk| {
                 let mut missing = set(choices, 1000);
                 missing.push(u32::from(u16::MAX));
-                BegunChunk { chunk, form: choices.byte().into(), missing }
+                let (needed, next_repair) = (u16::from(choices.byte()) + 1, choices.byte().into());
+                BegunChunk { chunk, form: choices.byte().into(), needed, next_repair, missing }
             });
             let begun = begun.collect();
             let seen = choices.below(100);
@@ -113,6 +116,7 @@ fn reply() -> JoinReply {
         client: ClientNumber(1),
         machines: 1,
         chunks: CHUNKS,
+        repairs: RepairCode::RaptorQ,
         keys: None,
     }
 }
@@ -142,6 +146,7 @@ fn converse(choices: &mut Choices<'_>) {
         rate_floor_bytes_per_second: NonZeroU64::new(10_000).expect("it is one"),
         cache_bytes: 2000,
         clients_max: 3,
+        repairs: RepairCode::RaptorQ,
     };
     let mut sender = Sender::new(settings, Duration::ZERO);
     let settings = ReceiverSettings { chunks: CHUNKS, memory_bytes: MEMORY_BYTES };
@@ -185,6 +190,10 @@ fn drive(choices: &mut Choices<'_>, sender: &mut Sender, receiver: &mut Receiver
             form => sender.chunk_built(chunk, form.try_into().expect("small"), vec![1; 300], now),
         }
     }
+    for _ in 0..CHUNKS {
+        let Some(job) = sender.next_repair_job() else { break };
+        sender.repairs_made(job.run());
+    }
     let mut burst = PacketBurst::default();
     sender.send(now, &mut burst);
     assert!(burst.len() <= BURST_PACKETS_MAX, "a burst of {} packets", burst.len());
@@ -193,8 +202,9 @@ fn drive(choices: &mut Choices<'_>, sender: &mut Sender, receiver: &mut Receiver
         actions += 1;
         assert!(actions < 1000, "a receiver rests");
         match action {
-            ReceiverAction::Take { chunk, bytes } => {
-                assert!(bytes.len() <= MEMORY_BYTES, "a chunk is longer than the memory");
+            ReceiverAction::Take { chunk, content } => {
+                let length = content.into_bytes().map_or(0, |bytes| bytes.len());
+                assert!(length <= MEMORY_BYTES, "a chunk is longer than the memory");
                 let settlement = choices.one_of(&[Settlement::Present, Settlement::Wrong, Settlement::Lacking]);
                 receiver.settle(chunk, *settlement);
             }

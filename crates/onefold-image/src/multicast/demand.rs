@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::order::ChunkRank;
 use super::rules::{Rule, follows};
-use crate::format::multicast::{IndexSet, Request};
+use crate::format::multicast::{BegunChunk, IndexSet, Request};
 use crate::format::wire::CHUNK_BYTES_MAX;
 
 /// Maximum number of chunks of which lacking symbols are noted. Machines request others again.
@@ -31,6 +31,8 @@ pub(super) struct Demand {
 struct ChunkDemand {
     /// Number of machines that lack all of it.
     machines: u32,
+    /// Number of its first repair symbol that has not been sent.
+    next_repair: u16,
     /// Number of requests when it was sent last. Earlier requests do not count any more.
     answered: u64,
     /// Sequence number of its last packet.
@@ -44,6 +46,14 @@ pub(super) struct Repair {
     pub(super) form: u32,
     /// Symbols that a machine lacks.
     pub(super) symbols: BTreeSet<u16>,
+    /// Number of symbols that complete the chunk at each machine, if none has them.
+    pub(super) needed: u16,
+    /// Number of the first repair symbol that no machine has.
+    pub(super) next_repair: u16,
+    /// Number of requests for symbols of the chunk.
+    machines: u32,
+    /// Whether all of them list the symbols that their machines lack.
+    is_listed: bool,
 }
 
 /// A request that counts until its machine replaces it.
@@ -51,6 +61,28 @@ pub(super) struct Repair {
 pub(super) struct CountedRequest {
     number: u64,
     lacking: IndexSet,
+}
+
+impl Repair {
+    fn new(form: u32) -> Repair {
+        Repair { form, symbols: BTreeSet::new(), needed: 0, next_repair: 0, machines: 0, is_listed: true }
+    }
+
+    /// Adds what a machine lacks.
+    fn add(&mut self, begun: &BegunChunk, symbols: Vec<u16>) {
+        self.is_listed &= !symbols.is_empty();
+        self.symbols.extend(symbols);
+        self.needed = self.needed.max(begun.needed);
+        self.next_repair = self.next_repair.max(begun.next_repair);
+        self.machines += 1;
+    }
+
+    /// Returns whether the lacking symbols themselves are sent, rather than repair symbols, which have to be decoded.
+    /// `is_alone` says that at most one machine loses packets; otherwise others lack other symbols of the chunk.
+    pub(super) fn sends_originals(&self, is_alone: bool) -> bool {
+        let is_same = self.symbols.len() <= usize::from(self.needed) && self.machines > 1;
+        self.is_listed && (is_alone || is_same || !follows(Rule::RepairsCoded))
+    }
 }
 
 impl Demand {
@@ -85,17 +117,15 @@ impl Demand {
             let symbols = begun.missing.iter().take_while(|symbol| *symbol < self.symbols_max).take(symbols_left);
             let symbols: Vec<u16> = symbols.filter_map(|symbol| u16::try_from(symbol).ok()).collect();
             symbols_left -= symbols.len();
-            if symbols.is_empty() {
-                continue;
-            }
             let has_room = self.repairs.len() < REPAIRS_MAX;
             match self.repairs.get_mut(&begun.chunk) {
-                Some(repair) if repair.form == begun.form => repair.symbols.extend(symbols),
+                Some(repair) if repair.form == begun.form => repair.add(begun, symbols),
                 // Machines have different forms of the chunk, so one of them has to begin anew.
                 Some(_) => self.change(begun.chunk, |machines| machines + 1),
                 None if has_room => {
-                    let symbols = symbols.into_iter().collect();
-                    self.repairs.insert(begun.chunk, Repair { form: begun.form, symbols });
+                    let mut repair = Repair::new(begun.form);
+                    repair.add(begun, symbols);
+                    self.repairs.insert(begun.chunk, repair);
                 }
                 None => {}
             }
@@ -125,6 +155,19 @@ impl Demand {
     pub(super) fn note_sent(&mut self, chunk: u32, sequence: u64) {
         if let Some(demand) = self.chunks.get_mut(chunk as usize) {
             demand.sent = sequence;
+        }
+    }
+
+    /// Returns the number of the first repair symbol of a chunk that is new to all machines, by what was sent and what
+    /// they say.
+    pub(super) fn next_repair(&self, chunk: u32, repair: &Repair) -> u16 {
+        self.chunks.get(chunk as usize).map_or(0, |demand| demand.next_repair).max(repair.next_repair)
+    }
+
+    /// Notes that repair symbols of a chunk have been sent up to this number.
+    pub(super) fn note_repairs(&mut self, chunk: u32, end: u16) {
+        if let Some(demand) = self.chunks.get_mut(chunk as usize) {
+            demand.next_repair = end;
         }
     }
 
@@ -183,13 +226,13 @@ impl Demand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::multicast::BegunChunk;
 
     /// A datagram can name millions of chunks and symbols. Its machine has the key, and may lie.
     #[test]
     fn one_request_counts_for_bounded_numbers_of_chunks_and_symbols() {
         let mut demand = Demand::new(1 << 20, 1428);
-        let begun = |chunk| BegunChunk { chunk, form: 1, missing: (0..1 << 16).collect() };
+        let begun =
+            |chunk| BegunChunk { chunk, form: 1, needed: u16::MAX, next_repair: 0, missing: (0..1 << 16).collect() };
         let request = Request {
             left: 1,
             lacking: (100..1 << 20).collect(),

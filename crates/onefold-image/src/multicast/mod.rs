@@ -7,6 +7,7 @@
 //! **`order.rs` decides which chunk is sent next**, `receiver/requests.rs` whether a machine requests anything.
 
 mod burst;
+mod coding;
 mod demand;
 mod order;
 mod pacing;
@@ -19,6 +20,7 @@ mod tests;
 mod timing;
 
 pub use burst::PacketBurst;
+pub use coding::{ReceivedChunk, RepairJob, RepairSymbols};
 pub use pacing::BURST_PACKETS_MAX;
 pub use receiver::{
     HttpReason, Receiver, ReceiverAction, ReceiverCounts, ReceiverSettings, Settlement, UnwantedPacket,

@@ -47,7 +47,7 @@ impl RepairShare {
     }
 }
 
-/// Returns the chunk that is sent next, of those that are `cached` in memory.
+/// Returns the chunk that is sent next, of those that are `cached` in memory with what is to be sent of them.
 pub(super) fn next_to_send(demand: &Demand, cached: impl Iterator<Item = u32>, share: RepairShare) -> Option<u32> {
     let (mut whole, mut repair) = (None::<ChunkRank>, None::<u32>);
     for chunk in cached {
@@ -79,7 +79,13 @@ mod tests {
             demand.add(&request, |_| false);
         }
         let missing = [1].into_iter().collect();
-        let begun = begun.iter().map(|chunk| BegunChunk { chunk: *chunk, form: 1, missing: Clone::clone(&missing) });
+        let begun = begun.iter().map(|chunk| BegunChunk {
+            chunk: *chunk,
+            form: 1,
+            needed: 1,
+            next_repair: 0,
+            missing: Clone::clone(&missing),
+        });
         let request = Request { left: 10, begun: begun.collect(), ..Request::default() };
         demand.add(&request, |_| false);
         demand

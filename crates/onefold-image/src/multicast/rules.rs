@@ -22,10 +22,14 @@ pub(super) enum Rule {
     /// A machine that compares its target with the image requests only chunks that the target lacks
     /// (`receiver/mod.rs`).
     ComparedFirst,
+    /// Machines that lack different symbols get repair symbols (`demand.rs`).
+    RepairsCoded,
     /// The rate falls when machines lose packets (`rate.rs`).
     RateFalls,
     /// The losses of few machines do not make the rate fall (`rate.rs`).
     FewDoNotSlow,
+    /// A machine that alone loses much gets the rest over HTTP (`sender/clients.rs`).
+    LossyExcluded,
 }
 
 /// Returns whether the code follows a rule.

@@ -8,6 +8,7 @@
 //! | sent        | set      | chunks in transmission now                                                        |
 //! | just sent   | set      | chunks whose transmission has just ended                                          |
 //! | unavailable | set      | chunks that the server cannot send by multicast                                   |
+//! | excluded    | set      | numbers of machines that are to fetch the rest over HTTP                          |
 //! | queued      | set      | chunks that will be sent; the first ones if not all fit                           |
 
 use super::IndexSet;
@@ -36,6 +37,8 @@ pub struct Beacon {
     pub just_sent: IndexSet,
     /// Chunks that the server cannot send by multicast.
     pub unavailable: IndexSet,
+    /// Numbers of machines whose requests do not count any more: they are to fetch the rest over HTTP.
+    pub excluded: IndexSet,
     /// Chunks that will be sent.
     pub queued: IndexSet,
 }
@@ -46,7 +49,7 @@ impl Beacon {
         let mut encoder = Encoder(std::mem::take(datagram));
         let start = encoder.0.len();
         encoder.u64(self.epoch).u32(self.machines).u32(self.queue_ms);
-        let sets = [&self.sending, &self.just_sent, &self.unavailable, &self.queued];
+        let sets = [&self.sending, &self.just_sent, &self.unavailable, &self.excluded, &self.queued];
         for (at, set) in sets.into_iter().enumerate() {
             let used = encoder.0.len() - start + (sets.len() - 1 - at) * EMPTY_SET_BYTES;
             set.within(bytes_max.saturating_sub(used)).encode(&mut encoder);
@@ -68,6 +71,7 @@ impl Beacon {
             sending: IndexSet::decode(&mut decoder, chunks)?,
             just_sent: IndexSet::decode(&mut decoder, chunks)?,
             unavailable: IndexSet::decode(&mut decoder, chunks)?,
+            excluded: IndexSet::decode(&mut decoder, u32::MAX)?,
             queued: IndexSet::decode(&mut decoder, chunks)?,
         };
         decoder.end()?;

@@ -15,6 +15,7 @@
 //! | client  | u32        | number of this machine, from 1                                                       |
 //! | machines | u32       | number of machines that lack chunks, with this one                                   |
 //! | chunks  | u32        | number of chunks of the image                                                        |
+//! | repair  | u8         | 1 if the server sends repair symbols of RaptorQ, 0 if it sends none                  |
 //! | keys    | u8         | 1 if keys follow (over TLS), 0 if both sides derive them from a key that they have   |
 //! |         | 2 * 32 bytes | key of the group, key of this machine                                              |
 
@@ -30,6 +31,16 @@ const STRUCTURE: &str = "reply to a join";
 const MAGIC: [u8; 4] = *b"1fmj";
 /// The address family of IPv4.
 const IPV4: u8 = 4;
+
+/// The code of the repair symbols of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RepairCode {
+    /// There are none: lost symbols are sent again.
+    #[default]
+    None,
+    /// RaptorQ (RFC 6330), in symbols behind the end of a chunk.
+    RaptorQ,
+}
 
 /// The keys of one machine in a session, for AES-256-GCM.
 #[derive(Clone, PartialEq, Eq)]
@@ -83,6 +94,8 @@ pub struct JoinReply {
     pub machines: u32,
     /// Number of chunks of the image.
     pub chunks: u32,
+    /// The repair symbols that the server sends.
+    pub repairs: RepairCode,
     /// Keys of the session, unless both sides derive them from a key that they have.
     pub keys: Option<SessionKeys>,
 }
@@ -97,6 +110,10 @@ impl JoinReply {
         encoder.u16(self.port).u16(self.request_port).u16(self.symbol_bytes);
         encoder.u64(self.rate_bytes_per_second).u32(self.session.0).u64(self.epoch);
         encoder.u32(self.client.0).u32(self.machines).u32(self.chunks);
+        encoder.u8(match self.repairs {
+            RepairCode::None => 0,
+            RepairCode::RaptorQ => 1,
+        });
         match &self.keys {
             Some(keys) => encoder.u8(1).bytes(&keys.group).bytes(&keys.client),
             None => encoder.u8(0),
@@ -130,6 +147,7 @@ impl JoinReply {
             client: ClientNumber(decoder.u32()?),
             machines: decoder.u32()?,
             chunks: decoder.u32()?,
+            repairs: decode_repairs(&mut decoder)?,
             keys: decode_keys(&mut decoder)?,
         };
         decoder.end()?;
@@ -143,6 +161,14 @@ impl JoinReply {
             return Err(decoder.wrong("a port, a size or a number is out of bounds"));
         }
         Ok(reply)
+    }
+}
+
+fn decode_repairs(decoder: &mut Decoder<'_>) -> Result<RepairCode, FormatError> {
+    match decoder.u8()? {
+        0 => Ok(RepairCode::None),
+        1 => Ok(RepairCode::RaptorQ),
+        _ => Err(decoder.wrong("the code of the repair symbols is unknown")),
     }
 }
 

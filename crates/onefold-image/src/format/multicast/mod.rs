@@ -22,9 +22,9 @@ mod symbol;
 
 pub use beacon::Beacon;
 pub use index_set::IndexSet;
-pub use join::{JoinReply, SessionKeys};
+pub use join::{JoinReply, RepairCode, SessionKeys};
 pub use request::{BegunChunk, Request};
-pub use symbol::{SYMBOL_HEADER_BYTES, Symbol, symbols_of};
+pub use symbol::{CODED_SYMBOLS_MAX, SYMBOL_HEADER_BYTES, Symbol, symbols_of};
 
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};

@@ -7,7 +7,11 @@
 //! | expected | u64      | datagrams sent since then, by their sequence numbers                                 |
 //! | left     | u32      | chunks that the machine lacks altogether; 0 ends its part in the session             |
 //! | lacking  | set      | chunks of which it has no symbol and for which it has room                           |
-//! | begun    | variable | number of begun chunks; for each, chunk u32, form u32, and the set of lacking symbols |
+//! | begun    | variable | number of begun chunks; the following for each                                       |
+//! | chunk, form | u32, u32 | number of the chunk, and form of its symbols that the machine has                  |
+//! | needed   | variable | number of symbols that complete the chunk, repair symbols or others                  |
+//! | next     | variable | number of the first repair symbol, from 0, behind all that the machine has received  |
+//! | missing  | set      | lacking symbols; empty if they are many, so that only repair symbols help            |
 //!
 //! Begun chunks are in ascending order, and none is among the lacking ones.
 
@@ -20,8 +24,8 @@ use crate::format::bytes::{Decoder, Encoder};
 const STRUCTURE: &str = "multicast request";
 /// Length of the fields before the first set.
 const FIXED_BYTES: usize = 3 * 8 + 4;
-/// Minimum bytes of a begun chunk: its number, its form, and one run.
-const BEGUN_BYTES_MIN: usize = 4 + 4 + 3;
+/// Minimum bytes of a begun chunk: its number, its form, two numbers, and an empty set.
+const BEGUN_BYTES_MIN: usize = 4 + 4 + 1 + 1 + 1;
 /// Maximum length of the number of begun chunks.
 const COUNT_BYTES_MAX: usize = 2;
 /// Maximum number of begun chunks in a request.
@@ -36,7 +40,11 @@ pub struct BegunChunk {
     pub chunk: u32,
     /// Form of the symbols that the machine has.
     pub form: u32,
-    /// Symbols that it lacks; not empty.
+    /// Number of symbols that complete the chunk, repair symbols or others.
+    pub needed: u16,
+    /// Number of the first repair symbol, from 0, behind all that the machine has received.
+    pub next_repair: u16,
+    /// Symbols that it lacks. Empty if they are many, and repair symbols help as well.
     pub missing: IndexSet,
 }
 
@@ -69,9 +77,11 @@ impl Request {
         for chunk in self.begun.iter().take(BEGUN_MAX) {
             let before = begun.0.len();
             begun.u32(chunk.chunk).u32(chunk.form);
-            let missing = chunk.missing.within(left.saturating_sub(4 + 4));
+            begun.variable(chunk.needed.into()).variable(chunk.next_repair.into());
+            let missing = chunk.missing.within(left.saturating_sub(begun.0.len() - before));
             missing.encode(&mut begun);
-            let Some(rest) = left.checked_sub(begun.0.len() - before).filter(|_| !missing.is_empty()) else {
+            let is_whole = missing.is_empty() == chunk.missing.is_empty();
+            let Some(rest) = left.checked_sub(begun.0.len() - before).filter(|_| is_whole) else {
                 begun.0.truncate(before);
                 break;
             };
@@ -97,12 +107,13 @@ impl Request {
         let mut begun: Vec<BegunChunk> = Vec::with_capacity(count);
         for _ in 0..count {
             let (chunk, form) = (decoder.u32()?, decoder.u32()?);
+            let (needed, next_repair) = (decode_number(&mut decoder)?, decode_number(&mut decoder)?);
             let missing = IndexSet::decode(&mut decoder, SYMBOLS_MAX)?;
             let is_in_order = begun.last().is_none_or(|last| last.chunk < chunk);
-            if !is_in_order || chunk >= chunks || lacking.contains(chunk) || missing.is_empty() {
+            if !is_in_order || chunk >= chunks || lacking.contains(chunk) || needed == 0 {
                 return Err(decoder.wrong("a begun chunk is out of order, out of bounds, lacking or complete"));
             }
-            begun.push(BegunChunk { chunk, form, missing });
+            begun.push(BegunChunk { chunk, form, needed, next_repair, missing });
         }
         decoder.end()?;
         if left > chunks || lacking.len() + begun.len() as u64 > u64::from(left) || begun.len() > BEGUN_MAX {
@@ -113,4 +124,10 @@ impl Request {
         }
         Ok(Request { seen, received, expected, left, lacking, begun })
     }
+}
+
+/// Takes a number of symbols.
+fn decode_number(decoder: &mut Decoder<'_>) -> Result<u16, FormatError> {
+    let number = decoder.variable()?;
+    u16::try_from(number).map_err(|_| decoder.wrong("a chunk has fewer symbols"))
 }

@@ -36,12 +36,12 @@ pub(super) fn symbols() -> Vec<Vec<u8>> {
         Symbol { chunk: 70_000, form: 0xf0f1_f2f3, chunk_bytes: 300, index, payload }.encode(&mut bytes);
         bytes
     };
-    vec![symbol(0, &[7; 128]), symbol(2, &[9; 44])]
+    vec![symbol(0, &[7; 128]), symbol(2, &[9; 44]), symbol(3, &[5; 128])]
 }
 
 pub(super) fn symbol_again(bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
     let mut again = Vec::new();
-    Symbol::decode(bytes, SYMBOL_BYTES)?.encode(&mut again);
+    Symbol::decode(bytes, SYMBOL_BYTES, RepairCode::RaptorQ)?.encode(&mut again);
     Ok(again)
 }
 
@@ -53,6 +53,7 @@ pub(super) fn beacons() -> Vec<Vec<u8>> {
         sending: [9].into_iter().collect(),
         just_sent: [7, 8].into_iter().collect(),
         unavailable: [50_000].into_iter().collect(),
+        excluded: [3, 1 << 31].into_iter().collect(),
         queued: (10..300).chain(1000..99_999).collect(),
     };
     [Beacon::default(), beacon].map(|beacon| encoded_beacon(&beacon, usize::MAX)).to_vec()
@@ -69,15 +70,20 @@ fn encoded_beacon(beacon: &Beacon, bytes_max: usize) -> Vec<u8> {
 }
 
 pub(super) fn requests() -> Vec<Vec<u8>> {
-    let missing =
-        |chunk, symbols: &[u32]| BegunChunk { chunk, form: 0xf0f1_f2f3, missing: symbols.iter().copied().collect() };
+    let missing = |chunk, symbols: &[u32]| BegunChunk {
+        chunk,
+        form: 0xf0f1_f2f3,
+        needed: 300,
+        next_repair: 7,
+        missing: symbols.iter().copied().collect(),
+    };
     let request = Request {
         seen: 1 << 33,
         received: 990,
         expected: 1000,
-        left: 60_001,
+        left: 60_002,
         lacking: (40_000..99_999).collect(),
-        begun: vec![missing(3, &[0, 1, 2, 65_535]), missing(70, &[8])],
+        begun: vec![missing(3, &[0, 1, 2, 65_535]), missing(70, &[8]), missing(71, &[])],
     };
     [Request::default(), request].map(|request| encoded_request(&request, usize::MAX)).to_vec()
 }
@@ -105,6 +111,7 @@ pub(super) fn joins() -> Vec<Vec<u8>> {
         client: ClientNumber(7),
         machines: 3,
         chunks: CHUNKS,
+        repairs: RepairCode::RaptorQ,
         keys: None,
     };
     let keys = Some(SessionKeys { group: [1; 32], client: [2; 32] });
@@ -154,12 +161,30 @@ fn a_symbol_has_the_length_that_its_index_has() {
         let mut bytes = Vec::new();
         let payload = vec![1; length];
         Symbol { chunk: 1, form: 2, chunk_bytes: 300, index, payload: &payload }.encode(&mut bytes);
-        Symbol::decode(&bytes, symbol_bytes).is_ok()
+        let decode = |repairs| Symbol::decode(&bytes, symbol_bytes, repairs).is_ok();
+        let is_original = usize::from(index) * usize::from(symbol_bytes) < 300;
+        assert!(!is_original || decode(RepairCode::None) == decode(RepairCode::RaptorQ));
+        decode(RepairCode::None)
     };
     assert!(decode(0, 128, 128) && decode(2, 44, 128) && decode(0, 300, 1428));
     assert!(!decode(0, 127, 128) && !decode(2, 45, 128) && !decode(2, 128, 128) && !decode(3, 0, 128));
     assert!(!decode(0, 128, 0), "no session has such symbols");
     assert_eq!(symbols_of(4 << 20, SYMBOL_BYTES_MIN), 1 << 15);
+}
+
+#[test]
+fn repair_symbols_are_whole_and_exist_for_chunks_of_bounded_size() {
+    let decode = |symbols: u32, index, length, repairs| {
+        let mut bytes = Vec::new();
+        let payload = vec![1; length];
+        Symbol { chunk: 1, form: 2, chunk_bytes: symbols * 128 - 1, index, payload: &payload }.encode(&mut bytes);
+        Symbol::decode(&bytes, 128, repairs).is_ok()
+    };
+    let most = CODED_SYMBOLS_MAX.into();
+    assert!(decode(3, 3, 128, RepairCode::RaptorQ) && decode(most, u16::MAX, 128, RepairCode::RaptorQ));
+    assert!(!decode(3, 3, 127, RepairCode::RaptorQ) && !decode(3, 3, 129, RepairCode::RaptorQ));
+    assert!(!decode(3, 3, 128, RepairCode::None));
+    assert!(!decode(most + 1, CODED_SYMBOLS_MAX + 1, 128, RepairCode::RaptorQ));
 }
 
 /// Returns a drawn set of numbers below `bound`: a few long runs, or many numbers.
@@ -180,8 +205,13 @@ fn notes_that_are_too_long_name_the_first_chunks() {
         let decoded = Beacon::decode(&bytes, CHUNKS).unwrap();
         assert_eq!(decoded.sending, beacon.sending);
         assert!(beacon.queued.iter().zip(decoded.queued.iter()).all(|(all, first)| all == first));
-        let begun =
-            (0..5u32).map(|chunk| BegunChunk { chunk: 6000 + chunk, form: 1, missing: drawn_set(&random, 900) });
+        let begun = (0..5u32).map(|chunk| BegunChunk {
+            chunk: 6000 + chunk,
+            form: 1,
+            needed: 1,
+            next_repair: 0,
+            missing: drawn_set(&random, 900),
+        });
         let begun: Vec<BegunChunk> = begun.filter(|begun| !begun.missing.is_empty()).collect();
         let request = Request { left: CHUNKS, lacking, begun, ..Request::default() };
         let bytes = encoded_request(&request, bytes_max);

@@ -79,10 +79,11 @@ multicast header 14 55761e272a59a047
 multicast header 18 d775d7a58d1a80cf
 multicast symbol 142 9b511bfbe025dd0b
 multicast symbol 58 e0a72a804d4c3e9f
-multicast beacon 20 607b1aff64b01352
-multicast beacon 36 52ad4e99e62a867d
+multicast symbol 142 b0b950aee2fe7430
+multicast beacon 21 a07a347ec1b10d5a
+multicast beacon 45 5214b0af08789239
 multicast request 30 392d892c704d816f
-multicast request 62 eedeaec00e1982a6
-multicast join 53 be430d051cc36a76
-multicast join 117 3d0d78b3f0a94dce
+multicast request 80 d51edf6a4f48c0c7
+multicast join 54 6eecc75d56b59cab
+multicast join 118 074bdd5542ffe8a5
 ";

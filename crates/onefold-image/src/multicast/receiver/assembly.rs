@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::multicast::{BegunChunk, IndexSet, Symbol, symbols_of};
-use crate::multicast::rules::{Rule, follows};
+use super::chunk::Assembly;
+use crate::format::multicast::{BegunChunk, RepairCode, Symbol};
+use crate::multicast::coding::ReceivedChunk;
 
 /// Chunks that are put together, and the memory for them and for those that the caller has not settled yet.
 #[derive(Debug)]
@@ -15,20 +16,11 @@ pub(super) struct Assemblies {
     /// The chunk whose passing symbols are dropped, since there was no room when the first one came, and the index of
     /// the last of them. A lower index begins the next transmission.
     refused: Option<(u32, u16)>,
-    /// Length of the longest chunk so far.
+    /// Memory of the longest chunk so far.
     chunk_bytes_max: usize,
-}
-
-#[derive(Debug)]
-struct Assembly {
-    form: u32,
-    bytes: Vec<u8>,
-    /// A bit for each symbol that has come.
-    received: Vec<u64>,
-    missing: u16,
+    /// Size of the symbols of the session, and its repair symbols.
     symbol_bytes: u16,
-    /// Highest sequence number of its symbols.
-    newest: u64,
+    repairs: RepairCode,
 }
 
 /// The fate of a symbol.
@@ -37,7 +29,7 @@ pub(super) enum SymbolOutcome {
     /// It was put into its place.
     Placed,
     /// It completes its chunk.
-    Complete(Vec<u8>),
+    Complete(ReceivedChunk),
     /// It has come before, or is of an old form.
     Repeated,
     /// There is no room for its chunk, which is dropped as a whole.
@@ -49,21 +41,30 @@ pub(super) enum SymbolOutcome {
 
 impl Assemblies {
     pub(super) fn new(bytes_max: usize) -> Assemblies {
-        Assemblies { begun: BTreeMap::new(), used_bytes: 0, bytes_max, refused: None, chunk_bytes_max: 0 }
+        Assemblies {
+            begun: BTreeMap::new(),
+            used_bytes: 0,
+            bytes_max,
+            refused: None,
+            chunk_bytes_max: 0,
+            symbol_bytes: 0,
+            repairs: RepairCode::None,
+        }
     }
 
-    /// Takes a symbol of a chunk that is not complete yet.
-    pub(super) fn place(&mut self, symbol: &Symbol<'_>, sequence: u64, symbol_bytes: u16) -> SymbolOutcome {
+    /// Takes a symbol of a chunk that is not complete yet. Returns its fate; the memory of a complete chunk stays
+    /// counted until [`Self::release`].
+    pub(super) fn place(&mut self, symbol: &Symbol<'_>, sequence: u64) -> SymbolOutcome {
         if let Some(assembly) = self.begun.get(&symbol.chunk)
             && !assembly.has_form_of(symbol)
         {
             // An old packet that comes late must not throw away the new form.
-            if sequence < assembly.newest {
+            if sequence < assembly.newest() {
                 return SymbolOutcome::Repeated;
             }
             self.drop_begun(symbol.chunk);
         }
-        let length = symbol.chunk_bytes as usize;
+        let length = Assembly::memory_bytes(symbol.chunk_bytes, self.symbol_bytes, self.repairs);
         if !self.begun.contains_key(&symbol.chunk) {
             let is_passing = self.refused.is_some_and(|(chunk, last)| chunk == symbol.chunk && last < symbol.index);
             if is_passing || self.used_bytes + length > self.bytes_max {
@@ -71,7 +72,7 @@ impl Assemblies {
                 return SymbolOutcome::Refused { is_first: !is_passing };
             }
             self.used_bytes += length;
-            self.begun.insert(symbol.chunk, Assembly::new(symbol, symbol_bytes));
+            self.begun.insert(symbol.chunk, Assembly::new(symbol, self.symbol_bytes, self.repairs));
         }
         self.refused = None;
         self.chunk_bytes_max = self.chunk_bytes_max.max(length);
@@ -79,11 +80,16 @@ impl Assemblies {
         if !assembly.place(symbol, sequence) {
             return SymbolOutcome::Repeated;
         }
-        if assembly.missing > 0 {
+        if assembly.needed() > 0 {
             return SymbolOutcome::Placed;
         }
-        let complete = self.begun.remove(&symbol.chunk).map(|assembly| assembly.bytes);
+        let complete = self.begun.remove(&symbol.chunk).map(Assembly::into_chunk);
         complete.map_or(SymbolOutcome::Repeated, SymbolOutcome::Complete)
+    }
+
+    /// Returns the memory that a chunk of this length takes.
+    pub(super) fn memory_bytes(&self, chunk_bytes: u32) -> usize {
+        Assembly::memory_bytes(chunk_bytes, self.symbol_bytes, self.repairs)
     }
 
     /// Gives back the memory of a chunk that was handed over.
@@ -94,17 +100,18 @@ impl Assemblies {
     /// Drops the symbols of a chunk.
     pub(super) fn drop_begun(&mut self, chunk: u32) {
         if let Some(assembly) = self.begun.remove(&chunk) {
-            self.release(assembly.bytes.len());
+            self.release(assembly.memory());
         }
     }
 
     /// Prepares for a session whose sequence numbers begin anew, with symbols of this size. Chunks stay begun if they
     /// can be continued.
-    pub(super) fn begin_session(&mut self, symbol_bytes: u16) {
-        let unfit = self.begun.iter().filter(|(_, assembly)| assembly.symbol_bytes != symbol_bytes);
+    pub(super) fn begin_session(&mut self, symbol_bytes: u16, repairs: RepairCode) {
+        (self.symbol_bytes, self.repairs) = (symbol_bytes, repairs);
+        let unfit = self.begun.iter().filter(|(_, assembly)| !assembly.fits(symbol_bytes, repairs));
         let unfit: Vec<u32> = unfit.map(|(chunk, _)| *chunk).collect();
         unfit.into_iter().for_each(|chunk| self.drop_begun(chunk));
-        self.begun.values_mut().for_each(|assembly| assembly.newest = 0);
+        self.begun.values_mut().for_each(Assembly::begin_session);
         self.refused = None;
     }
 
@@ -115,12 +122,7 @@ impl Assemblies {
 
     /// Returns the begun chunks with their lacking symbols.
     pub(super) fn missing(&self) -> impl Iterator<Item = BegunChunk> + '_ {
-        let missing = |(chunk, assembly): (&u32, &Assembly)| BegunChunk {
-            chunk: *chunk,
-            form: assembly.form,
-            missing: assembly.missing(),
-        };
-        self.begun.iter().map(missing)
+        self.begun.iter().map(|(chunk, assembly)| assembly.missing(*chunk))
     }
 
     /// Returns the number of whole chunks that there is room for. At least one if no chunk takes any room.
@@ -128,49 +130,5 @@ impl Assemblies {
         let chunk_bytes = if self.chunk_bytes_max == 0 { chunk_bytes_default } else { self.chunk_bytes_max };
         let room = self.bytes_max.saturating_sub(self.used_bytes) / chunk_bytes.max(1);
         if self.used_bytes == 0 { room.max(1) } else { room }
-    }
-}
-
-impl Assembly {
-    fn new(symbol: &Symbol<'_>, symbol_bytes: u16) -> Assembly {
-        let missing = symbols_of(symbol.chunk_bytes, symbol_bytes);
-        Assembly {
-            form: symbol.form,
-            bytes: vec![0; symbol.chunk_bytes as usize],
-            received: vec![0; usize::from(missing).div_ceil(64)],
-            missing,
-            symbol_bytes,
-            newest: 0,
-        }
-    }
-
-    fn has_form_of(&self, symbol: &Symbol<'_>) -> bool {
-        let has_length = self.bytes.len() == symbol.chunk_bytes as usize;
-        has_length && (self.form == symbol.form || !follows(Rule::FormsApart))
-    }
-
-    /// Puts a symbol into its place. Returns false if it is there already.
-    fn place(&mut self, symbol: &Symbol<'_>, sequence: u64) -> bool {
-        self.newest = self.newest.max(sequence);
-        let (word, bit) = (usize::from(symbol.index / 64), 1u64 << (symbol.index % 64));
-        let start = usize::from(symbol.index) * usize::from(self.symbol_bytes);
-        let place = self.bytes.get_mut(start..start + symbol.payload.len());
-        let (Some(received), Some(place)) = (self.received.get_mut(word), place) else { return false };
-        if *received & bit != 0 {
-            return false;
-        }
-        *received |= bit;
-        place.copy_from_slice(symbol.payload);
-        self.missing -= 1;
-        true
-    }
-
-    fn missing(&self) -> IndexSet {
-        let count = symbols_of(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX), self.symbol_bytes);
-        let is_missing = |index: &u16| {
-            let word = self.received.get(usize::from(index / 64)).copied().unwrap_or(0);
-            word & (1 << (index % 64)) == 0
-        };
-        (0..count).filter(is_missing).map(u32::from).collect()
     }
 }

@@ -4,6 +4,7 @@
 //! ones; its caller verifies them. It reads no clock, sends nothing and fetches nothing by itself: it returns actions.
 
 mod assembly;
+mod chunk;
 mod comparison;
 mod progress;
 mod reach;
@@ -23,9 +24,11 @@ use self::reach::{Reach, ReachStep};
 use self::requests::RequestTimer;
 use self::session::SessionState;
 use super::USUAL_CHUNK_BYTES;
+use super::coding::ReceivedChunk;
+use super::timing::SILENCE;
 use crate::format::FormatError;
 use crate::format::multicast::{
-    Beacon, IndexSet, JoinReply, PacketHeader, PacketKind, Request, Symbol, TAG_BYTES, request_bytes_max,
+    Beacon, BegunChunk, IndexSet, JoinReply, PacketHeader, PacketKind, Request, Symbol, TAG_BYTES, request_bytes_max,
 };
 
 /// Facts that a receiver begins with.
@@ -47,8 +50,8 @@ pub enum ReceiverAction {
     Take {
         /// Index of the chunk in the image.
         chunk: u32,
-        /// Its bytes.
-        bytes: Vec<u8>,
+        /// Its symbols, which may have to be decoded.
+        content: ReceivedChunk,
     },
     /// Fetch this chunk over HTTP, and then call [`Receiver::settle`].
     FetchByHttp {
@@ -118,7 +121,7 @@ enum ChunkState {
     Lacking,
     /// As well, but the caller may have it elsewhere. Its symbols are taken as they pass, and none is requested.
     Uncompared,
-    /// Handed over to the caller, so many bytes.
+    /// Handed over to the caller; takes so many bytes of memory.
     Taken(u32),
     /// The caller fetches it over HTTP.
     ByHttp,
@@ -143,6 +146,8 @@ pub struct Receiver {
     actions: VecDeque<ReceiverAction>,
     counts: ReceiverCounts,
     is_finished: bool,
+    /// Whether the server does not send for this machine any more, and when that was last answered.
+    excluded: Option<Duration>,
     random: Arc<dyn Random>,
     now: Duration,
 }
@@ -171,6 +176,7 @@ impl Receiver {
             actions: VecDeque::new(),
             counts: ReceiverCounts::default(),
             is_finished: false,
+            excluded: None,
             random,
             now,
         }
@@ -195,7 +201,7 @@ impl Receiver {
             }
             _ => {
                 timer.forget_beacons();
-                self.assemblies.begin_session(reply.symbol_bytes);
+                self.assemblies.begin_session(reply.symbol_bytes, reply.repairs);
             }
         }
         self.session = Some(SessionState { reply, timer, first, highest, received, requests, reported: (0, 0) });
@@ -217,7 +223,7 @@ impl Receiver {
         }
         match header.kind {
             PacketKind::Symbol => {
-                let symbol = Symbol::decode(body, session.reply.symbol_bytes)?;
+                let symbol = Symbol::decode(body, session.reply.symbol_bytes, session.reply.repairs)?;
                 if symbol.chunk as usize >= self.states.len() {
                     return Err(UnwantedPacket::Foreign);
                 }
@@ -234,16 +240,20 @@ impl Receiver {
                 session.note(header.sequence, &mut self.counts);
                 if is_newest {
                     let unavailable = beacon.unavailable.clone();
+                    let is_excluded = beacon.excluded.contains(session.reply.client.0);
                     // A session that waits for machines sends no symbols yet.
                     if !session.timer.hear(beacon, self.now) {
                         self.progress.wait(self.now);
                     }
                     self.fetch_unavailable(&unavailable);
+                    if is_excluded {
+                        self.exclude();
+                    }
                 }
             }
             PacketKind::Request(_) => return Err(UnwantedPacket::Foreign),
         }
-        if self.reach.hear(self.now) && !self.progress.is_stalled() {
+        if self.reach.hear(self.now) && !self.progress.is_stalled() && self.excluded.is_none() {
             self.progress.wait(self.now);
             self.actions.push_back(ReceiverAction::UseMulticast);
         }
@@ -290,7 +300,7 @@ impl Receiver {
         if self.absent == 0 {
             return (!std::mem::replace(&mut self.is_finished, true)).then_some(ReceiverAction::Finish);
         }
-        self.session.as_ref()?;
+        self.session.as_ref().filter(|_| self.excluded.is_none())?;
         match self.reach.step(self.now, &*self.random) {
             Some(ReachStep::UseHttp(reason)) => return Some(ReceiverAction::UseHttp(reason)),
             Some(ReachStep::Join) => return Some(ReceiverAction::Join),
@@ -310,7 +320,7 @@ impl Receiver {
         if !self.actions.is_empty() || (self.absent == 0 && !self.is_finished) {
             return Some(self.now);
         }
-        let session = self.session.as_ref().filter(|_| self.absent > 0)?;
+        let session = self.session.as_ref().filter(|_| self.absent > 0 && self.excluded.is_none())?;
         let reach = self.reach.next();
         if !self.reach.is_expecting() {
             return Some(reach);
@@ -337,15 +347,14 @@ impl Receiver {
     }
 
     fn take_symbol(&mut self, symbol: &Symbol<'_>, sequence: u64) {
-        let Some(session) = &self.session else { return };
         let bytes = symbol.payload.len() as u64;
         if !self.is_open(symbol.chunk) {
             self.counts.repeated_bytes += bytes;
             return;
         }
-        let outcome = self.assemblies.place(symbol, sequence, session.reply.symbol_bytes);
+        let outcome = self.assemblies.place(symbol, sequence);
         let is_progress = matches!(outcome, SymbolOutcome::Placed | SymbolOutcome::Complete(_));
-        if is_progress && self.progress.note(self.now) && !self.reach.is_http() {
+        if is_progress && self.progress.note(self.now) && !self.reach.is_http() && self.excluded.is_none() {
             self.actions.push_back(ReceiverAction::UseMulticast);
         }
         match outcome {
@@ -353,10 +362,11 @@ impl Receiver {
                 self.counts.useful_bytes += bytes;
                 self.cursor = symbol.chunk + 1;
             }
-            SymbolOutcome::Complete(chunk_bytes) => {
+            SymbolOutcome::Complete(content) => {
                 self.counts.useful_bytes += bytes;
-                self.change(symbol.chunk, ChunkState::Taken(symbol.chunk_bytes));
-                self.actions.push_back(ReceiverAction::Take { chunk: symbol.chunk, bytes: chunk_bytes });
+                let memory = self.assemblies.memory_bytes(symbol.chunk_bytes);
+                self.change(symbol.chunk, ChunkState::Taken(u32::try_from(memory).unwrap_or(u32::MAX)));
+                self.actions.push_back(ReceiverAction::Take { chunk: symbol.chunk, content });
             }
             SymbolOutcome::Repeated => self.counts.repeated_bytes += bytes,
             SymbolOutcome::Refused { is_first } => self.counts.dropped_chunks += u64::from(is_first),
@@ -371,6 +381,22 @@ impl Receiver {
                 self.actions.push_back(ReceiverAction::FetchByHttp { chunk });
             }
         }
+    }
+
+    /// Turns to HTTP for all that is lacking, and leaves the session; the server forgets this machine then. Chunks that
+    /// pass are taken nevertheless.
+    fn exclude(&mut self) {
+        let since = self.excluded.replace(self.now);
+        if since.is_none() {
+            self.actions.push_back(ReceiverAction::UseHttp(HttpReason::Excluded));
+        }
+        // The server may not have got the last answer.
+        if since.is_some_and(|answered| self.now < answered + SILENCE) {
+            self.excluded = since;
+            return;
+        }
+        let action = self.request_for(0, IndexSet::default(), Vec::new());
+        self.actions.push_back(action);
     }
 
     /// Changes the state of a chunk.
@@ -429,9 +455,13 @@ impl Receiver {
     /// Returns a request for these chunks, and for the lacking symbols of all begun ones.
     fn request(&mut self, lacking: IndexSet) -> ReceiverAction {
         let begun: Vec<_> = self.assemblies.missing().filter(|begun| self.is_requestable(begun.chunk)).collect();
+        self.request_for(self.left, lacking, begun)
+    }
+
+    fn request_for(&mut self, left: u32, lacking: IndexSet, begun: Vec<BegunChunk>) -> ReceiverAction {
         let mut datagram = Vec::new();
         self.counts.requests += 1;
-        self.counts.requested_symbols += begun.iter().map(|chunk| chunk.missing.len()).sum::<u64>();
+        self.counts.requested_symbols += begun.iter().map(|chunk| u64::from(chunk.needed)).sum::<u64>();
         if let Some(session) = &mut self.session {
             session.requests += 1;
             session.begin_report();
@@ -440,7 +470,7 @@ impl Receiver {
                 seen: session.highest,
                 received: session.received.min(expected),
                 expected,
-                left: self.left,
+                left,
                 lacking,
                 begun,
             };

@@ -16,6 +16,8 @@ pub enum HttpReason {
     Silence,
     /// Packets arrive, but for long none of a chunk that the machine lacks.
     NoSymbols,
+    /// This machine loses far more packets than the others, so the server does not send for it any more.
+    Excluded,
 }
 
 /// A step against silence.

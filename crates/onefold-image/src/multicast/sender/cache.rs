@@ -3,11 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::multicast::coding::RepairBlock;
+
 /// A chunk as it is sent.
 #[derive(Clone, Debug)]
 pub(super) struct BuiltChunk {
     pub(super) form: u32,
     pub(super) bytes: Arc<Vec<u8>>,
+    /// Repair symbols that were made.
+    pub(super) repairs: Arc<RepairBlock>,
+}
+
+impl BuiltChunk {
+    /// Returns the bytes that count. Repair symbols come on top: if they counted, they would drive out chunks whose
+    /// repair symbols are still to be made.
+    fn length(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 /// Chunks that were built. Those that no machine lacks go first, and of these the least recently used one.
@@ -33,15 +45,20 @@ impl ChunkCache {
     /// Keeps a chunk. At least the new chunk stays, however long it is.
     pub(super) fn insert(&mut self, index: u32, chunk: BuiltChunk, is_wanted: impl Fn(u32) -> bool) {
         self.uses += 1;
-        self.bytes += chunk.bytes.len();
+        self.bytes += chunk.length();
         let replaced = self.chunks.insert(index, CacheEntry { chunk, last_use: self.uses });
-        self.bytes -= replaced.map_or(0, |entry| entry.chunk.bytes.len());
+        self.bytes -= replaced.map_or(0, |entry| entry.chunk.length());
         while self.bytes > self.bytes_max && self.chunks.len() > 1 {
             let others = self.chunks.iter().filter(|(other, _)| **other != index);
             let first = others.min_by_key(|(other, entry)| (is_wanted(**other), entry.last_use));
             let removed = first.map(|(other, _)| *other).and_then(|other| self.chunks.remove(&other));
-            self.bytes -= removed.map_or(0, |entry| entry.chunk.bytes.len());
+            self.bytes -= removed.map_or(0, |entry| entry.chunk.length());
         }
+    }
+
+    /// Returns a chunk without using it.
+    pub(super) fn look(&self, index: u32) -> Option<&BuiltChunk> {
+        self.chunks.get(&index).map(|entry| &entry.chunk)
     }
 
     /// Returns a chunk, which counts as used.

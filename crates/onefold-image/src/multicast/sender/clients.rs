@@ -4,12 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::loss::LossWindow;
-use crate::format::multicast::{ClientNumber, Request};
+use crate::format::multicast::{ClientNumber, IndexSet, Request};
 use crate::multicast::demand::CountedRequest;
+use crate::multicast::rate::quorum;
+use crate::multicast::rules::{Rule, follows};
 use crate::multicast::timing::client_silence;
 
 /// Requests of one machine that are accepted per second. A machine that follows the protocol stays far below.
 const CLIENT_REQUESTS_PER_SECOND: u32 = 30;
+/// How long a machine has a much larger loss than others before it is excluded.
+const EXCLUDED_AFTER: Duration = Duration::from_secs(2);
+/// Divisor for the share of packets that may be late rather than lost.
+const LATE_DIVISOR: u64 = 1000;
 /// Requests of all machines that are accepted per second.
 const REQUESTS_PER_SECOND: u32 = 2000;
 
@@ -51,6 +57,8 @@ struct Client {
     received: u64,
     expected: u64,
     losses: LossWindow,
+    /// Whether the machine is to fetch the rest over HTTP.
+    is_excluded: bool,
     request: Option<CountedRequest>,
 }
 
@@ -70,6 +78,18 @@ impl RequestLimit {
         }
         self.paid_at = start + Duration::from_secs(1) / self.per_second;
         true
+    }
+}
+
+impl Client {
+    /// Returns whether the machine lacks chunks and gets them by multicast.
+    fn is_lacking(&self) -> bool {
+        self.left != Some(0) && !self.is_excluded
+    }
+
+    /// Returns whether the machine has lost more packets than come late.
+    fn has_lost(&self) -> bool {
+        self.expected.saturating_sub(self.received) > self.expected / LATE_DIVISOR
     }
 }
 
@@ -104,6 +124,7 @@ impl Clients {
             received: 0,
             expected: 0,
             losses: LossWindow::default(),
+            is_excluded: false,
             request: None,
         };
         self.clients.insert(number, client);
@@ -134,13 +155,46 @@ impl Clients {
         true
     }
 
+    /// Excludes machines that have lost much for a while, unless so many do that the rate falls, or no other machine
+    /// lacks chunks. Returns their requests.
+    pub(super) fn exclude(&mut self, now: Duration) -> Vec<CountedRequest> {
+        let lacking = self.lacking();
+        let lossy = self.clients.values().filter(|client| client.is_lacking() && client.losses.is_large()).count();
+        let are_few = lossy < quorum(lacking) && lossy < usize::try_from(lacking).unwrap_or(usize::MAX);
+        if !are_few || !follows(Rule::LossyExcluded) {
+            return Vec::new();
+        }
+        let is_long = |client: &Client| client.losses.large_for(now).is_some_and(|time| time >= EXCLUDED_AFTER);
+        let lossy = self.clients.values_mut().filter(|client| client.is_lacking() && is_long(client));
+        let exclude = |client: &mut Client| {
+            client.is_excluded = true;
+            client.request.take()
+        };
+        lossy.filter_map(exclude).collect()
+    }
+
+    /// Returns whether the requests of a machine count: it is not excluded, or no other machine lacks chunks.
+    pub(super) fn is_served(&mut self, client: ClientNumber) -> bool {
+        let others = self.lacking();
+        let Some(client) = self.clients.get_mut(&client) else { return false };
+        client.is_excluded &= others > 0;
+        !client.is_excluded
+    }
+
+    /// Returns the machines that are excluded.
+    pub(super) fn excluded(&self) -> IndexSet {
+        self.clients.iter().filter(|(_, client)| client.is_excluded).map(|(number, _)| number.0).collect()
+    }
+
+    /// Returns whether at most one of the machines has lost packets.
+    pub(super) fn are_losses_of_one(&self) -> bool {
+        let has_lost = |client: &&Client| client.is_lacking() && client.has_lost();
+        self.clients.values().filter(has_lost).take(2).count() < 2
+    }
+
     /// Returns the losses of the machines that have reported some, in parts of a million.
     pub(super) fn losses(&self) -> Vec<u32> {
-        self.clients
-            .values()
-            .filter(|client| client.left != Some(0))
-            .filter_map(|client| client.losses.loss())
-            .collect()
+        self.clients.values().filter(|client| client.is_lacking()).filter_map(|client| client.losses.loss()).collect()
     }
 
     /// Has the machines report losses again.
@@ -175,9 +229,9 @@ impl Clients {
         self.clients.extract_if(.., |_, client| has_expired(client)).filter_map(|(_, client)| client.request).collect()
     }
 
-    /// Returns how many machines lack chunks, or have not said yet.
+    /// Returns how many machines lack chunks, or have not said yet, without those that are excluded.
     pub(super) fn lacking(&self) -> u32 {
-        let count = self.clients.values().filter(|client| client.left != Some(0)).count();
+        let count = self.clients.values().filter(|client| client.is_lacking()).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 

@@ -14,8 +14,10 @@ const LARGE_LOSS: u32 = 50_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LossWindow {
     start: Option<PacketCounts>,
-    /// Lost packets of a million, since the start of the last complete window.
+    /// Lost packets of a million in the last complete window.
     loss: Option<u32>,
+    /// Whether that window was complete before the rate rose last.
+    is_old: bool,
     /// Since when each window had a large loss.
     large_since: Option<Duration>,
 }
@@ -42,7 +44,7 @@ impl LossWindow {
         let loss = u128::from(lost) * u128::from(MILLION) / u128::from(expected);
         let loss = u32::try_from(loss).unwrap_or(MILLION);
         self.start = Some(counts);
-        self.loss = Some(loss);
+        (self.loss, self.is_old) = (Some(loss), false);
         self.large_since = (loss > LARGE_LOSS).then(|| self.large_since.unwrap_or(now));
     }
 
@@ -53,12 +55,22 @@ impl LossWindow {
 
     /// Has the loss known again with the next request only.
     pub(super) fn forget(&mut self) {
-        self.loss = None;
+        self.is_old = true;
+    }
+
+    /// Returns how long the machine has had a large loss.
+    pub(super) fn large_for(&self, now: Duration) -> Option<Duration> {
+        self.large_since.map(|since| now.saturating_sub(since))
     }
 
     /// Returns the lost packets of a million, if they are known.
     pub(super) fn loss(&self) -> Option<u32> {
-        self.loss
+        self.loss.filter(|_| !self.is_old)
+    }
+
+    /// Returns whether the last known loss is about as large as one that slows others.
+    pub(super) fn is_large(&self) -> bool {
+        self.loss.is_some_and(|loss| loss > LARGE_LOSS / 2)
     }
 }
 

@@ -9,6 +9,7 @@ mod cache;
 mod clients;
 mod gate;
 mod loss;
+mod transmission;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,21 +22,25 @@ pub use self::clients::ClientStatus;
 use self::clients::Clients;
 pub use self::gate::SessionStart;
 use self::gate::StartGate;
+use self::transmission::{Plan, Transmission};
 use super::USUAL_CHUNK_BYTES;
 use super::burst::PacketBurst;
+use super::coding::{RepairJob, RepairSymbols};
 use super::demand::Demand;
 use super::order::{RepairShare, next_to_build, next_to_send};
 use super::pacing::{BURST_PACKETS_MAX, Pacing, time_of};
 use super::rate::RateControl;
 use super::timing::{BEACON_EVERY, JUST_SENT, UNAVAILABLE};
 use crate::format::multicast::{
-    Beacon, ClientNumber, HEADER_BYTES, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES,
-    body_bytes_max, symbols_of,
+    Beacon, ClientNumber, HEADER_BYTES, PacketHeader, PacketKind, RepairCode, Request, SessionId, TAG_BYTES,
+    body_bytes_max,
 };
 use crate::format::wire::CHUNK_BYTES_MAX;
 
 /// Maximum number of chunks that are being built, or are built and not sent yet.
 const BUILDS_AHEAD: usize = 8;
+/// Maximum number of chunks whose repair symbols are being made.
+const CODING_MAX: usize = 2;
 /// Maximum number of chunks that are noted as unavailable. The earliest is forgotten first.
 const UNAVAILABLE_MAX: usize = 256;
 
@@ -58,6 +63,8 @@ pub struct SenderSettings {
     pub cache_bytes: usize,
     /// Maximum number of machines.
     pub clients_max: u32,
+    /// The repair symbols that are sent.
+    pub repairs: RepairCode,
 }
 
 /// Counts of a sender since its start.
@@ -87,6 +94,10 @@ pub struct Sender {
     demand: Demand,
     cache: ChunkCache,
     building: BTreeSet<u32>,
+    /// Chunks whose repair symbols are being made.
+    coding: BTreeSet<u32>,
+    /// Whether at most one machine has lost packets, by the last requests.
+    are_losses_of_one: bool,
     transmission: Option<Transmission>,
     share: RepairShare,
     /// Chunks whose transmission ended within the last moment.
@@ -109,15 +120,6 @@ pub struct Sender {
     now: Duration,
 }
 
-/// A chunk under way.
-#[derive(Debug)]
-struct Transmission {
-    chunk: u32,
-    built: BuiltChunk,
-    is_again: bool,
-    symbols: std::vec::IntoIter<u16>,
-}
-
 impl Sender {
     /// Returns a sender that no machine has joined, at the time `now`. Times are those of a clock that does not go
     /// backwards.
@@ -130,6 +132,8 @@ impl Sender {
             demand: Demand::new(settings.chunks, settings.symbol_bytes),
             cache: ChunkCache::new(settings.cache_bytes),
             building: BTreeSet::new(),
+            coding: BTreeSet::new(),
+            are_losses_of_one: true,
             transmission: None,
             share: RepairShare::default(),
             just_sent: VecDeque::new(),
@@ -177,12 +181,19 @@ impl Sender {
             return;
         }
         self.counts.requests += 1;
+        self.are_losses_of_one = self.clients.are_losses_of_one();
         self.adjust_rate();
         if request.left == 0 {
             return self.leave(client);
         }
         if let Some(replaced) = self.clients.replace_request(client, None) {
             self.demand.remove(&replaced);
+        }
+        for excluded in self.clients.exclude(self.now) {
+            self.demand.remove(&excluded);
+        }
+        if !self.clients.is_served(client) {
+            return;
         }
         let sending = self.transmission.as_ref().map(|transmission| transmission.chunk);
         let unavailable = &self.unavailable;
@@ -215,6 +226,29 @@ impl Sender {
         Some(chunk)
     }
 
+    /// Returns a job that makes repair symbols, with whose result [`Self::repairs_made`] is called then. Each is returned
+    /// once; few are under way.
+    pub fn next_repair_job(&mut self) -> Option<RepairJob> {
+        if self.coding.len() >= CODING_MAX {
+            return None;
+        }
+        let has_none = |chunk: &u32| matches!(self.plan(*chunk), Some(Plan::Repairs { is_made: false, .. }));
+        let chunk = self.cache.indices().find(|chunk| !self.coding.contains(chunk) && has_none(chunk))?;
+        let (built, plan) = (self.cache.look(chunk)?, self.plan(chunk)?);
+        let job = plan.job(chunk, built, self.settings.symbol_bytes)?;
+        self.coding.insert(chunk);
+        Some(job)
+    }
+
+    /// Takes repair symbols that were made.
+    pub fn repairs_made(&mut self, symbols: RepairSymbols) {
+        self.coding.remove(&symbols.chunk);
+        let Some(mut built) = self.cache.get(symbols.chunk).filter(|built| built.form == symbols.form) else { return };
+        built.repairs = Arc::new(symbols.block);
+        let demand = &self.demand;
+        self.cache.insert(symbols.chunk, built, |chunk| demand.is_wanted(chunk));
+    }
+
     /// Takes a chunk that was built, with the number of its form: equal numbers mean equal bytes.
     pub fn chunk_built(&mut self, chunk: u32, form: u32, bytes: Vec<u8>, now: Duration) {
         if bytes.is_empty() || bytes.len() > CHUNK_BYTES_MAX {
@@ -229,7 +263,8 @@ impl Sender {
         self.longest_chunk_bytes = if self.has_built { longest } else { bytes.len() };
         (self.chunk_bytes, self.has_built) = (bytes.len(), true);
         let demand = &self.demand;
-        self.cache.insert(chunk, BuiltChunk { form, bytes: Arc::new(bytes) }, |chunk| demand.is_wanted(chunk));
+        let built = BuiltChunk { form, bytes: Arc::new(bytes), repairs: Arc::default() };
+        self.cache.insert(chunk, built, |chunk| demand.is_wanted(chunk));
     }
 
     /// Notes that a chunk cannot be built. Machines get it over HTTP, or learn there why not.
@@ -319,7 +354,19 @@ impl Sender {
     }
 
     fn next_chunk(&self) -> Option<u32> {
-        next_to_send(&self.demand, self.cache.indices(), self.share)
+        let is_ready = |chunk: &u32| !matches!(self.plan(*chunk), Some(Plan::Repairs { is_made: false, .. }));
+        next_to_send(&self.demand, self.cache.indices().filter(is_ready), self.share)
+    }
+
+    /// Returns what is sent of a cached chunk that machines lack.
+    fn plan(&self, chunk: u32) -> Option<Plan> {
+        let built = self.cache.look(chunk)?;
+        let repair = self.demand.repairs().get(&chunk);
+        let Some(repair) = repair.filter(|repair| repair.form == built.form && self.demand.machines(chunk) == 0) else {
+            return Some(Plan::Whole);
+        };
+        let next = self.demand.next_repair(chunk, repair);
+        Some(Plan::of_repair(&self.settings, built, repair, next, self.are_losses_of_one))
     }
 
     /// Returns whether there is a symbol to send. Begins the next transmission if none is under way.
@@ -334,16 +381,15 @@ impl Sender {
         true
     }
 
-    /// Begins the transmission of a chunk, or of those of its symbols that machines lack.
+    /// Begins the transmission of a chunk, or of symbols that machines lack.
     fn begin(&mut self, chunk: u32) {
-        let Some(built) = self.cache.get(chunk) else { return };
-        let count = symbols_of(u32::try_from(built.bytes.len()).unwrap_or(u32::MAX), self.settings.symbol_bytes);
+        let (Some(plan), Some(built)) = (self.plan(chunk), self.cache.get(chunk)) else { return };
         let is_whole = self.demand.machines(chunk) > 0;
-        let repair = self.demand.answer(chunk).filter(|_| !is_whole);
-        let symbols: Vec<u16> = match repair {
-            Some(repair) if repair.form == built.form => repair.symbols.range(..count).copied().collect(),
-            _ => (0..count).collect(),
-        };
+        let repair = self.demand.answer(chunk);
+        let symbols = plan.symbols(&built, repair.as_ref(), self.settings.symbol_bytes);
+        if let Plan::Repairs { first, count, .. } = plan {
+            self.demand.note_repairs(chunk, first + count);
+        }
         self.share.add(is_whole, symbols.len() * usize::from(self.settings.symbol_bytes));
         let is_again = !self.sent.insert(chunk);
         if !symbols.is_empty() {
@@ -355,16 +401,7 @@ impl Sender {
     fn push_symbol(&mut self, burst: &mut PacketBurst) -> usize {
         let Some(transmission) = &mut self.transmission else { return 0 };
         let Some(index) = transmission.symbols.next() else { return 0 };
-        let size = usize::from(self.settings.symbol_bytes);
-        let bytes = transmission.built.bytes.as_slice();
-        let start = bytes.len().min(usize::from(index) * size);
-        let symbol = Symbol {
-            chunk: transmission.chunk,
-            form: transmission.built.form,
-            chunk_bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            index,
-            payload: &bytes[start..bytes.len().min(start + size)],
-        };
+        let symbol = transmission.symbol(index, self.settings.symbol_bytes);
         self.sequence += 1;
         self.demand.note_sent(symbol.chunk, self.sequence);
         let sent = if transmission.is_again { &mut self.counts.repeated_bytes } else { &mut self.counts.payload_bytes };
@@ -402,7 +439,7 @@ impl Sender {
         let mut just_sent: Vec<u32> = self.just_sent.iter().map(|(_, chunk)| *chunk).collect();
         just_sent.sort_unstable();
         let symbol_bytes = usize::from(self.settings.symbol_bytes);
-        let repairs = self.demand.repairs().values().map(|repair| repair.symbols.len() * symbol_bytes);
+        let repairs = self.demand.repairs().values().map(|repair| usize::from(repair.needed) * symbol_bytes);
         let sending = self.transmission.as_ref();
         let queue_bytes = repairs.sum::<usize>()
             + self.demand.ranking().len() * self.chunk_bytes
@@ -415,6 +452,7 @@ impl Sender {
             sending: sending.map(|transmission| transmission.chunk).into_iter().collect(),
             just_sent: just_sent.into_iter().collect(),
             unavailable: self.unavailable.keys().copied().collect(),
+            excluded: self.clients.excluded(),
             queued: self.demand.queued(),
         }
     }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
 
-use crate::format::multicast::{JoinReply, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES};
+use crate::format::multicast::{
+    JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol, TAG_BYTES,
+};
 use crate::multicast::rules::{Rule, leave_out};
 use crate::multicast::{
     PacketBurst, Receiver, ReceiverAction, ReceiverSettings, Sender, SenderSettings, SessionStart, Settlement,
@@ -26,6 +28,7 @@ const SETTINGS: SenderSettings = SenderSettings {
     rate_floor_bytes_per_second: NonZeroU64::new(1_000).unwrap(),
     cache_bytes: 3000,
     clients_max: 2,
+    repairs: RepairCode::RaptorQ,
 };
 
 fn receiver(memory_bytes: usize) -> Receiver {
@@ -46,6 +49,7 @@ fn reply(sender: &mut Sender, now: Duration) -> JoinReply {
         client: sender.join(now).unwrap(),
         machines: sender.machines(),
         chunks: CHUNKS,
+        repairs: SETTINGS.repairs,
         keys: None,
     }
 }
@@ -84,8 +88,8 @@ fn a_machine_gets_every_chunk_once_and_the_session_ends() {
         let now = Duration::from_millis(millisecond);
         for action in pass_requests(&mut receiver, &mut sender, now) {
             match action {
-                ReceiverAction::Take { chunk, bytes } => {
-                    assert_eq!(bytes, chunk_bytes(chunk));
+                ReceiverAction::Take { chunk, content } => {
+                    assert_eq!(content.into_bytes(), Some(chunk_bytes(chunk)));
                     taken.push(chunk);
                     receiver.settle(chunk, Settlement::Present);
                 }
@@ -201,7 +205,7 @@ fn mixed() -> Option<Vec<u8>> {
     }
     let actions = std::iter::from_fn(|| receiver.next_action(Duration::ZERO));
     actions.into_iter().find_map(|action| match action {
-        ReceiverAction::Take { bytes, .. } => Some(bytes),
+        ReceiverAction::Take { content, .. } => content.into_bytes(),
         _ => None,
     })
 }
@@ -221,7 +225,7 @@ fn packets_that_are_not_for_a_machine_change_nothing() {
     let mut receiver = receiver(10_000);
     let header = |kind, session| PacketHeader { kind, session: SessionId(session), sequence: 1 };
     let beacon = |receiver: &mut Receiver, session| {
-        receiver.packet(header(PacketKind::Beacon, session), &[0; 20], Duration::ZERO)
+        receiver.packet(header(PacketKind::Beacon, session), &[0; 21], Duration::ZERO)
     };
     assert_eq!(beacon(&mut receiver, 7), Err(UnwantedPacket::OtherSession), "it has not joined");
     receiver.joined(reply(&mut sender, Duration::ZERO), Duration::ZERO);

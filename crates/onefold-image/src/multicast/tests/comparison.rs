@@ -7,7 +7,7 @@ use std::time::Duration;
 use onefold_block::random::SeededRandom;
 
 use crate::format::multicast::{
-    ClientNumber, JoinReply, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES,
+    ClientNumber, JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol, TAG_BYTES,
 };
 use crate::multicast::{Receiver, ReceiverAction, ReceiverSettings, Settlement};
 
@@ -34,6 +34,7 @@ fn comparing(memory_chunks: u32) -> Receiver {
         client: ClientNumber(1),
         machines: 1,
         chunks: CHUNKS,
+        repairs: RepairCode::None,
         keys: None,
     };
     receiver.joined(reply, Duration::ZERO);

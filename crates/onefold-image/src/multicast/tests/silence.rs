@@ -7,7 +7,8 @@ use std::time::Duration;
 use onefold_block::random::SeededRandom;
 
 use crate::format::multicast::{
-    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES, body_bytes_max,
+    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol, TAG_BYTES,
+    body_bytes_max,
 };
 use crate::multicast::{HttpReason, Receiver, ReceiverAction, ReceiverSettings, SILENCE, Settlement};
 
@@ -26,6 +27,7 @@ fn reply(session: u32) -> JoinReply {
         client: ClientNumber(1),
         machines: 1,
         chunks: CHUNKS,
+        repairs: RepairCode::None,
         keys: None,
     }
 }

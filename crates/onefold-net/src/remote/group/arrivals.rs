@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use onefold_image::multicast::ReceivedChunk;
 use onefold_image::{LackingPart, UnitName};
 use parking_lot::{Condvar, Mutex};
 
@@ -12,8 +13,8 @@ const FETCHED_AT_ONCE: usize = 4;
 /// How a thread gets a chunk, by its index.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// It has come.
-    Bytes(u32, Vec<u8>),
+    /// It has come, and may have to be decoded.
+    Received(u32, ReceivedChunk),
     /// It is to be fetched.
     OverHttp(u32),
 }
@@ -78,7 +79,7 @@ impl ArrivalQueue {
 
     /// Returns whether a chunk that [`ArrivalQueue::next`] has returned has come.
     pub(super) fn has_come(&self, name: &UnitName) -> bool {
-        matches!(self.state.lock().taken.get(name), Some(Content::Bytes(..)))
+        matches!(self.state.lock().taken.get(name), Some(Content::Received(..)))
     }
 
     /// See [`onefold_image::Arrivals::next`].
@@ -94,7 +95,7 @@ impl ArrivalQueue {
         while next.len() < FETCHED_AT_ONCE {
             // A chunk that has come is written at once; others follow one another.
             let content = match state.ready.pop_front() {
-                Some(content @ Content::Bytes(..)) if !next.is_empty() => {
+                Some(content @ Content::Received(..)) if !next.is_empty() => {
                     state.ready.push_front(content);
                     break;
                 }
@@ -102,7 +103,7 @@ impl ArrivalQueue {
                 None => break,
             };
             let (index, is_there) = match &content {
-                Content::Bytes(index, _) => (*index as usize, true),
+                Content::Received(index, _) => (*index as usize, true),
                 Content::OverHttp(index) => (*index as usize, false),
             };
             let Some(name) = self.names.get(index) else { continue };
@@ -152,13 +153,15 @@ mod tests {
         (ArrivalQueue::new(&names), names)
     }
 
+    fn received(chunk: u8) -> Content {
+        Content::Received(chunk.into(), vec![chunk].into())
+    }
+
     #[test]
     fn each_chunk_is_returned_once_whichever_way_it_comes() {
         let (queue, names) = queue(7);
         assert_eq!(queue.next(Duration::ZERO), Some(Vec::new()), "none has come");
-        for content in
-            [Content::Bytes(5, vec![5]), Content::OverHttp(1), Content::OverHttp(0), Content::Bytes(6, vec![6])]
-        {
+        for content in [received(5), Content::OverHttp(1), Content::OverHttp(0), received(6)] {
             queue.push(content);
         }
         assert_eq!(queue.waiting_over_http(), 2);
@@ -168,7 +171,7 @@ mod tests {
         assert!(queue.has_come(&names[6]) && !queue.has_come(&names[1]) && !queue.has_come(&names[2]));
         assert_eq!(queue.take(&names[1]), Some(Content::OverHttp(1)));
         assert_eq!(queue.take(&names[1]), None);
-        assert_eq!(queue.take(&names[6]), Some(Content::Bytes(6, vec![6])));
+        assert_eq!(queue.take(&names[6]), Some(received(6)));
         queue.settle(6);
         assert_eq!((queue.settled(), queue.settled()), (vec![6], Vec::new()));
         queue.finish(&[0, 1]);
@@ -185,7 +188,7 @@ mod tests {
         let (queue, _) = queue(1);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.next(Duration::from_secs(60)));
-            queue.push(Content::Bytes(0, vec![1]));
+            queue.push(received(0));
             assert_eq!(waiting.join().unwrap(), Some(vec![0]));
         });
     }

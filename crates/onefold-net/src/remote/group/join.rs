@@ -92,7 +92,7 @@ fn joined(
 mod tests {
     use std::net::Ipv4Addr;
 
-    use onefold_image::format::multicast::{ClientNumber, SessionId, SessionKeys};
+    use onefold_image::format::multicast::{ClientNumber, RepairCode, SessionId, SessionKeys};
 
     use super::*;
 
@@ -111,6 +111,7 @@ mod tests {
             client: ClientNumber(5),
             machines: 1,
             chunks: 6,
+            repairs: RepairCode::RaptorQ,
             keys: keys.cloned(),
         };
         let random = [7; JOIN_BYTES];

@@ -200,9 +200,9 @@ impl ListenerThread {
     fn act(&mut self, action: ReceiverAction) {
         match action {
             ReceiverAction::Send(mut datagram) => self.link.send(&mut datagram),
-            ReceiverAction::Take { chunk, bytes } => {
+            ReceiverAction::Take { chunk, content } => {
                 self.report.lock().chunks += 1;
-                self.queue.push(Content::Bytes(chunk, bytes));
+                self.queue.push(Content::Received(chunk, content));
             }
             ReceiverAction::FetchByHttp { chunk } => self.fetch(chunk),
             ReceiverAction::UseHttp(reason) => {
@@ -234,6 +234,9 @@ impl ListenerThread {
             HttpReason::NothingArrives => format!("{way} does not arrive on {interface}: is there an IGMP querier?"),
             HttpReason::NoSymbols => {
                 format!("{way} arrives on {interface} in part: is the MTU on the way smaller than the server's?")
+            }
+            HttpReason::Excluded => {
+                format!("{way} loses far more packets on {interface} than on the way to other machines.")
             }
             HttpReason::Silence => format!("{way} has fallen silent on {interface}."),
         };

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_image::archive::ArchiveError;
+use onefold_image::multicast::ReceivedChunk;
 use onefold_image::remote::{Chunks, RemoteImages, Transport};
 use onefold_image::{Arrivals, ImageVersion, LackingPart, UnitName};
 use parking_lot::Mutex;
@@ -101,6 +102,8 @@ pub struct GroupTransport {
     options: GroupOptions,
     /// Chunks that have come and are about to be read.
     arrivals: Mutex<Option<Arc<ArrivalQueue>>>,
+    /// Held by the thread that decodes.
+    decoding: Mutex<()>,
     report: SharedGroupReport,
 }
 
@@ -118,9 +121,24 @@ impl GroupTransport {
             digest,
             options,
             arrivals: Mutex::default(),
+            decoding: Mutex::default(),
             report: Arc::clone(&report),
         };
         (RemoteImages::new(transport, descriptor), report)
+    }
+}
+
+impl GroupTransport {
+    /// Returns the bytes of a chunk that has come. Those that cannot be decoded are fetched over HTTP.
+    fn decoded(&self, content: ReceivedChunk, name: &UnitName) -> Option<Result<Vec<u8>, ArchiveError>> {
+        // Decoding takes several times the memory of a chunk, so one thread at a time does it.
+        let turn = self.decoding.lock();
+        let bytes = content.into_bytes();
+        drop(turn);
+        match bytes {
+            Some(bytes) => Some(Ok(bytes)),
+            None => self.http.chunks(std::slice::from_ref(name)).next(),
+        }
     }
 }
 
@@ -141,12 +159,13 @@ impl Transport for GroupTransport {
         let queue = self.arrivals.lock().clone();
         let Some(queue) = queue else { return self.http.chunks(names) };
         let contents: Vec<Option<Content>> = names.iter().map(|name| queue.take(name)).collect();
-        let absent = contents.iter().zip(names).filter(|(content, _)| !matches!(content, Some(Content::Bytes(..))));
+        let absent = contents.iter().zip(names).filter(|(content, _)| !matches!(content, Some(Content::Received(..))));
         let absent: Vec<UnitName> = absent.map(|(_, name)| *name).collect();
         let mut fetched = if absent.is_empty() { Box::new(std::iter::empty()) } else { self.http.chunks(&absent) };
-        Box::new(contents.into_iter().map_while(move |content| {
+        let contents: Vec<_> = contents.into_iter().zip(names.to_vec()).collect();
+        Box::new(contents.into_iter().map_while(move |(content, name)| {
             let (chunk, bytes) = match content {
-                Some(Content::Bytes(chunk, bytes)) => (Some(chunk), Ok(bytes)),
+                Some(Content::Received(chunk, content)) => (Some(chunk), self.decoded(content, &name)?),
                 Some(Content::OverHttp(chunk)) => (Some(chunk), fetched.next()?),
                 None => (None, fetched.next()?),
             };

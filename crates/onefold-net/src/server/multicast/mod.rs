@@ -24,7 +24,7 @@ use onefold_block::Random;
 use onefold_block::random::SystemRandom;
 use onefold_image::archive::ImageRecord;
 use onefold_image::format::multicast::{
-    CHUNKS_MAX, HEADER_BYTES, JoinReply, SessionId, TAG_BYTES, body_bytes_max, symbol_bytes_for,
+    CHUNKS_MAX, HEADER_BYTES, JoinReply, RepairCode, SessionId, TAG_BYTES, body_bytes_max, symbol_bytes_for,
 };
 use onefold_image::multicast::{SenderSettings, SessionStart};
 use onefold_image::{ImageName, UnitName};
@@ -264,6 +264,7 @@ impl Sessions {
             rate_floor_bytes_per_second: self.options.rate_floor_bytes_per_second,
             cache_bytes: self.cache_bytes,
             clients_max: CLIENTS_MAX,
+            repairs: RepairCode::RaptorQ,
         };
         let (joins, joined) = mpsc::sync_channel(CLIENTS_MAX as usize);
         let keys = self.keys.begin(settings.session, settings.epoch)?;

@@ -14,7 +14,7 @@ use onefold_image::format::multicast::{
 use onefold_image::multicast::{PacketBurst, Sender, SenderSettings, SessionStart};
 use onefold_linux::DatagramBatch;
 
-use super::builders::Builders;
+use super::builders::{Builders, TaskResult};
 use super::shares::RateShare;
 use crate::multicast::{GroupRoute, JOIN_BYTES, Opener, Sealer, ServerKeys, ServerSocket};
 use crate::server::state::ServerState;
@@ -176,6 +176,7 @@ impl Session {
             client,
             machines: self.sender.machines().max(1),
             chunks: self.settings.chunks,
+            repairs: self.settings.repairs,
             keys,
         })
     }
@@ -196,17 +197,23 @@ impl Session {
         self.sender.clients().map(|client| client.client).collect()
     }
 
-    /// Takes built chunks, and has the next ones built.
+    /// Takes built chunks and repair symbols, and has the next ones made.
     fn build(&mut self) {
-        while let Some(built) = self.builders.next() {
+        while let Some(result) = self.builders.next() {
             let now = self.now();
-            match built.content {
-                Some((form, bytes)) => self.sender.chunk_built(built.index, form, bytes, now),
-                None => self.sender.chunk_failed(built.index, now),
+            match result {
+                TaskResult::Chunk { index, content: Some((form, bytes)) } => {
+                    self.sender.chunk_built(index, form, bytes, now)
+                }
+                TaskResult::Chunk { index, content: None } => self.sender.chunk_failed(index, now),
+                TaskResult::Repairs(symbols) => self.sender.repairs_made(symbols),
             }
         }
         while let Some(chunk) = self.sender.next_build() {
-            self.builders.request(chunk);
+            self.builders.build(chunk);
+        }
+        while let Some(job) = self.sender.next_repair_job() {
+            self.builders.repair(job);
         }
     }
 

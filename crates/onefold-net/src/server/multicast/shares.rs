@@ -50,8 +50,9 @@ impl RateShare {
 
 impl Drop for RateShare {
     fn drop(&mut self) {
-        let mut weights = self.shares.weights.lock();
-        weights.get_mut(self.place).map_or((), |weight| *weight = 0);
+        if let Some(weight) = self.shares.weights.lock().get_mut(self.place) {
+            *weight = 0;
+        }
     }
 }
 

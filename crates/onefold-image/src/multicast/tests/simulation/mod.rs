@@ -10,6 +10,7 @@
 mod bounds;
 mod comparison;
 mod image;
+mod losses;
 mod machine;
 mod mutants;
 mod network;
@@ -33,7 +34,7 @@ type Violation = String;
 struct Outcome {
     events: u64,
     finished_ms: u64,
-    /// When the last machine that has no slow link was finished.
+    /// When the last machine was finished that has neither a slow link nor a slow disk.
     fast_finished_ms: u64,
     image_bytes: u64,
     /// Those of them that any machine lacks in the beginning.
@@ -51,6 +52,7 @@ struct Outcome {
     lost: u64,
     dropped_chunks: u64,
     wrong_chunks: u64,
+    undecided_chunks: u64,
     forged: u64,
     fetched: u64,
     /// Chunks that were fetched in part, or not at all, since a disk had most of them.

@@ -2,6 +2,8 @@
 
 use onefold_block::random::SeededRandom;
 
+use crate::format::multicast::RepairCode;
+
 /// A simulation. Chances are per million; times are in milliseconds, rates in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
@@ -22,6 +24,8 @@ pub(super) struct Options {
     /// Chance that a chunk cannot be built.
     pub(super) build_fails: u64,
     pub(super) network: NetworkOptions,
+    /// The repair symbols of the server.
+    pub(super) repairs: RepairCode,
     /// Number of machines, the first ones, with another link: its rate in per cent of the server's.
     pub(super) slow_links: usize,
     pub(super) slow_link_percent: u64,
@@ -98,6 +102,7 @@ impl Options {
             build_ms_max: 5,
             build_fails: 0,
             network: NetworkOptions::PERFECT,
+            repairs: RepairCode::RaptorQ,
             slow_links: 0,
             slow_link_percent: 100,
             slow_disks: 0,
@@ -140,6 +145,7 @@ impl Options {
                 link_percent: one_of(&[60, 110, 300]),
                 queue_packets: one_of(&[40, 200]),
             },
+            repairs: if random.below(3) == 0 { RepairCode::None } else { RepairCode::RaptorQ },
             slow_disks: one_of(&[0, 0, 30]),
             deaf: one_of(&[0, 0, 20]),
             deaths: one_of(&[0, 0, 30]),

@@ -12,7 +12,8 @@ use crate::format::multicast::{
     HEADER_BYTES, JoinReply, PacketHeader, PacketKind, Request, SYMBOL_HEADER_BYTES, SessionId, TAG_BYTES,
 };
 use crate::multicast::{
-    BURST_PACKETS_MAX, PacketBurst, ReceiverAction, Sender, SenderSettings, SessionStart, Settlement, UnwantedPacket,
+    BURST_PACKETS_MAX, PacketBurst, ReceiverAction, RepairSymbols, Sender, SenderSettings, SessionStart, Settlement,
+    UnwantedPacket,
 };
 
 pub(super) const SYMBOL_BYTES: u16 = 128;
@@ -42,6 +43,7 @@ impl Server {
             rate_floor_bytes_per_second: positive(options.rate / 50),
             cache_bytes: usize::try_from(options.cache_chunks * (options.chunk_bytes_max + 104)).unwrap(),
             clients_max: 1 << 16,
+            repairs: options.repairs,
         };
         let mut sender = Sender::new(settings, Duration::from_nanos(now));
         if let Some(machines) = NonZeroU32::new(options.wait_for) {
@@ -84,6 +86,10 @@ impl World {
         while let Some(chunk) = server.sender.next_build() {
             builds.push(chunk);
         }
+        let mut jobs = Vec::new();
+        while let Some(job) = server.sender.next_repair_job() {
+            jobs.push(job);
+        }
         let mut packets = Vec::new();
         loop {
             let mut burst = PacketBurst::default();
@@ -109,6 +115,10 @@ impl World {
             let bytes = (!happens(&self.random, self.options.build_fails)).then_some(bytes);
             self.after(takes, Event::Built { life, chunk, form, bytes });
         }
+        for job in jobs {
+            let takes = self.random.below(self.options.build_ms_max * MILLISECOND + 1);
+            self.after(takes, Event::RepairsMade { life, symbols: job.run() });
+        }
         for packet in packets {
             self.outcome.packets += 1;
             self.spread(packet);
@@ -123,6 +133,13 @@ impl World {
                 Some(bytes) => server.sender.chunk_built(chunk, form, bytes, now),
                 None => server.sender.chunk_failed(chunk, now),
             }
+        }
+        self.drive_server(false)
+    }
+
+    pub(super) fn repairs_made(&mut self, symbols: RepairSymbols) -> Result<(), Violation> {
+        if let Some(server) = &mut self.server {
+            server.sender.repairs_made(symbols);
         }
         self.drive_server(false)
     }
@@ -182,6 +199,7 @@ impl World {
             client,
             machines: server.sender.machines(),
             chunks: self.options.chunks,
+            repairs: self.options.repairs,
             keys: None,
         };
         let reply = JoinReply::decode(&reply.encode()).unwrap();
@@ -267,7 +285,13 @@ impl World {
                     self.after(delay + jitter, Event::Request { datagram });
                 }
             }
-            ReceiverAction::Take { chunk, bytes } => {
+            ReceiverAction::Take { chunk, content } => {
+                // Symbols that do not suffice are rare.
+                let Some(bytes) = content.into_bytes() else {
+                    self.outcome.undecided_chunks += 1;
+                    self.machines[index].receiver.settle(chunk, Settlement::Wrong);
+                    return Ok(());
+                };
                 let machine = &mut self.machines[index];
                 let takes = bytes.len() as u64 * SECOND / machine.disk_bytes_per_second;
                 machine.disk_free_at = machine.disk_free_at.max(now) + takes;

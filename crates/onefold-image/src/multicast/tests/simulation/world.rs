@@ -14,6 +14,7 @@ use super::options::{NetworkOptions, Options};
 use super::server::{SYMBOL_BYTES, Server};
 use super::{Outcome, Violation};
 use crate::format::multicast::{ClientNumber, JoinReply, SessionId};
+use crate::multicast::RepairSymbols;
 
 pub(super) const MILLISECOND: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MILLISECOND;
@@ -28,6 +29,7 @@ pub(super) enum Event {
     Wake { machine: usize },
     ServerWake { life: u32 },
     Built { life: u32, chunk: u32, form: u32, bytes: Option<Vec<u8>> },
+    RepairsMade { life: u32, symbols: RepairSymbols },
     JoinRequest { machine: usize, life: u32 },
     Joined { machine: usize, life: u32, reply: Box<JoinReply> },
     Left { session: SessionId, client: ClientNumber },
@@ -92,7 +94,7 @@ impl World {
     pub(super) fn new(options: Options) -> World {
         let random = SeededRandom::new(options.seed ^ 0x77e1);
         let image = Image::drawn(options.chunks, options.chunk_bytes_max, &random);
-        let memory_bytes = options.memory_chunks * (options.chunk_bytes_max + 200);
+        let memory_bytes = options.memory_chunks * (options.chunk_bytes_max + 400);
         let link = |index: usize| {
             let is_slow = index < options.slow_links;
             let link_percent = if is_slow { options.slow_link_percent } else { options.network.link_percent };
@@ -230,7 +232,8 @@ impl World {
             }
             Event::ServerWake { life } if life == self.server_life => self.drive_server(true)?,
             Event::Built { life, chunk, form, bytes } if life == self.server_life => self.built(chunk, form, bytes)?,
-            Event::ServerWake { .. } | Event::Built { .. } => {}
+            Event::RepairsMade { life, symbols } if life == self.server_life => self.repairs_made(symbols)?,
+            Event::ServerWake { .. } | Event::Built { .. } | Event::RepairsMade { .. } => {}
             Event::JoinRequest { machine, life } => self.admit(machine, life),
             Event::Joined { machine, life, reply } if life == self.machines[machine].life => {
                 self.joined(machine, *reply)?
@@ -284,7 +287,7 @@ impl World {
         if self.machines[index].is_alive {
             return Ok(());
         }
-        let memory_bytes = self.options.memory_chunks * (self.options.chunk_bytes_max + 200);
+        let memory_bytes = self.options.memory_chunks * (self.options.chunk_bytes_max + 400);
         let clock = self.machines[index].clock(self.now);
         let receiver = receiver(self.options.chunks, memory_bytes, self.random.next_u64(), clock);
         self.machines[index].restart(receiver);
@@ -359,8 +362,10 @@ impl World {
         let is_update = self.machines.iter().all(|machine| machine.is_update);
         let needed = (0..self.options.chunks).filter(|chunk| !is_update || self.image.changed[*chunk as usize] > 0);
         self.outcome.needed_bytes = needed.map(bytes).sum();
-        let fast = self.machines.iter().skip(self.options.slow_links).filter_map(|machine| machine.finished_at);
-        self.outcome.fast_finished_ms = fast.max().unwrap_or(0) / MILLISECOND;
+        let fast = self.machines.iter().skip(self.options.slow_links);
+        let fast = fast.filter(|machine| machine.disk_bytes_per_second > self.options.rate);
+        let finished = fast.filter_map(|machine| machine.finished_at).max().unwrap_or(0);
+        self.outcome.fast_finished_ms = finished / MILLISECOND;
         for machine in &self.machines {
             for counts in machine.former.iter().copied().chain([machine.receiver.counts()]) {
                 self.outcome.dropped_chunks += counts.dropped_chunks;
