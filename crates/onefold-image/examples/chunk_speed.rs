@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onefold_block::random::{Random, SeededRandom};
+use onefold_block::random::SeededRandom;
 use onefold_image::archive::Archive;
 use onefold_image::compress::Decompressor;
 use onefold_image::format::wire::StoredUnits;
