@@ -15,7 +15,7 @@ UDPCAST, UNPACED, UFTP = "udpcast", "udpcast, unpaced", "uftp"
 NEEDED = ("udp-sender", "udp-receiver", "uftp", "uftpd")
 # How long receivers get to begin before the sender does.
 HEAD_START_SECONDS = 0.5
-SECONDS_MAX = 100
+SECONDS_MAX = 60
 # Where sender and receivers of udpcast find each other. Its own 224.0.0.1 does not reach them on these machines.
 RENDEZVOUS = "239.192.4.2"
 
