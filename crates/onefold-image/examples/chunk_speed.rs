@@ -1,5 +1,6 @@
 //! Measures how fast chunks of the newest version of an archived image are built, on one thread:
-//! `chunk_speed ARCHIVE IMAGE WHAT`. Prints one JSON object. The caller decides whether the packs are in the page cache.
+//! `chunk_speed ARCHIVE IMAGE WHAT`. Prints one JSON object. The caller decides whether the packs are in the page
+//! cache.
 //!
 //! | WHAT     | measures                                                                          |
 //! |----------|-----------------------------------------------------------------------------------|

@@ -48,10 +48,10 @@ pub struct Writer {
     pub images: BTreeSet<FileHandle>,
 }
 
-/// The bytes that a process has written since it began, by two counters. Each of them counts some writes too high: pages
-/// count a write into the page cache as its whole folio, calls count what goes to pipes and sockets. So the lower one is
-/// right, between two looks and not since the beginning: a process that has written to sockets before would otherwise be
-/// counted by folios forever.
+/// The bytes that a process has written since it began, by two counters. Each of them counts some writes too high:
+/// pages count a write into the page cache as its whole folio, calls count what goes to pipes and sockets. So the lower
+/// one is right, between two looks and not since the beginning: a process that has written to sockets before would
+/// otherwise be counted by folios forever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WrittenBytes {
     /// Lengths of direct writes and of dirtied folios.

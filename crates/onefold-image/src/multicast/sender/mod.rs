@@ -226,8 +226,8 @@ impl Sender {
         Some(chunk)
     }
 
-    /// Returns a job that makes repair symbols, with whose result [`Self::repairs_made`] is called then. Each is returned
-    /// once; few are under way.
+    /// Returns a job that makes repair symbols, with whose result [`Self::repairs_made`] is called then. Each is
+    /// returned once; few are under way.
     pub fn next_repair_job(&mut self) -> Option<RepairJob> {
         if self.coding.len() >= CODING_MAX {
             return None;

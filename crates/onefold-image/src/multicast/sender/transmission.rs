@@ -11,7 +11,7 @@ use crate::multicast::demand::Repair;
 const MADE_FOR_EACH: u16 = 2;
 const MADE_MIN: u16 = 16;
 
-/// What is sent of a chunk.
+/// The part of a chunk that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// All symbols.

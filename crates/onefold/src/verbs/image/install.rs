@@ -319,7 +319,7 @@ impl Work<'_> {
         let source = MeteredSource::new(source, stages);
         let show = self.meter.on_progress();
         let installed = rate::of_target(target, self.rate, &is_stopped, |target| {
-            // What a limit of the rate costs counts for the target.
+            // Pauses for a limit of the rate count for the target.
             install(&source, self.manifest, &MeteredTarget::new(target, stages), options, &|progress| {
                 if let Some(detail) = self.figures.note(progress) {
                     self.meter.show_detail(&detail);

@@ -163,7 +163,8 @@ fn hundreds_of_machines_get_the_image_whatever_happens() {
     }
 }
 
-/// The server does not send chunks that all disks have, even if disks take longer to compare than the network takes to send.
+/// The server does not send chunks that all disks have, even if disks take longer to compare than the network takes to
+/// send.
 #[test]
 fn machines_with_an_earlier_version_cost_what_they_lack() {
     for seed in seeds(400_000, 40) {
