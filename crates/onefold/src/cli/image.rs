@@ -67,7 +67,7 @@ pub(crate) enum ImageCommand {
         "onefold image serve --interface eth1 --multicast 239.192.3.7 /srv/archive",
         "onefold image serve --status https://imager:7443 --ca lab.pem --watch",
     ]))]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Remove versions of images from an archive; `archive gc` frees what they alone use
     #[command(after_help = examples([
         "onefold image rm /srv/archive web@1 web@2",
