@@ -1,4 +1,4 @@
-//! What a check finds that a repair has to know.
+//! Findings of a check that a repair has to know.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! What is sent of a chunk: all of it, symbols that machines lack, or repair symbols.
+//! The symbols of a chunk that are sent: all of it, those that machines lack, or repair symbols.
 
 use super::SenderSettings;
 use super::cache::BuiltChunk;
