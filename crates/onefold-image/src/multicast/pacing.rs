@@ -26,8 +26,19 @@ impl Pacing {
         Pacing { bytes_per_second, packet_bytes, burst, paid_at: now }
     }
 
-    /// Changes the rate, which counts for the packets that are sent from now on.
-    pub(super) fn set_rate(&mut self, bytes_per_second: NonZeroU64) {
+    /// Changes the rate, which counts from now on. The bytes that a pause has saved stay as many.
+    pub(super) fn set_rate(&mut self, bytes_per_second: NonZeroU64, now: Duration) {
+        if bytes_per_second == self.bytes_per_second {
+            return;
+        }
+        let before = u128::from(self.bytes_per_second.get());
+        let scaled = |time: Duration| {
+            let nanoseconds = time.as_nanos().saturating_mul(before) / u128::from(bytes_per_second.get());
+            Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+        };
+        let saved = now.saturating_sub(self.paid_at).min(self.burst);
+        let owed = self.paid_at.saturating_sub(now);
+        self.paid_at = now.saturating_sub(scaled(saved)).saturating_add(scaled(owed));
         self.burst = burst_time(self.packet_bytes, bytes_per_second);
         self.bytes_per_second = bytes_per_second;
     }

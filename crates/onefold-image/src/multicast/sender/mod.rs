@@ -208,7 +208,7 @@ impl Sender {
     /// Changes the maximum rate, in bytes of UDP payload per second.
     pub fn set_ceiling(&mut self, bytes_per_second: NonZeroU64) {
         self.rate.set_ceiling(bytes_per_second);
-        self.pacing.set_rate(self.rate.rate());
+        self.pacing.set_rate(self.rate.rate(), self.now);
     }
 
     /// Returns a chunk that is to be built, with which [`Self::chunk_built`] or [`Self::chunk_failed`] is called then.
@@ -350,7 +350,7 @@ impl Sender {
             // Losses at the higher rate do not count against the lower one.
             Ordering::Less => self.clients.begin_losses(self.sequence),
         }
-        self.pacing.set_rate(self.rate.rate());
+        self.pacing.set_rate(self.rate.rate(), self.now);
     }
 
     fn next_chunk(&self) -> Option<u32> {
