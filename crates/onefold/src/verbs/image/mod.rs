@@ -15,6 +15,7 @@ mod remote;
 mod rm;
 mod seeds;
 mod serve;
+mod server_log;
 mod show;
 mod sign;
 pub(super) mod signed;

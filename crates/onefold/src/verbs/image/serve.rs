@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use onefold_block::Show;
 use onefold_image::archive::ArchiveError;
@@ -10,11 +11,12 @@ use onefold_image::multicast::SessionStart;
 use onefold_image::served::ChunkMethod;
 use onefold_image::store::FolderStore;
 use onefold_linux::interface_addresses;
-use onefold_net::{ImageServer, LogLine, MulticastKey, MulticastOptions, RemovalPolicy, ServerIdentity, ServerOptions};
+use onefold_net::{ImageServer, LogHook, LogLine, MulticastKey, MulticastOptions, RemovalPolicy, ServerIdentity, ServerOptions};
 use sd_notify::NotifyState;
 use serde_json::json;
 
 use super::install::memory;
+use super::server_log::ServerLog;
 use super::status;
 use crate::cli::Talk;
 use crate::cli::image_server::{
@@ -35,6 +37,8 @@ const SYSTEM_STATE: &str = "/var/lib/onefold";
 const DIGESTS: &str = "digests";
 /// Folder of a server in the folder of the state.
 const STATE: &str = "serve";
+/// Longest time to write the last lines of the log when the server ends.
+const LOG_ENDING: Duration = Duration::from_secs(1);
 
 pub(super) fn run(arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     match (&arguments.status, &arguments.archive) {
@@ -72,13 +76,9 @@ fn serve(archive_path: &Path, arguments: &ServeArgs, talk: Talk) -> Outcome<Repo
     };
     let options =
         ServerOptions { address, interface, memory_bytes, identity, tokens, digests, removal, multicast, chunks };
-    let is_quiet = talk.quiet;
-    let on_line = Box::new(move |line: LogLine<'_>| match line {
-        LogLine::Trouble(text) => print_note(text),
-        LogLine::Machine(text) if !is_quiet => print_note(text),
-        LogLine::Machine(_) => {}
-    });
-    let server = ImageServer::listen(Arc::clone(&archive), &options, on_line);
+    let log = ServerLog::begin(print_note);
+    let log = log.map_err(|error| Failure::new(cannot()).because_of(format!("no thread for its log: {error}")))?;
+    let server = ImageServer::listen(Arc::clone(&archive), &options, log_hook(log.clone(), talk.quiet));
     let server = server.map_err(|error| Failure::of_net(cannot(), &error))?;
     let (address, scheme) = (server.address(), if arguments.plain { "http" } else { "https" });
     let places = reachable(address, arguments.interface.as_deref());
@@ -103,8 +103,17 @@ fn serve(archive_path: &Path, arguments: &ServeArgs, talk: Talk) -> Outcome<Repo
         }
         is_asked
     });
+    log.finish(LOG_ENDING);
     let json = json!({ "address": address.to_string(), "fingerprint": fingerprint });
     Ok(Report::done(format!("served at {places}"), json))
+}
+
+/// Returns the hook that adds lines of the server to its log, without those about machines if it is quiet.
+fn log_hook(log: ServerLog, is_quiet: bool) -> LogHook {
+    Box::new(move |line: LogLine<'_>| match line {
+        LogLine::Machine(_) if is_quiet => {}
+        LogLine::Trouble(text) | LogLine::Machine(text) => log.add(text),
+    })
 }
 
 /// Returns how images are sent by multicast, if they are.
