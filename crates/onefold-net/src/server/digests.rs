@@ -3,7 +3,7 @@
 //! They are computed at the first request, one disk at a time, on a thread that gives way to all others. Then a folder
 //! keeps them for good: the disk of a manifest never changes. Until they are known, clients are asked to come back.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,11 +18,12 @@ use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use onefold_disk::{Disk, DiskError};
 use onefold_image::archive::ImageRecord;
+use onefold_image::{ArchiveId, UnitName};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256, Sha512};
 
 use super::connection::Activity;
-use super::routes::{LOOK_AGAIN, Problem, SMALL_BYTES, hexadecimal, image_of, no_answer, set, whole};
+use super::routes::{LOOK_AGAIN, Problem, SMALL_BYTES, hexadecimal, image_of, no_answer, set, unit_name, whole};
 use super::state::ServerState;
 use super::tokens::Rights;
 
@@ -39,6 +40,9 @@ const RETRY_MAX: u64 = 60;
 const PIECE_BYTES: u64 = 1 << 20;
 /// Priority of the thread: other threads get ten times as much of a busy processor, and it still gets on.
 const PRIORITY: i32 = 10;
+/// Beginning of the name of a file that is not complete, and how old it is when nothing completes it any more.
+const BEGUN: &str = ".begun-";
+const BEGUN_FOR: Duration = Duration::from_secs(3600);
 /// Name of a disk in a line of digests, as clients save it.
 const NAME: &str = "raw";
 
@@ -123,8 +127,10 @@ impl RawDigests {
 }
 
 impl DiskDigests {
-    /// Returns digests that a folder keeps, which is made when the first one is known.
-    pub(super) fn new(folder: Option<PathBuf>) -> DiskDigests {
+    /// Returns the digests of the disks of an archive. `folder` keeps them, in a folder of this archive that is made
+    /// when the first one is known: servers of several archives may have the same `folder`.
+    pub(super) fn new(folder: Option<PathBuf>, archive: ArchiveId) -> DiskDigests {
+        let folder = folder.map(|folder| folder.join(archive.to_string()));
         DiskDigests { folder, state: Mutex::default() }
     }
 
@@ -166,19 +172,23 @@ impl DiskDigests {
     fn keep(&self, digest: &[u8; 32], digests: &RawDigests) -> std::io::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = tempfile::Builder::new().prefix(BEGUN).tempfile_in(folder)?;
         file.write_all(digests.text().as_bytes())?;
         file.persist(folder.join(hexadecimal(digest))).map_err(|error| error.error)?;
         Ok(())
     }
 
-    /// Deletes the kept digests of images that are gone.
+    /// Deletes the kept digests of images that are gone, and files that were never completed. Others stay: the folder
+    /// may have files of the user.
     fn forget(&self, images: &[ImageRecord]) {
         let Some(entries) = self.folder.as_ref().and_then(|folder| fs::read_dir(folder).ok()) else { return };
-        let names: std::collections::HashSet<String> =
-            images.iter().map(|record| hexadecimal(&record.digest)).collect();
+        let digests: HashSet<[u8; 32]> = images.iter().map(|record| record.digest).collect();
         for entry in entries.flatten() {
-            if !entry.file_name().to_str().is_some_and(|name| names.contains(name)) {
+            let is_gone = entry.file_name().to_str().is_some_and(|name| match unit_name(name) {
+                Some(UnitName(digest)) => !digests.contains(&digest),
+                None => name.starts_with(BEGUN) && age(&entry).is_some_and(|age| age >= BEGUN_FOR),
+            });
+            if is_gone {
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -190,6 +200,11 @@ impl DiskDigests {
         state.running = Some((began, done_bytes, total_bytes));
         !state.is_stopped
     }
+}
+
+/// Returns the time since the last change of a file, by its dates.
+fn age(entry: &fs::DirEntry) -> Option<Duration> {
+    entry.metadata().ok()?.modified().ok()?.elapsed().ok()
 }
 
 impl DigestState {

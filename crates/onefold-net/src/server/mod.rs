@@ -91,7 +91,8 @@ pub struct ServerOptions {
     pub identity: Option<ServerIdentity>,
     /// The file of tokens that give rights to read images; `None` if each client may read all images.
     pub tokens: Option<PathBuf>,
-    /// Folder that keeps the digests of disks; `None` if they are computed again after a start.
+    /// Folder that keeps the digests of disks, with a folder for each archive; `None` if they are computed again after
+    /// a start.
     pub digests: Option<PathBuf>,
     /// Fate of installations whose image is removed.
     pub removal: RemovalPolicy,
@@ -170,7 +171,7 @@ impl ImageServer {
             _ => None,
         };
         let served = ServedArchive::new(archive, options.memory_bytes / SHARE).with_method(options.chunks.clone())?;
-        let digests = DiskDigests::new(options.digests.clone());
+        let digests = DiskDigests::new(options.digests.clone(), served.archive().descriptor().archive);
         let state = Arc::new(ServerState::new(served, options.memory_bytes, tokens, sessions, digests, on_line));
         Ok(ImageServer { listener, address, state, removal: options.removal, handshakes, runtime })
     }

@@ -1,6 +1,7 @@
 //! Digests of disks beside `raw`.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,14 @@ fn digest(address: std::net::SocketAddr, kind: &str) -> (String, String, usize) 
     }
 }
 
+/// Returns the only entry of a folder.
+fn only_entry(folder: &Path) -> PathBuf {
+    let mut entries = fs::read_dir(folder).unwrap();
+    let entry = entries.next().unwrap().unwrap().path();
+    assert!(entries.next().is_none(), "{}", folder.display());
+    entry
+}
+
 #[test]
 fn the_digests_of_a_disk_are_computed_at_the_first_request_and_kept() {
     let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
@@ -54,14 +63,29 @@ fn the_digests_of_a_disk_are_computed_at_the_first_request_and_kept() {
     let server = fixture.serve_with(&options);
     assert_eq!(digest(server.address, "sha256").2, 0, "they are kept over a start");
     drop(server);
-    // A file that is damaged, and one of an image that is gone.
-    let kept = fs::read_dir(&digests).unwrap().next().unwrap().unwrap().path();
+    // A file that is damaged, one of an image that is gone, and one of the user.
+    let of_archive = only_entry(&digests);
+    let kept = only_entry(&of_archive);
     fs::write(&kept, "00  raw\n").unwrap();
-    let gone = digests.join("ab".repeat(32));
+    let (gone, foreign) = (of_archive.join("ab".repeat(32)), of_archive.join("SHA256SUMS"));
     fs::write(&gone, expected.concat()).unwrap();
+    fs::write(&foreign, "mine\n").unwrap();
     let server = fixture.serve_with(&options);
     let (_, sha256, waits) = digest(server.address, "sha256");
     assert!(waits > 0 && sha256 == expected[0], "{sha256}");
     assert_eq!(fs::read_to_string(&kept).unwrap(), expected.concat());
-    assert!(!gone.exists());
+    assert!(!gone.exists() && foreign.exists());
+}
+
+#[test]
+fn servers_of_two_archives_keep_their_digests_in_one_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ServerOptions { digests: Some(folder.path().to_owned()), ..server_options() };
+    let fixtures = [Fixture::new(4 << 20), Fixture::new(5 << 20)];
+    for is_kept in [false, true] {
+        for fixture in &fixtures {
+            let server = fixture.serve_with(&options);
+            assert_eq!(digest(server.address, "sha256").2 == 0, is_kept);
+        }
+    }
 }
