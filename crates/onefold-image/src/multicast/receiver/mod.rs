@@ -189,8 +189,9 @@ impl Receiver {
             return;
         }
         let mut timer = RequestTimer::joined(reply.machines, self.now, &*self.random);
-        if self.session.is_none() {
-            self.progress.wait(self.now);
+        match &self.session {
+            Some(before) => timer.continue_wait(&before.timer),
+            None => self.progress.wait(self.now),
         }
         let (mut first, mut highest, mut received, mut requests) = (0, 0, 0, 0);
         match self.session.take() {

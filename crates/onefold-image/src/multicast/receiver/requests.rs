@@ -48,6 +48,12 @@ impl RequestTimer {
         self.waits_until.is_none()
     }
 
+    /// Continues with the wait of an earlier join. A machine that has begun waits for no others any more, and a new
+    /// session does not make the wait of a machine longer.
+    pub(super) fn continue_wait(&mut self, before: &RequestTimer) {
+        self.waits_until = before.waits_until;
+    }
+
     /// Forgets the beacons of an earlier session.
     pub(super) fn forget_beacons(&mut self) {
         self.beacon = None;

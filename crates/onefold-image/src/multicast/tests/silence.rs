@@ -157,6 +157,25 @@ fn a_machine_that_hears_only_beacons_turns_to_http_until_a_symbol_comes() {
     assert_eq!(machine.pass(1)[0].1, ReceiverAction::Finish);
 }
 
+/// A server that has started again may wait for more machines than are left.
+#[test]
+fn a_machine_that_has_begun_waits_for_no_others_when_the_server_starts_again() {
+    for has_begun in [true, false] {
+        let mut machine = TimedReceiver::joined();
+        let sending = if has_begun { [2].into_iter().collect() } else { Default::default() };
+        assert!(machine.hear(1, &Beacon { epoch: 1, machines: 1, sending, ..Beacon::default() }));
+        machine.pass(4000);
+        machine.receiver.joined(reply(2), Duration::from_millis(machine.now_ms));
+        let mut actions = Vec::new();
+        for _ in 0..400 {
+            assert!(machine.hear_beacon(2));
+            actions.extend(machine.pass(100));
+        }
+        let http = find(&actions, &ReceiverAction::UseHttp(HttpReason::NoSymbols));
+        assert_eq!(http, has_begun.then_some(24_000));
+    }
+}
+
 /// A packet of another session shows that the server has started again. Anybody can send one, so it only hastens a join
 /// that silence causes.
 #[test]
