@@ -51,7 +51,8 @@ pub(super) struct Activity {
 
 impl Activity {
     fn new(client: IpAddr) -> Activity {
-        Activity { client, moved_bytes: AtomicU64::new(0), working: AtomicUsize::new(0) }
+        // A listener for both families shows IPv4 addresses as IPv6 ones.
+        Activity { client: client.to_canonical(), moved_bytes: AtomicU64::new(0), working: AtomicUsize::new(0) }
     }
 
     /// Returns the address of the client.

@@ -8,6 +8,7 @@
 //! | `connection` | one client's connection, and when it is given up                |
 //! | `handshake`  | the beginning of an encrypted connection                        |
 //! | `places`     | how many connections there may be                               |
+//! | `network`    | addresses of clients that count as one                           |
 //! | `routes`     | which address leads to which answer                             |
 //! | `state`      | the archive behind all answers, the memory and threads for them |
 //! | `room`       | memory for answers                                              |
@@ -31,6 +32,7 @@ mod digests;
 mod handshake;
 mod machines;
 mod multicast;
+mod network;
 mod places;
 mod range;
 mod reports;
@@ -129,7 +131,6 @@ pub struct ImageServer {
     listener: TcpListener,
     address: SocketAddr,
     state: Arc<ServerState>,
-    removal: RemovalPolicy,
     /// `None` if connections are plain.
     handshakes: Option<Handshakes>,
     /// Dropped last: the listener belongs to it.
@@ -172,8 +173,8 @@ impl ImageServer {
         };
         let served = ServedArchive::new(archive, options.memory_bytes / SHARE).with_method(options.chunks.clone())?;
         let digests = DiskDigests::new(options.digests.clone(), served.archive().descriptor().archive);
-        let state = Arc::new(ServerState::new(served, options.memory_bytes, tokens, sessions, digests, on_line));
-        Ok(ImageServer { listener, address, state, removal: options.removal, handshakes, runtime })
+        let state = ServerState::new(served, options, tokens, sessions, digests, on_line);
+        Ok(ImageServer { listener, address, state: Arc::new(state), handshakes, runtime })
     }
 
     /// Returns the address at which it listens.
@@ -190,11 +191,11 @@ impl ImageServer {
 
     /// Serves until `is_stopped` returns true. Then answers that are under way are finished, for at most ten seconds.
     pub fn run(self, is_stopped: &dyn Fn() -> bool) {
-        let ImageServer { listener, state, removal, handshakes, runtime, .. } = self;
+        let ImageServer { listener, state, handshakes, runtime, .. } = self;
         if state.tokens().is_some() {
             runtime.spawn(access::follow_tokens(Arc::clone(&state)));
         }
-        runtime.spawn(reports::follow_machines(Arc::clone(&state), removal));
+        runtime.spawn(reports::follow_machines(Arc::clone(&state)));
         runtime.block_on(accept(listener, Arc::clone(&state), handshakes, is_stopped));
         if let Some(sessions) = state.sessions() {
             sessions.stop();

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
 use onefold_image::UnitName;
+use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::RemovalPolicy;
 use super::body::Pieces;
 use super::connection::Activity;
 use super::machines::ReportAnswer;
@@ -40,15 +40,17 @@ pub(super) async fn report(
         return no_answer(&state, &Problem::Request("this is no report of a machine"));
     };
     let address = activity.client();
-    let known = state.machines().update(address, digest, &report, Instant::now());
-    let ReportAnswer { lines, is_ended } = match known {
+    let ReportAnswer { lines, is_ended } = match state.machines().update(address, digest, &report, Instant::now()) {
         Some(answer) => answer,
-        // Only the first report of a machine has the list of images looked at.
+        // Nothing depends on the list of images then.
+        None if !state.ends_removed() && !state.machines().takes(&report, address) => ReportAnswer::default(),
         None => match state.work(&activity, move |state| state.find_digest(&rights, digest)).await {
             Some(Some(record)) => {
                 let lines = state.machines().insert(address, (record.image, digest), report, Instant::now());
                 ReportAnswer { lines, is_ended: false }
             }
+            // The image may have been removed while the server did not run. One without a right to it learns nothing.
+            Some(None) if state.ends_removed() => ReportAnswer { lines: Vec::new(), is_ended: true },
             Some(None) => return no_answer(&state, &Problem::Missing),
             None => return no_answer(&state, &Problem::Server),
         },
@@ -88,20 +90,24 @@ pub(super) async fn health() -> Response {
 
 /// Notices machines that report no more, and ends the installations of removed images if that is wanted. Does not
 /// return.
-pub(super) async fn follow_machines(state: Arc<ServerState>, removal: RemovalPolicy) {
+pub(super) async fn follow_machines(state: Arc<ServerState>) {
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ending: Option<JoinHandle<()>> = None;
     loop {
         look.tick().await;
         state.machines().pass(Instant::now()).iter().for_each(|line| state.log(line));
-        if removal == RemovalPolicy::End && !state.machines().are_none() {
+        // The store of the archive may not answer for long.
+        let is_idle = ending.as_ref().is_none_or(JoinHandle::is_finished);
+        if is_idle && state.ends_removed() && !state.machines().are_none() {
             let state = Arc::clone(&state);
             // A thread of its own, as for the file of tokens.
-            let _ = tokio::task::spawn_blocking(move || {
+            ending = Some(tokio::task::spawn_blocking(move || {
+                let before = Instant::now();
                 let images = state.images(&Rights::All);
-                state.machines().end_others(&images.iter().map(|record| record.digest).collect());
-            })
-            .await;
+                let digests = images.iter().map(|record| record.digest).collect();
+                state.machines().end_others(&digests, before);
+            }));
         }
     }
 }

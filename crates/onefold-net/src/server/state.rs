@@ -21,7 +21,7 @@ use super::machines::Machines;
 use super::multicast::Sessions;
 use super::room::{AnswerRoom, Room};
 use super::tokens::{Rights, TokenFile};
-use super::{LogHook, LogLine};
+use super::{LogHook, LogLine, RemovalPolicy, ServerOptions};
 use crate::NetError;
 
 /// Maximum number of threads that read the archive at once. Most of them wait for a store.
@@ -58,6 +58,7 @@ pub(super) struct ServerState {
     sessions: Option<Arc<Sessions>>,
     digests: DiskDigests,
     machines: Machines,
+    removal: RemovalPolicy,
     on_line: LogHook,
 }
 
@@ -100,12 +101,13 @@ impl std::fmt::Debug for ServerState {
 impl ServerState {
     pub(super) fn new(
         served: ServedArchive,
-        memory_bytes: usize,
+        options: &ServerOptions,
         tokens: Option<TokenFile>,
         sessions: Option<Sessions>,
         digests: DiskDigests,
         on_line: LogHook,
     ) -> ServerState {
+        let memory_bytes = options.memory_bytes;
         ServerState {
             served,
             readers: Readers::new(READERS_MAX),
@@ -119,6 +121,7 @@ impl ServerState {
             sessions: sessions.map(Arc::new),
             digests,
             machines: Machines::default(),
+            removal: options.removal,
             on_line,
         }
     }
@@ -145,6 +148,11 @@ impl ServerState {
     /// Returns the machines that install images.
     pub(super) fn machines(&self) -> &Machines {
         &self.machines
+    }
+
+    /// Returns whether installations end once their image is removed.
+    pub(super) fn ends_removed(&self) -> bool {
+        self.removal == RemovalPolicy::End
     }
 
     /// Writes a line about a machine to the log.

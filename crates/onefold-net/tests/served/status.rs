@@ -102,6 +102,26 @@ fn a_server_tells_machines_of_a_removed_image_to_end_if_that_is_wanted() {
     }
 }
 
+/// A server may not run while an image is removed.
+#[test]
+fn a_machine_that_the_server_does_not_know_ends_without_its_image() {
+    let fixture = Fixture::new(4 << 20);
+    let (server, _) = fixture.serve_logged(&ServerOptions { removal: RemovalPolicy::End, ..server_options() });
+    let remote = open(server.address, PATIENCE).unwrap();
+    let place = remote.report_place(&remote.records()[0]);
+    let image = fixture.archive().images()[0].image.clone();
+    fixture.archive().remove(&image, &SystemClock, &SystemRandom).unwrap();
+    // By then, the server reads its list again.
+    thread::sleep(Duration::from_millis(1100));
+    let reporter = place.begin("lab-07".to_owned(), Arc::new(InstallProgress::default));
+    let (is_ended, began) = (reporter.is_ended(), Instant::now());
+    while !is_ended.load(Ordering::Relaxed) {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(status(server.address).machines.is_empty());
+}
+
 fn token(user: char) -> String {
     user.to_string().repeat(40)
 }

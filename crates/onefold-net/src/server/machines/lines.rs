@@ -6,30 +6,31 @@ use onefold_block::size::{human, percent};
 use super::Machine;
 use crate::report::{InstallProgress, InstallState, MachineReport};
 
-/// Returns the line for the first report of a machine. The server may have been started again meanwhile.
-pub(super) fn of_begin(machine: &Machine) -> String {
-    let MachineReport { state, progress, .. } = &machine.report;
-    match state {
-        InstallState::Installing if progress.done_bytes == 0 => format!("{} began{}", whose(machine), way(progress)),
-        InstallState::Installing => format!("{} goes on at {}{}", whose(machine), done(progress), way(progress)),
-        _ => of_end(machine),
+/// Returns the line for a machine that is new. The server may have been started again meanwhile.
+pub(super) fn of_first(machine: &Machine) -> String {
+    let progress = &machine.report.progress;
+    match progress.done_bytes {
+        0 => of_begin(machine),
+        _ => format!("{} goes on at {}{}", whose(machine), done(progress), way(progress)),
     }
 }
 
-/// Returns the line for the next report of a machine, if that is worth one.
-pub(super) fn of_change(machine: &Machine, before: &MachineReport) -> Option<String> {
-    let MachineReport { state, progress, .. } = &machine.report;
-    if *state != InstallState::Installing {
-        return (before.state != *state).then(|| of_end(machine));
-    }
-    let is_back = before.state != InstallState::Installing;
-    let has_moved = before.progress.is_multicast != progress.is_multicast;
-    match progress.is_multicast {
-        _ if is_back => Some(format!("{} is back at {}{}", whose(machine), done(progress), way(progress))),
-        false if has_moved => Some(format!("{} moved to HTTP at {}", whose(machine), done(progress))),
-        true if has_moved => Some(format!("{} moved to multicast at {}", whose(machine), done(progress))),
-        _ => None,
-    }
+/// Returns the line for a machine that has begun.
+pub(super) fn of_begin(machine: &Machine) -> String {
+    format!("{} began{}", whose(machine), way(&machine.report.progress))
+}
+
+/// Returns the line for a machine that was lost.
+pub(super) fn of_return(machine: &Machine) -> String {
+    let progress = &machine.report.progress;
+    format!("{} is back at {}{}", whose(machine), done(progress), way(progress))
+}
+
+/// Returns the line for a machine whose chunks come in another way.
+pub(super) fn of_move(machine: &Machine) -> String {
+    let progress = &machine.report.progress;
+    let to = if progress.is_multicast { "multicast" } else { "HTTP" };
+    format!("{} moved to {to} at {}", whose(machine), done(progress))
 }
 
 /// Returns the line for the end of a machine.

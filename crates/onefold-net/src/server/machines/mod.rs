@@ -18,12 +18,19 @@ use std::time::{Duration, Instant};
 use onefold_image::ImageVersion;
 use parking_lot::Mutex;
 
+use super::network::network_of;
 use crate::report::{InstallState, MachineReport, MachineStatus};
 use limit::LineLimit;
 
-/// Maximum number of machines that are known, and of those that report from one address.
+/// Maximum number of machines that are known, and of those that report from one address, or from one network of IPv6:
+/// it may be a room, or a machine with many addresses.
 const MACHINES_MAX: usize = 4096;
 const MACHINES_OF_ADDRESS_MAX: usize = 64;
+const MACHINES_OF_NETWORK_MAX: usize = 1024;
+/// A machine brings at most one line about its way to get chunks in so long.
+const MOVED_EVERY: Duration = Duration::from_secs(10);
+/// Seconds after which an installation counts as begun, though nothing is in its place yet.
+const BEGUN_SECONDS: u64 = 5;
 /// A machine is lost when it has not reported for so long. Machines report about every second.
 const LOST_AFTER: Duration = Duration::from_secs(30);
 /// How long the status shows a machine that has finished, failed, or is lost.
@@ -50,12 +57,16 @@ struct Machine {
     report: MachineReport,
     /// Time of the report.
     heard: Instant,
+    /// Time of the first report.
+    first: Instant,
+    /// Whether the last line about its way said multicast, and the time of that line; `None` before the first one.
+    told: Option<(bool, Instant)>,
     /// Whether the image was removed, and the installation is to end.
     is_ended: bool,
 }
 
 /// The answer to a report of an installation that is known.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReportAnswer {
     /// Lines for the log.
     pub(super) lines: Vec<String>,
@@ -67,6 +78,37 @@ impl Machine {
     /// Returns whether the machine has ended in any way.
     fn is_over(&self) -> bool {
         self.report.state != InstallState::Installing
+    }
+
+    /// Returns whether the machine itself has said how its installation ended.
+    fn has_ended(&self) -> bool {
+        matches!(self.report.state, InstallState::Finished | InstallState::Failed)
+    }
+
+    /// Returns whether its way to get chunks is known: it may wait for multicast before.
+    fn has_way(&self) -> bool {
+        let MachineReport { seconds, progress, .. } = &self.report;
+        progress.is_multicast || progress.done_bytes > 0 || *seconds >= BEGUN_SECONDS
+    }
+
+    /// Returns the line that the last report is worth, if any. `before` is the state by the report before it.
+    fn line(&mut self, before: Option<InstallState>, now: Instant) -> Option<String> {
+        if self.is_over() {
+            return Some(lines::of_end(self));
+        }
+        let is_multicast = self.report.progress.is_multicast;
+        let line = match (before, self.told) {
+            (Some(InstallState::Lost), _) => lines::of_return(self),
+            (_, None) if !self.has_way() => return None,
+            (None, None) => lines::of_first(self),
+            (Some(_), None) => lines::of_begin(self),
+            (_, Some((told, at))) if told != is_multicast && now.saturating_duration_since(at) >= MOVED_EVERY => {
+                lines::of_move(self)
+            }
+            _ => return None,
+        };
+        self.told = Some((is_multicast, now));
+        Some(line)
     }
 
     /// Returns what decides about its place among others.
@@ -91,8 +133,8 @@ impl Machine {
 }
 
 impl Machines {
-    /// Takes a report of an installation that is known: it came from the same address, about the same image. Returns
-    /// `None` if it is not known.
+    /// Takes a report of an installation that is known: it came from the same address, about the same image. A machine
+    /// that was lost may have another address. Returns `None` if the installation is not known.
     pub(super) fn update(
         &self,
         address: IpAddr,
@@ -103,12 +145,17 @@ impl Machines {
         let mut table = self.0.lock();
         let table = &mut *table;
         let machine = table.machines.get_mut(&report.run)?;
-        if (machine.address, machine.digest) != (address, digest) {
+        let is_same = machine.address == address || machine.report.state == InstallState::Lost;
+        if machine.digest != digest || !is_same {
             return None;
         }
+        if machine.has_ended() {
+            // An earlier report that arrives late.
+            return Some(ReportAnswer { lines: Vec::new(), is_ended: machine.is_ended });
+        }
         let before = std::mem::replace(&mut machine.report, report.clone());
-        machine.heard = now;
-        let line = lines::of_change(machine, &before);
+        (machine.address, machine.heard) = (address, now);
+        let line = machine.line(Some(before.state), now);
         Some(ReportAnswer { is_ended: machine.is_ended, lines: table.limit.pass(line, now) })
     }
 
@@ -127,10 +174,17 @@ impl Machines {
             return Vec::new();
         }
         let run = report.run.clone();
-        let machine = Machine { image, digest, address, report, heard: now, is_ended: false };
-        let line = lines::of_begin(&machine);
+        let mut machine =
+            Machine { image, digest, address, report, heard: now, first: now, told: None, is_ended: false };
+        let line = machine.line(None, now);
         table.machines.insert(run, machine);
-        table.limit.pass(Some(line), now)
+        table.limit.pass(line, now)
+    }
+
+    /// Returns whether the first report of an installation would be shown.
+    pub(super) fn takes(&self, report: &MachineReport, address: IpAddr) -> bool {
+        let table = self.0.lock();
+        !table.machines.contains_key(&report.run) && (!table.is_full(address) || table.first_over(address).is_some())
     }
 
     /// Notices machines that have been silent for long, and forgets those that ended some time ago. Returns lines for
@@ -151,9 +205,10 @@ impl Machines {
         passed
     }
 
-    /// Ends the installations of images that are not among those with these digests.
-    pub(super) fn end_others(&self, digests: &HashSet<[u8; 32]>) {
-        for machine in self.0.lock().machines.values_mut() {
+    /// Ends the installations of images that are not among those with these digests, which were read after the time
+    /// `before`. Machines that are known since then may install an image that is newer.
+    pub(super) fn end_others(&self, digests: &HashSet<[u8; 32]>, before: Instant) {
+        for machine in self.0.lock().machines.values_mut().filter(|machine| machine.first < before) {
             machine.is_ended = !digests.contains(&machine.digest);
         }
     }
@@ -176,15 +231,48 @@ impl MachineTable {
     /// Returns whether there is room for another machine at an address. Forgets the machine that ended first if that
     /// makes room.
     fn has_room(&mut self, address: IpAddr) -> bool {
-        let of_address = self.machines.values().filter(|machine| machine.address == address).count();
-        let is_for_address = of_address >= MACHINES_OF_ADDRESS_MAX;
-        if !is_for_address && self.machines.len() < MACHINES_MAX {
-            return true;
-        }
-        let may_go = |machine: &Machine| machine.is_over() && (!is_for_address || machine.address == address);
+        !self.is_full(address) || self.first_over(address).is_some_and(|run| self.machines.remove(&run).is_some())
+    }
+
+    /// Returns whether a machine at an address has to take the place of another one.
+    fn is_full(&self, address: IpAddr) -> bool {
+        self.machines.len() >= MACHINES_MAX || self.bound(address).is_some()
+    }
+
+    /// Returns the network or the address that has as many machines as it may, for a machine at an address.
+    fn bound(&self, address: IpAddr) -> Option<Bound> {
+        let has = |bound: &Bound, most: usize| {
+            self.machines.values().filter(|machine| bound.includes(machine.address)).count() >= most
+        };
+        let bounds = [
+            (Bound::Address(address), MACHINES_OF_ADDRESS_MAX),
+            (Bound::Network(network_of(address)), MACHINES_OF_NETWORK_MAX),
+        ];
+        bounds.into_iter().find(|(bound, most)| has(bound, *most)).map(|(bound, _)| bound)
+    }
+
+    /// Returns the installation that ended first among those whose end makes room for a machine at an address.
+    fn first_over(&self, address: IpAddr) -> Option<String> {
+        let bound = self.bound(address);
+        let may_go = |machine: &Machine| machine.is_over() && bound.is_none_or(|bound| bound.includes(machine.address));
         let over = self.machines.iter().filter(|(_, machine)| may_go(machine));
-        let first = over.min_by_key(|(_, machine)| machine.heard).map(|(run, _)| run.clone());
-        first.is_some_and(|run| self.machines.remove(&run).is_some())
+        over.min_by_key(|(_, machine)| machine.heard).map(|(run, _)| run.clone())
+    }
+}
+
+/// Addresses whose machines are counted together.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Address(IpAddr),
+    Network(IpAddr),
+}
+
+impl Bound {
+    fn includes(self, address: IpAddr) -> bool {
+        match self {
+            Bound::Address(bound) => bound == address,
+            Bound::Network(network) => network_of(address) == network,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ mod shares;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -30,6 +30,7 @@ use onefold_image::multicast::{SenderSettings, SessionStart};
 use onefold_image::{ImageName, UnitName};
 use parking_lot::Mutex;
 
+use super::network::network_of;
 use super::state::ServerState;
 use crate::NetError;
 use crate::multicast::{
@@ -69,9 +70,6 @@ pub struct MulticastOptions {
     /// How long a session waits for machines before it sends chunks; `None` if it does not.
     pub start: Option<SessionStart>,
 }
-
-/// Bits of an IPv6 address that name a network. The others belong to one machine as a rule.
-const NETWORK_BITS: u32 = 64;
 
 /// Why a machine may not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,31 +285,5 @@ impl Sessions {
             running.sessions.remove(&digest);
         }
         waiting
-    }
-}
-
-/// Returns the address of a machine, or the network that it has for itself.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !(u128::MAX >> NETWORK_BITS)).into(),
-        address => address,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_addresses_of_a_machine_are_one() {
-        for (one, other, are_one) in [
-            ("192.0.2.1", "192.0.2.2", false),
-            ("192.0.2.1", "::ffff:192.0.2.1", true),
-            ("2001:db8:1:2:3::4", "2001:db8:1:2:ffff::", true),
-            ("2001:db8:1:2::1", "2001:db8:1:3::1", false),
-        ] {
-            let [one, other] = [one, other].map(|address| network_of(address.parse().unwrap()));
-            assert_eq!(one == other, are_one, "{one} {other}");
-        }
     }
 }
