@@ -149,6 +149,10 @@ impl DiskDigests {
             return (DigestAnswer::Known(kept), false);
         }
         let mut state = self.state.lock();
+        // The thread may have done with the disk meanwhile.
+        if let Some(known) = state.known.get(&record.digest) {
+            return (DigestAnswer::Known(known.clone()), false);
+        }
         state.failed.retain(|_, at| now.saturating_duration_since(*at) < FAILED_FOR);
         if state.failed.contains_key(&record.digest) {
             return (DigestAnswer::Failed, false);
@@ -215,6 +219,19 @@ impl DigestState {
         self.known.insert(digest, digests);
     }
 
+    /// Notes the outcome of the disk that was read, and returns the next one. Both are one step: as long as a disk waits,
+    /// there is a thread, and a request begins another one only if none waits.
+    fn finish(&mut self, digest: [u8; 32], done: Result<Option<RawDigests>, ()>) -> Option<ImageRecord> {
+        self.running = None;
+        self.waiting.pop_front();
+        match done {
+            Ok(Some(done)) => self.know(digest, done),
+            Ok(None) => self.waiting.clear(),
+            Err(()) => _ = self.failed.insert(digest, Instant::now()),
+        }
+        self.waiting.front().cloned()
+    }
+
     /// Returns how many seconds the running disk will take yet, as far as that can be told.
     fn left_seconds(&self, now: Instant) -> u64 {
         let Some((began, done_bytes, total_bytes)) = self.running else { return RETRY_MIN };
@@ -228,17 +245,12 @@ impl DigestState {
 fn read_waiting(state: &ServerState) {
     // On Linux this is the priority of the calling thread.
     let _ = rustix::process::setpriority_process(None, PRIORITY);
-    loop {
-        let next = state.digests().state.lock().waiting.front().cloned();
-        let Some(record) = next else { return };
-        let done = read_disk(state, &record);
-        let mut digests = state.digests().state.lock();
-        (digests.running, _) = (None, digests.waiting.pop_front());
-        match done {
-            Ok(Some(done)) => digests.know(record.digest, done),
-            Ok(None) => digests.waiting.clear(),
-            Err(()) => _ = digests.failed.insert(record.digest, Instant::now()),
-        }
+    let mut next = state.digests().state.lock().waiting.front().cloned();
+    while let Some(record) = next {
+        // It may have been removed while it waited.
+        let is_there = state.archive().images().iter().any(|image| image.digest == record.digest);
+        let done = if is_there { read_disk(state, &record) } else { Err(()) };
+        next = state.digests().state.lock().finish(record.digest, done);
     }
 }
 
