@@ -11,8 +11,6 @@ use crate::tls::OtherCertificate;
 pub(super) enum Failure {
     /// There is no such thing.
     Missing,
-    /// The server ends the installation.
-    Ended,
     /// No answer, or one that asks to wait.
     Unavailable(io::Error),
     /// An answer that repetition does not change.

@@ -1,4 +1,4 @@
-//! Tells a server how far an installation from it is, about every second. Nothing depends on that: a report that is
+//! Tells a server how far an installation from it is, about every second, or as often as the server wants. Nothing depends on that: a report that is
 //! lost, or refused, is replaced by the next one.
 
 use std::fmt;
@@ -12,17 +12,20 @@ use onefold_block::Random;
 use onefold_block::random::SystemRandom;
 use onefold_image::archive::ImageRecord;
 use onefold_linux::interface_addresses;
-use reqwest::Url;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{StatusCode, Url};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::RemoteArchive;
 use super::transport::Reports;
 use crate::report::{InstallProgress, InstallState, MachineReport, is_mac, report_path};
 
-/// Time between two reports.
-const EVERY: Duration = Duration::from_millis(1000);
+/// Bounds of the time between two reports, and the longest one after a report that failed.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+const FAILED: Duration = Duration::from_secs(10);
 /// How long the last report of an installation may take.
 const LAST: Duration = Duration::from_secs(2);
 /// The folder in which the kernel describes network interfaces.
@@ -92,14 +95,12 @@ impl ReportPlace {
         let is_ended = Arc::new(AtomicBool::new(false));
         let (sent, told, ends) = (reports.clone(), machine.clone(), Arc::clone(&is_ended));
         let task = runtime.spawn(async move {
-            let mut next = interval(EVERY);
-            next.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                next.tick().await;
-                if let Some(report) = told.report(InstallState::Installing).encode()
-                    && sent.send(&told.path, report).await
-                {
-                    ends.store(true, Ordering::Relaxed);
+            while let Some(report) = told.report(InstallState::Installing).encode() {
+                match sent.send(&told.path, report).await {
+                    Some(answer) if answer.status() == StatusCode::GONE => return ends.store(true, Ordering::Relaxed),
+                    Some(answer) if answer.status() == StatusCode::OK => sleep(pause(answer.headers())).await,
+                    // The server may have too many connections.
+                    _ => sleep(sent.jitter(FAILED)).await,
                 }
             }
         });
@@ -144,6 +145,12 @@ impl ReportingMachine {
     }
 }
 
+/// Returns the time after which a server wants the next report.
+fn pause(headers: &HeaderMap) -> Duration {
+    let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    seconds.map_or(PAUSE_MIN, Duration::from_secs).clamp(PAUSE_MIN, PAUSE_MAX)
+}
+
 /// Returns the number of a new installation. Without random bytes it is one that may be in use, and the server shows
 /// one of the two.
 fn run() -> String {
@@ -168,7 +175,17 @@ fn mac_towards(server: &Url) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::HeaderValue;
+
     use super::*;
+
+    #[test]
+    fn the_server_decides_within_bounds_how_often_machines_report() {
+        for (value, seconds) in [(None, 1), (Some("7"), 7), (Some("0"), 1), (Some("soon"), 1), (Some("86400"), 60)] {
+            let value = value.map(|value| (RETRY_AFTER, HeaderValue::from_static(value)));
+            assert_eq!(pause(&value.into_iter().collect()), Duration::from_secs(seconds));
+        }
+    }
 
     #[test]
     fn each_installation_has_a_number_of_its_own() {

@@ -265,10 +265,15 @@ impl Reports {
         &self.0.base
     }
 
-    /// Posts a report once. Without an answer it is lost. Returns whether the server ends the installation.
-    pub(super) async fn send(&self, path: &str, report: Vec<u8>) -> bool {
+    /// Posts a report once. Returns the beginning of the answer; without one, the report is lost.
+    pub(super) async fn send(&self, path: &str, report: Vec<u8>) -> Option<Response> {
         let request = Request { path: path.to_owned(), body: Some(report), chunk: None, bytes_max: POSTED_BYTES_MAX };
-        matches!(self.0.once(&request).await, Err(Failure::Ended))
+        self.0.answer(&request).await.ok()
+    }
+
+    /// Returns half of a pause plus a random part of the other half.
+    pub(super) fn jitter(&self, pause: Duration) -> Duration {
+        self.0.jitter(pause)
     }
 }
 
@@ -337,7 +342,7 @@ impl Requests {
         loop {
             let source = match self.once(request).await {
                 Ok(bytes) => return Ok(Some(bytes)),
-                Err(Failure::Missing | Failure::Ended) => return Ok(None),
+                Err(Failure::Missing) => return Ok(None),
                 Err(Failure::Refused(why, source)) => return Err(self.refused(&request.path, why, source)),
                 Err(Failure::Unavailable(source)) => source,
             };
@@ -355,6 +360,27 @@ impl Requests {
     }
 
     async fn once(&self, request: &Request) -> Result<Vec<u8>, Failure> {
+        let answer = self.answer(request).await?;
+        match answer.status() {
+            StatusCode::OK => body(answer, request.bytes_max).await,
+            StatusCode::NOT_FOUND | StatusCode::GONE => Err(Failure::Missing),
+            StatusCode::UNAUTHORIZED => {
+                Err(Failure::Refused(Refusal::Token, io::Error::other(Refusal::Token.to_string())))
+            }
+            status => {
+                let is_waiting = matches!(status.as_u16(), 408 | 429 | 502..=504);
+                let text = match status.is_redirection() {
+                    true => "a redirect, which is not followed".to_owned(),
+                    false => String::from_utf8_lossy(&beginning(answer, TEXT_BYTES_MAX).await).trim().to_owned(),
+                };
+                let source = io::Error::other(format!("the server says {}: {text}", status.as_u16()));
+                Err(if is_waiting { Failure::Unavailable(source) } else { strange(source) })
+            }
+        }
+    }
+
+    /// Returns the beginning of the answer to a request, whatever its status is.
+    async fn answer(&self, request: &Request) -> Result<Response, Failure> {
         let url = self.base.join(&request.path).map_err(|error| strange(io::Error::other(error)))?;
         let sent = match &request.body {
             None => self.client.get(url),
@@ -369,23 +395,7 @@ impl Requests {
         };
         let answer = timeout(ANSWER, sent.send()).await.map_err(|_| late())?.map_err(|error| lost(&error))?;
         self.has_answered.store(true, Ordering::Relaxed);
-        match answer.status() {
-            StatusCode::OK => body(answer, request.bytes_max).await,
-            StatusCode::NOT_FOUND => Err(Failure::Missing),
-            StatusCode::GONE => Err(Failure::Ended),
-            StatusCode::UNAUTHORIZED => {
-                Err(Failure::Refused(Refusal::Token, io::Error::other(Refusal::Token.to_string())))
-            }
-            status => {
-                let is_waiting = matches!(status.as_u16(), 408 | 429 | 502..=504);
-                let text = match status.is_redirection() {
-                    true => "a redirect, which is not followed".to_owned(),
-                    false => String::from_utf8_lossy(&beginning(answer, TEXT_BYTES_MAX).await).trim().to_owned(),
-                };
-                let source = io::Error::other(format!("the server says {}: {text}", status.as_u16()));
-                Err(if is_waiting { Failure::Unavailable(source) } else { strange(source) })
-            }
-        }
+        Ok(answer)
     }
 
     /// Returns how long the server is waited for.

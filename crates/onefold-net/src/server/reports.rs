@@ -9,14 +9,14 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::StatusCode;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use onefold_image::UnitName;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::body::Pieces;
 use super::connection::Activity;
-use super::machines::ReportAnswer;
+use super::machines::{REPORT_EVERY, ReportAnswer};
 use super::routes::{Problem, SMALL_BYTES, no_answer, set, unit_name};
 use super::state::ServerState;
 use super::tokens::Rights;
@@ -59,6 +59,12 @@ pub(super) async fn report(
     let mut response = Response::new(Body::empty());
     *response.status_mut() = if is_ended { StatusCode::GONE } else { StatusCode::OK };
     set(&mut response, CACHE_CONTROL, "no-store");
+    let pause = state.machines().report_pause();
+    set(&mut response, RETRY_AFTER, &pause.as_secs().to_string());
+    if pause > REPORT_EVERY {
+        // Connections of idle machines would take the places of those that install over HTTP.
+        set(&mut response, CONNECTION, "close");
+    }
     response
 }
 

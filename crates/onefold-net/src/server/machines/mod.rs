@@ -31,7 +31,12 @@ const MACHINES_OF_NETWORK_MAX: usize = 1024;
 const MOVED_EVERY: Duration = Duration::from_secs(10);
 /// Seconds after which an installation counts as begun, though nothing is in its place yet.
 const BEGUN_SECONDS: u64 = 5;
-/// A machine is lost when it has not reported for so long. Machines report about every second.
+/// Time between two reports of a machine. While many machines are known, it is longer: each further number of machines
+/// adds as much, up to a bound.
+pub(super) const REPORT_EVERY: Duration = Duration::from_secs(1);
+const REPORT_MACHINES: usize = 256;
+const REPORT_EVERY_MAX: Duration = Duration::from_secs(10);
+/// A machine is lost when it has not reported for so long.
 const LOST_AFTER: Duration = Duration::from_secs(30);
 /// How long the status shows a machine that has finished, failed, or is lost.
 const SHOWN_FOR: Duration = Duration::from_secs(600);
@@ -211,6 +216,12 @@ impl Machines {
         for machine in self.0.lock().machines.values_mut().filter(|machine| machine.first < before) {
             machine.is_ended = !digests.contains(&machine.digest);
         }
+    }
+
+    /// Returns the time after which a machine is to report again, in whole seconds.
+    pub(super) fn report_pause(&self) -> Duration {
+        let further = self.0.lock().machines.len() / REPORT_MACHINES;
+        (REPORT_EVERY * u32::try_from(1 + further).unwrap_or(u32::MAX)).min(REPORT_EVERY_MAX)
     }
 
     /// Returns whether no machine is known.

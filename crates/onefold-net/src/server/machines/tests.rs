@@ -115,6 +115,7 @@ fn the_machines_of_a_network_leave_room_for_others() {
         machines.insert(of(1, run), image(), report(run, 0), now);
     }
     assert_eq!(machines.status(now).len(), MACHINES_OF_NETWORK_MAX);
+    assert_eq!(machines.report_pause(), Duration::from_secs(5), "with 1,024 machines");
     let next = report(MACHINES_MAX, 0);
     assert!(!machines.takes(&next, of(1, 5000)) && machines.takes(&next, of(2, 0)));
     assert!(!machines.takes(&report(0, 0), of(2, 0)), "this one is known");
@@ -142,6 +143,7 @@ fn the_number_of_machines_is_bounded_and_those_that_have_ended_make_room() {
         machines.insert(address, image(), report(1000 + run, 0), now);
     }
     assert_eq!(machines.status(now).len(), MACHINES_MAX);
+    assert_eq!(machines.report_pause(), REPORT_EVERY_MAX);
     take(&machines, MachineReport { state: InstallState::Finished, ..report(0, 1000) }, now);
     assert!(!take(&machines, report(999_999, 0), now + Duration::from_secs(60)).is_empty());
     assert!(take(&machines, report(999_998, 0), now + Duration::from_secs(60)).is_empty());
@@ -161,6 +163,7 @@ fn a_name_writes_no_line_of_its_own() {
 fn an_installation_ends_when_its_image_is_gone() {
     let (machines, now) = (Machines::default(), Instant::now());
     take(&machines, report(1, 0), now);
+    assert_eq!(machines.report_pause(), REPORT_EVERY);
     let is_ended = || machines.update(address(17), DIGEST, &report(1, 1), now).unwrap().is_ended;
     let later = now + Duration::from_secs(1);
     machines.end_others(&[DIGEST, [8; 32]].into(), later);
