@@ -5,6 +5,7 @@
 //! begun to install a chunk, its places may be half written: no comparison counts any more then.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -38,6 +39,17 @@ pub(super) struct Ahead<'a> {
     groups: Vec<&'a [UnitName]>,
     next: Mutex<usize>,
     found: Mutex<FoundChunks>,
+    /// Whether a thread has left: it has failed or panicked, or all chunks have arrived. The others leave then, too.
+    is_over: AtomicBool,
+}
+
+/// Ends the work of all threads when the thread that has it leaves, however that happens.
+struct WorkEnd<'a>(&'a AtomicBool);
+
+impl Drop for WorkEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 struct FoundChunks {
@@ -62,12 +74,17 @@ impl<'a> Ahead<'a> {
         let groups = if is_compared { chunks.chunks(group_chunks).collect() } else { Vec::new() };
         let found =
             FoundChunks { is_begun: vec![false; chunks.len()], compared: HashMap::new(), left_bytes: FOUND_BYTES_MAX };
-        Ahead { arrivals, groups, next: Mutex::new(0), found: Mutex::new(found) }
+        Ahead { arrivals, groups, next: Mutex::new(0), found: Mutex::new(found), is_over: AtomicBool::new(false) }
     }
 
     /// Returns the chunks that arrive.
     pub(super) fn arrivals(&self) -> &dyn Arrivals {
         self.arrivals
+    }
+
+    /// Returns whether there is nothing to wait for any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// Notes that a thread begins to install chunks.
@@ -115,13 +132,20 @@ impl Job<'_> {
     pub(super) fn run_arrivals(&self, step: Step, arrivals: &dyn Arrivals) -> Result<StepProgress, InstallError> {
         let chunks = &self.manifest.chunks;
         let ahead = Ahead::new(arrivals, chunks, self.group_chunks, self.may_have_parts());
-        let groups = ahead.groups.len();
-        let threads = if groups > 0 { self.threads.max(THREADS_MIN) } else { self.threads };
-        // Each call compares a group, or waits for one chunk at least.
-        on_threads(threads, groups + chunks.len(), &|_, sum| match self.compare_next(&ahead)? {
-            true => Ok(()),
-            false => self.arrived(step, &ahead, sum),
-        })
+        let threads = if ahead.groups.is_empty() { self.threads } else { self.threads.max(THREADS_MIN) };
+        on_threads(threads, threads, &|_, sum| self.install_arrivals(step, &ahead, sum))
+    }
+
+    /// The work of one thread until the end: it compares while no other thread does, and otherwise installs what has
+    /// arrived. Thus one thread compares as long as chunks are left to compare, which may be what the others wait for.
+    fn install_arrivals(&self, step: Step, ahead: &Ahead<'_>, sum: &mut StepProgress) -> Result<(), InstallError> {
+        let _end = WorkEnd(&ahead.is_over);
+        while !ahead.is_over() {
+            if !self.compare_next(ahead)? && !self.arrived(step, ahead, sum)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Returns whether the target or a seed may have a part of the image.

@@ -188,19 +188,22 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Waits for the next chunks that arrive, and processes them. Does nothing once all have arrived.
-    pub(super) fn arrived(&self, step: Step, ahead: &Ahead<'_>, sum: &mut StepProgress) -> Result<(), InstallError> {
-        while let Some(indices) = ahead.arrivals().next(ARRIVAL_PATIENCE) {
+    /// Waits for the next chunks that arrive, and processes them. Returns false once all have arrived, or another thread
+    /// has left.
+    pub(super) fn arrived(&self, step: Step, ahead: &Ahead<'_>, sum: &mut StepProgress) -> Result<bool, InstallError> {
+        while !ahead.is_over()
+            && let Some(indices) = ahead.arrivals().next(ARRIVAL_PATIENCE)
+        {
             self.check_interrupt()?;
             if !indices.is_empty() {
                 let names: Vec<UnitName> = indices.iter().map(|index| self.manifest.chunks[*index]).collect();
                 ahead.begin(&indices);
                 self.group(step, &names, Some(ahead), sum)?;
                 ahead.arrivals().finish(&indices);
-                return Ok(());
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Processes some chunks. Their headers come in few reads, and so do their units.

@@ -1,5 +1,6 @@
 //! Installations of random images over noise.
 
+mod ahead;
 mod compare;
 mod remote;
 
