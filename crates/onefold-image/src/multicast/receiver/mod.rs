@@ -439,9 +439,10 @@ impl Receiver {
     /// Returns the request that is due now.
     fn due_request(&mut self) -> Option<ReceiverAction> {
         let mut session = self.session.take()?;
-        let has_losses = session.has_losses();
+        // The first request begins the session, even if there are no chunks to request yet.
+        let has_news = session.has_losses() || (session.highest == 0 && self.left > 0);
         let is_needed = |timer: &RequestTimer| {
-            has_losses || self.begun().chain(self.window()).any(|chunk| !timer.is_answered(chunk, self.now))
+            has_news || self.begun().chain(self.window()).any(|chunk| !timer.is_answered(chunk, self.now))
         };
         let is_due = session.timer.is_due(self.now, is_needed, &*self.random);
         self.session = Some(session);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use onefold_block::random::SeededRandom;
 
 use crate::format::multicast::{
-    ClientNumber, JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol, TAG_BYTES,
+    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol, TAG_BYTES,
+    body_bytes_max,
 };
 use crate::multicast::{Receiver, ReceiverAction, ReceiverSettings, Settlement};
 
@@ -53,19 +54,27 @@ fn pass(receiver: &mut Receiver, sequence: u64, chunk: u32, index: u16, now: Dur
 /// The chunks that a request asks for: whole ones, and begun ones.
 type RequestChunks = (Vec<u32>, Vec<u32>);
 
-/// Returns all actions that are due, and what the last request asks for.
-fn drain(receiver: &mut Receiver, now: Duration) -> (Vec<ReceiverAction>, Option<RequestChunks>) {
-    let (mut others, mut requested) = (Vec::new(), None);
+/// Returns all actions that are due, and the last request apart.
+fn actions(receiver: &mut Receiver, now: Duration) -> (Vec<ReceiverAction>, Option<Request>) {
+    let (mut others, mut request) = (Vec::new(), None);
     while let Some(action) = receiver.next_action(now) {
         let ReceiverAction::Send(datagram) = action else {
             others.push(action);
             continue;
         };
         let (_, body) = PacketHeader::decode(&datagram[..datagram.len() - TAG_BYTES]).unwrap();
-        let request = Request::decode(body, CHUNKS).unwrap();
-        let begun = request.begun.iter().map(|begun| begun.chunk).collect();
-        requested = Some((request.lacking.iter().collect(), begun));
+        request = Some(Request::decode(body, CHUNKS).unwrap());
     }
+    (others, request)
+}
+
+/// Returns all actions that are due, and what the last request asks for.
+fn drain(receiver: &mut Receiver, now: Duration) -> (Vec<ReceiverAction>, Option<RequestChunks>) {
+    let (others, request) = actions(receiver, now);
+    let requested = request.map(|request| {
+        let begun = request.begun.iter().map(|begun| begun.chunk).collect();
+        (request.lacking.iter().collect(), begun)
+    });
     (others, requested)
 }
 
@@ -101,6 +110,29 @@ fn only_compared_chunks_are_requested_and_others_are_taken_as_they_pass() {
     assert!(requested(&mut receiver, 2 * second).1.is_empty(), "chunk 0 is begun, and perhaps needless");
     assert!(!receiver.compared(0, 300, 300, 3 * second));
     assert_eq!(requested(&mut receiver, 3 * second).1, [0]);
+}
+
+/// Regression: without a request no session began, and without its beacons a machine that still compared turned to HTTP.
+#[test]
+fn a_machine_that_has_nothing_to_request_yet_begins_the_session() {
+    let mut receiver = comparing(10);
+    let mut left = Vec::new();
+    for tenth in 0..80 {
+        let now = Duration::from_millis(100 * tenth);
+        let (others, request) = actions(&mut receiver, now);
+        assert_eq!(others, [], "{now:?}");
+        left.extend(request.map(|request| (tenth, request.lacking.is_empty(), request.left)));
+        // The first requests are lost.
+        if left.len() >= 3 {
+            let mut body = Vec::new();
+            Beacon { epoch: 3, machines: 1, ..Beacon::default() }.encode(body_bytes_max(SYMBOL_BYTES), &mut body);
+            let header = PacketHeader { kind: PacketKind::Beacon, session: SESSION, sequence: tenth + 1 };
+            receiver.packet(header, &body, now).unwrap();
+        }
+    }
+    assert!(left.iter().all(|(_, is_empty, left)| *is_empty && *left == CHUNKS), "{left:?}");
+    let [(0, ..), (_, ..), (third, ..), (report, ..)] = left[..] else { panic!("{left:?}") };
+    assert!(third < 20 && report >= third + 50, "once beacons come, only reports follow: {left:?}");
 }
 
 #[test]
