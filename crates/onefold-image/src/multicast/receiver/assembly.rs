@@ -6,6 +6,9 @@ use super::chunk::Assembly;
 use crate::format::multicast::{BegunChunk, RepairCode, Symbol};
 use crate::multicast::coding::ReceivedChunk;
 
+/// Part of the memory in which chunks begin that may not be requested: one of so many.
+const UNREQUESTED_SHARE: usize = 2;
+
 /// Chunks that are put together, and the memory for them and for those that the caller has not settled yet.
 #[derive(Debug)]
 pub(super) struct Assemblies {
@@ -53,8 +56,9 @@ impl Assemblies {
     }
 
     /// Takes a symbol of a chunk that is not complete yet. Returns its fate; the memory of a complete chunk stays
-    /// counted until [`Self::release`].
-    pub(super) fn place(&mut self, symbol: &Symbol<'_>, sequence: u64) -> SymbolOutcome {
+    /// counted until [`Self::release`]. A chunk that may not be requested begins only in the first half of the memory:
+    /// it may lack symbols for long, and must not keep out those that are requested.
+    pub(super) fn place(&mut self, symbol: &Symbol<'_>, sequence: u64, is_requestable: bool) -> SymbolOutcome {
         if let Some(assembly) = self.begun.get(&symbol.chunk)
             && !assembly.has_form_of(symbol)
         {
@@ -67,7 +71,8 @@ impl Assemblies {
         let length = Assembly::memory_bytes(symbol.chunk_bytes, self.symbol_bytes, self.repairs);
         if !self.begun.contains_key(&symbol.chunk) {
             let is_passing = self.refused.is_some_and(|(chunk, last)| chunk == symbol.chunk && last < symbol.index);
-            if is_passing || self.used_bytes + length > self.bytes_max {
+            let share = if is_requestable || self.used_bytes == 0 { 1 } else { UNREQUESTED_SHARE };
+            if is_passing || self.used_bytes + length > self.bytes_max / share {
                 self.refused = Some((symbol.chunk, symbol.index));
                 return SymbolOutcome::Refused { is_first: !is_passing };
             }

@@ -353,7 +353,7 @@ impl Receiver {
             self.counts.repeated_bytes += bytes;
             return;
         }
-        let outcome = self.assemblies.place(symbol, sequence);
+        let outcome = self.assemblies.place(symbol, sequence, self.is_requestable(symbol.chunk));
         let is_progress = matches!(outcome, SymbolOutcome::Placed | SymbolOutcome::Complete(_));
         if is_progress && self.progress.note(self.now) && !self.reach.is_http() && self.excluded.is_none() {
             self.actions.push_back(ReceiverAction::UseMulticast);

@@ -112,6 +112,22 @@ fn only_compared_chunks_are_requested_and_others_are_taken_as_they_pass() {
     assert_eq!(requested(&mut receiver, 3 * second).1, [0]);
 }
 
+/// Regression: chunks that had passed in part before their comparison took all memory, and those that were compared had
+/// to wait until these were.
+#[test]
+fn chunks_that_may_not_be_requested_yet_leave_room_for_others() {
+    let mut receiver = comparing(2);
+    // Others drive the stream, and a symbol of each chunk is lost.
+    pass(&mut receiver, 1, 2, 0, Duration::ZERO);
+    pass(&mut receiver, 2, 3, 0, Duration::ZERO);
+    let second = Duration::from_secs(1);
+    assert!(!receiver.compared(0, 300, 300, second));
+    assert_eq!(requested(&mut receiver, second).0, [0]);
+    (0..3).for_each(|index| pass(&mut receiver, 3 + u64::from(index), 0, index, 2 * second));
+    let (actions, _) = drain(&mut receiver, 2 * second);
+    assert!(matches!(actions[..], [ReceiverAction::Take { chunk: 0, .. }]), "{actions:?}");
+}
+
 /// Regression: without a request no session began, and without its beacons a machine that still compared turned to HTTP.
 #[test]
 fn a_machine_that_has_nothing_to_request_yet_begins_the_session() {
