@@ -39,7 +39,8 @@ pub(crate) struct ServeArgs {
     pub(crate) store: StoreOptions,
     /// Show the machines that install images from the server at this address, and serve nothing
     #[arg(long, help_heading = STATUS, value_name = "URL", conflicts_with_all = [
-        "archive", "plain", "listen", "interface", "tokens", "certificate", "key", "state", "multicast",
+        "archive", "plain", "listen", "interface", "memory", "removed", "tokens", "certificate", "key", "state",
+        "multicast", "chunks", "chunk_folder", "headers",
     ])]
     pub(crate) status: Option<String>,
     /// Show the status every two seconds, until the command is interrupted
@@ -235,7 +236,11 @@ impl ImageServerOptions {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use clap::error::ErrorKind;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
     fn all_groups_and_ports_of_a_server_are_local_and_valid() {
@@ -259,6 +264,20 @@ mod tests {
             assert!(parse_group(text).unwrap_err().contains("from 239.0.0.0 to 239.255.255.252"), "{text}");
         }
         assert!(parse_group("ff3e::1").unwrap_err().contains("IPv4"));
+    }
+
+    #[test]
+    fn no_option_of_a_server_is_given_for_its_status() {
+        let parse = |options: &str| {
+            let line = format!("onefold image serve --status https://imager:7443 {options}");
+            Cli::try_parse_from(line.split_whitespace()).map(|_| ()).map_err(|error| error.kind())
+        };
+        assert_eq!(parse("--watch --token-file token"), Ok(()));
+        for options in
+            ["/srv/archive", "--plain", "--memory 1G", "--removed end", "--chunks recompress", "--headers stored"]
+        {
+            assert_eq!(parse(options), Err(ErrorKind::ArgumentConflict), "{options}");
+        }
     }
 
     #[test]

@@ -111,10 +111,13 @@ impl InstallFigures {
 
     /// Returns which stage limits the installation and how long others wait, for people.
     fn text(&self) -> Option<String> {
-        let (stages, _, time) = self.lately();
+        let (stages, done_bytes, time) = self.lately();
         let limit = stages.limit()?;
         let tells_waiting = stages.receive.is_some();
         let bytes = stages.all().into_iter().find(|(stage, _)| *stage == limit).map_or(0, |(_, figure)| figure.bytes);
+        if limit == Stage::Receive && bytes == 0 && done_bytes == 0 {
+            return Some("nothing comes from the server now; it may wait for other machines".to_owned());
+        }
         // A stage at the other end waits.
         let source = if tells_waiting { Stage::Receive } else { Stage::Unpack };
         let other = if limit == source { Stage::Write } else { source };

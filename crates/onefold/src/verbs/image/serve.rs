@@ -11,7 +11,9 @@ use onefold_image::multicast::SessionStart;
 use onefold_image::served::ChunkMethod;
 use onefold_image::store::FolderStore;
 use onefold_linux::interface_addresses;
-use onefold_net::{ImageServer, LogHook, LogLine, MulticastKey, MulticastOptions, RemovalPolicy, ServerIdentity, ServerOptions};
+use onefold_net::{
+    ImageServer, LogHook, LogLine, MulticastKey, MulticastOptions, RemovalPolicy, ServerIdentity, ServerOptions,
+};
 use sd_notify::NotifyState;
 use serde_json::json;
 

@@ -22,6 +22,9 @@ use crate::size::human;
 const WATCH: Duration = Duration::from_secs(2);
 /// Moves to the upper left corner of a terminal and clears it.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+/// Maximum length of a machine's name in the table, and the end of a longer one.
+const NAME_CHARS: usize = 20;
+const CUT: &str = "...";
 
 pub(super) fn run(server: &str, arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     let cannot = || "cannot read the status of the server".to_owned();
@@ -79,7 +82,7 @@ fn of_image(machines: &[MachineStatus]) -> String {
     let counts = states.into_iter().map(|(state, name)| (count(state), name)).filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, name)| format!(" {count} {name}")).collect();
     text += &counts.join(",");
-    let headings = ["machine", "address", "MAC", "done", "rate", "limit", "way", "lost", "time"];
+    let headings = ["machine", "address", "done", "rate", "limit", "way", "lost", "time"];
     let mut table = TextTable::new(headings);
     for machine in machines {
         table.row(row(machine));
@@ -87,16 +90,16 @@ fn of_image(machines: &[MachineStatus]) -> String {
     format!("{text}\n{table}")
 }
 
-fn row(machine: &MachineStatus) -> [String; 9] {
+/// Returns a machine as a row. Its hardware address and the rest of a long name are in `--json`.
+fn row(machine: &MachineStatus) -> [String; 8] {
     let progress = &machine.progress;
     let is_going = machine.state == InstallState::Installing;
     let done = percent(progress.done_bytes.min(progress.total_bytes), progress.total_bytes);
     let lost = progress.sent_packets.saturating_sub(progress.received_packets);
     let none = || "-".to_owned();
     [
-        machine.name.shown().to_string(),
+        shortened(machine.name.shown().to_string()),
         machine.address.shown().to_string(),
-        machine.mac.as_ref().map_or_else(none, |mac| mac.shown().to_string()),
         match machine.state {
             InstallState::Installing => done,
             InstallState::Finished => "finished".to_owned(),
@@ -109,6 +112,14 @@ fn row(machine: &MachineStatus) -> [String; 9] {
         if progress.sent_packets > 0 { percent(lost, progress.sent_packets) } else { none() },
         duration(machine.seconds),
     ]
+}
+
+/// Returns the beginning of a name that is too long for a table.
+fn shortened(name: String) -> String {
+    if name.chars().count() <= NAME_CHARS {
+        return name;
+    }
+    name.chars().take(NAME_CHARS - CUT.len()).chain(CUT.chars()).collect()
 }
 
 /// Returns the status for machines.
@@ -154,11 +165,20 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "web@3: 1 installing, 1 lost");
         let words: Vec<&str> = lines[2].split_whitespace().collect();
-        let expected = "a 192.0.2.17 52:54:00:12:34:56 25.0 % 3.00 MiB/s disk multicast 2.0 % 1 min 1 s";
+        let expected = "a 192.0.2.17 25.0 % 3.00 MiB/s disk multicast 2.0 % 1 min 1 s";
         assert_eq!(words.join(" "), expected);
         assert!(!text.contains('\u{1b}') && lines[3].contains("lost"), "{text}");
         assert_eq!(lines[5], "xen@1: 1 finished");
         assert!(lines[7].contains("HTTP") && lines[7].contains(" -"), "{text}");
+    }
+
+    #[test]
+    fn a_table_of_usual_machines_fits_a_terminal_and_a_long_name_is_cut() {
+        let status = |name: &str| text(&ServerStatus { machines: vec![machine(name, InstallState::Installing)] });
+        let width = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(width(&status("lab-07")) <= 80, "{}", status("lab-07"));
+        let long = status(&"\u{202e}".repeat(64));
+        assert!(width(&long) <= width(&status(&"x".repeat(NAME_CHARS))) && long.contains("... "), "{long}");
     }
 
     #[test]
