@@ -356,3 +356,40 @@ async fn digest(
         Some(None) => no_answer(&state, &Problem::Missing),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use onefold_block::Timestamp;
+    use onefold_image::{ImageName, ImageVersion, ObjectId, WriterId};
+
+    use super::*;
+
+    fn record(number: u8) -> ImageRecord {
+        ImageRecord {
+            image: ImageVersion { name: ImageName::new("web").unwrap(), version: number.into() },
+            manifest: ObjectId { writer: WriterId([number; 16]), random: [number; 8] },
+            digest: [number; 32],
+            packs: 1,
+            added: Timestamp { seconds: 0, nanoseconds: 0 },
+        }
+    }
+
+    /// The thread ends only if no disk waits, and a request begins a thread only then.
+    #[test]
+    fn one_thread_reads_all_disks() {
+        let (digests, now) = (DiskDigests::new(None, ArchiveId([1; 16])), Instant::now());
+        let later = |number, begins| assert_eq!(digests.find(&record(number), now), (DigestAnswer::Later(1), begins));
+        later(1, true);
+        later(2, false);
+        let known = RawDigests { sha256: "1".to_owned(), sha512: "2".to_owned() };
+        let finish = |number: u8| digests.state.lock().finish([number; 32], Ok(Some(known.clone())));
+        assert_eq!(finish(1).map(|next| next.digest), Some([2; 32]));
+        assert_eq!(digests.find(&record(1), now), (DigestAnswer::Known(known.clone()), false));
+        later(3, false);
+        assert_eq!(finish(2).map(|next| next.digest), Some([3; 32]));
+        assert!(finish(3).is_none());
+        later(4, true);
+        assert!(digests.state.lock().finish([4; 32], Err(())).is_none());
+        assert_eq!(digests.find(&record(4), now), (DigestAnswer::Failed, false));
+    }
+}
