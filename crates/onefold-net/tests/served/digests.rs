@@ -36,7 +36,7 @@ fn digest(address: std::net::SocketAddr, kind: &str) -> (String, String, usize) 
 fn only_entry(folder: &Path) -> PathBuf {
     let mut entries = fs::read_dir(folder).unwrap();
     let entry = entries.next().unwrap().unwrap().path();
-    assert!(entries.next().is_none(), "{}", folder.display());
+    assert!(entries.next().is_none(), "{folder:?}");
     entry
 }
 
