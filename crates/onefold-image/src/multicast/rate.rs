@@ -4,7 +4,7 @@
 //!    only one. It falls to a little less than these machines receive.
 //! 2. It rises in steps while fewer machines lose so much, and in small steps near a rate that was too high.
 //! 3. Loss that a lower rate does not reduce has another cause. Then the rate returns, and only more loss than that
-//!    makes it fall again.
+//!    makes it fall again. A loss that has grown is no such loss, and no more than 20 % ever count as one.
 
 use std::cmp::{Ordering, Reverse};
 use std::num::NonZeroU64;
@@ -15,6 +15,8 @@ use super::rules::{Rule, follows};
 pub(super) const MILLION: u32 = 1_000_000;
 /// Loss that does not make the rate fall.
 const LOSS_MAX: u32 = 5_000;
+/// Largest loss of another cause, so that a rate that is too high is noticed beside any.
+const USUAL_LOSS_MAX: u32 = 200_000;
 /// Divisors for the shares of the rate: the lowest one that is left after a fall, a fall beyond the loss, and steps.
 const FALL_DIVISOR_MAX: u64 = 4;
 const MARGIN_DIVISOR: u64 = 16;
@@ -27,7 +29,7 @@ pub(super) struct RateControl {
     floor: u64,
     ceiling: u64,
     rate: u64,
-    /// Loss that does not depend on the rate.
+    /// Loss that does not depend on the rate; at most [`USUAL_LOSS_MAX`].
     usual_loss: u32,
     /// The last fall, until the losses after it are known.
     fall: Option<Fall>,
@@ -77,7 +79,7 @@ impl RateControl {
             self.usual_loss = self.usual_loss.min((7 * self.usual_loss + loss) / 8);
             self.rate = self.risen();
         } else if let Some(fall) = fall.filter(|fall| fall.is_in_vain(before, loss)) {
-            (self.usual_loss, self.too_high) = (loss, None);
+            (self.usual_loss, self.too_high) = (loss.min(USUAL_LOSS_MAX), None);
             self.rate = fall.rate;
         } else if follows(Rule::RateFalls) {
             self.rate = self.fallen(loss);
@@ -104,8 +106,11 @@ impl RateControl {
 
 impl Fall {
     /// Returns whether the loss at the lower rate is nearer to that before the fall than to the loss of links which
-    /// let through as much as before.
+    /// let through as much as before. Links that lose clearly more than before have become worse.
     fn is_in_vain(self, rate: u64, loss: u32) -> bool {
+        if loss > self.loss + self.loss / 4 + LOSS_MAX {
+            return false;
+        }
         let passed = share(self.rate, MILLION - self.loss.min(MILLION));
         let excess = u128::from(rate.saturating_sub(passed)) * u128::from(MILLION) / u128::from(rate.max(1));
         2 * u128::from(loss) > u128::from(self.loss) + excess
@@ -166,6 +171,26 @@ mod tests {
         for others in [6_000, 10_000, 50_000, 200_000] {
             let rates = rates(control(1_000, 100_000), 20, link(u64::MAX / 2_000_000, others));
             assert!(rates[0] < 100_000 && rates[1..].iter().all(|rate| *rate == 100_000), "{others}: {rates:?}");
+        }
+    }
+
+    /// Other traffic may narrow a link between a fall and the report after it. The larger loss must not count as usual.
+    #[test]
+    fn a_link_that_becomes_narrower_after_a_fall_is_followed() {
+        let mut control = control(1_000, 100_000);
+        assert_eq!(control.judge(vec![link(50_000, 0)(100_000)], 1), Ordering::Less);
+        let rates = rates(control, 100, link(12_500, 0));
+        assert!(rates[1..].iter().all(|rate| *rate < 12_500 * 5 / 4), "{rates:?}");
+    }
+
+    /// One machine may report any loss. A few reports must not stop the control for the rest of the session.
+    #[test]
+    fn the_rate_follows_a_link_whatever_was_reported_before() {
+        for loss in [210_000, 500_000, 900_000, MILLION] {
+            let mut control = control(1_000, 100_000);
+            (0..10).for_each(|_| _ = control.judge(vec![loss], 1));
+            let rates = rates(control, 400, link(12_500, 0));
+            assert!(rates[300..].iter().all(|rate| *rate < 12_500 * 2), "{loss}: {rates:?}");
         }
     }
 
