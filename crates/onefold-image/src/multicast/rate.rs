@@ -5,6 +5,8 @@
 //! 2. It rises in steps while fewer machines lose so much, and in small steps near a rate that was too high.
 //! 3. Loss that a lower rate does not reduce has another cause. Then the rate returns, and only more loss than that
 //!    makes it fall again. A loss that has grown is no such loss, and no more than 20 % ever count as one.
+//! 4. At the floor, a slightly higher rate is tried from time to time: a loss that does not rise with it has another
+//!    cause, too.
 
 use std::cmp::{Ordering, Reverse};
 use std::num::NonZeroU64;
@@ -31,16 +33,17 @@ pub(super) struct RateControl {
     rate: u64,
     /// Loss that does not depend on the rate; at most [`USUAL_LOSS_MAX`].
     usual_loss: u32,
-    /// The last fall, until the losses after it are known.
-    fall: Option<Fall>,
+    /// The rate before the last fall, until the losses after it are known.
+    fall: Option<RateLoss>,
+    /// The floor, while a higher rate is tried.
+    trial: Option<RateLoss>,
     /// The last rate that was too high.
     too_high: Option<u64>,
 }
 
-/// A fall of the rate.
+/// A rate, and the loss at that rate.
 #[derive(Clone, Copy, Debug)]
-struct Fall {
-    /// The rate before it, and the loss at that rate.
+struct RateLoss {
     rate: u64,
     loss: u32,
 }
@@ -49,7 +52,7 @@ impl RateControl {
     /// Returns the control of a sender that begins at the ceiling.
     pub(super) fn new(floor: NonZeroU64, ceiling: NonZeroU64) -> RateControl {
         let (floor, ceiling) = (floor.get(), ceiling.get());
-        RateControl { floor, ceiling, rate: ceiling, usual_loss: 0, fall: None, too_high: None }
+        RateControl { floor, ceiling, rate: ceiling, usual_loss: 0, fall: None, trial: None, too_high: None }
     }
 
     /// Returns the present rate.
@@ -65,7 +68,12 @@ impl RateControl {
         let was_highest = self.rate == self.ceiling;
         self.ceiling = ceiling.get();
         self.rate = if was_highest { self.ceiling } else { self.rate.min(self.ceiling) };
-        self.fall = None;
+        (self.fall, self.trial) = (None, None);
+    }
+
+    /// Returns whether the present rate is a trial, so that losses at the lower one before it do not count.
+    pub(super) fn is_trial(&self) -> bool {
+        self.trial.is_some()
     }
 
     /// Changes the rate by the losses of the machines that have reported some since the last change. Returns how it
@@ -75,19 +83,29 @@ impl RateControl {
         let Some(loss) = losses.get(quorum(machines) - 1).copied() else { return Ordering::Equal };
         let before = self.rate;
         let fall = self.fall.take();
+        if let Some(floor) = self.trial.take() {
+            if 2 * u128::from(loss) > floor.sum_of_losses(before) {
+                self.rate = floor.rate;
+                return self.rate.cmp(&before);
+            }
+            self.usual_loss = loss.min(USUAL_LOSS_MAX);
+        }
         if loss <= self.usual_loss + self.usual_loss / 2 + LOSS_MAX {
             self.usual_loss = self.usual_loss.min((7 * self.usual_loss + loss) / 8);
             self.rate = self.risen();
         } else if let Some(fall) = fall.filter(|fall| fall.is_in_vain(before, loss)) {
             (self.usual_loss, self.too_high) = (loss.min(USUAL_LOSS_MAX), None);
             self.rate = fall.rate;
+        } else if before == self.floor && before < self.ceiling {
+            self.trial = Some(RateLoss { rate: before, loss });
+            self.rate = before.saturating_add((before / STEP_DIVISOR).max(1));
         } else if follows(Rule::RateFalls) {
             self.rate = self.fallen(loss);
             self.too_high = Some(before);
         }
         self.rate = self.rate.max(self.floor).min(self.ceiling);
         if self.rate < before {
-            self.fall = Some(Fall { rate: before, loss });
+            self.fall = Some(RateLoss { rate: before, loss });
         }
         self.rate.cmp(&before)
     }
@@ -104,16 +122,19 @@ impl RateControl {
     }
 }
 
-impl Fall {
-    /// Returns whether the loss at the lower rate is nearer to that before the fall than to the loss of links which
-    /// let through as much as before. Links that lose clearly more than before have become worse.
+impl RateLoss {
+    /// Returns whether the loss at a lower rate is nearer to this one than to that of links which let through as much
+    /// as before. Links that lose clearly more than before have become worse.
     fn is_in_vain(self, rate: u64, loss: u32) -> bool {
-        if loss > self.loss + self.loss / 4 + LOSS_MAX {
-            return false;
-        }
+        loss <= self.loss + self.loss / 4 + LOSS_MAX && 2 * u128::from(loss) > self.sum_of_losses(rate)
+    }
+
+    /// Returns the sum of this loss and of the one that links have at another rate if they let through as much. Half of
+    /// it lies between loss that depends on the rate and loss that does not.
+    fn sum_of_losses(self, rate: u64) -> u128 {
         let passed = share(self.rate, MILLION - self.loss.min(MILLION));
         let excess = u128::from(rate.saturating_sub(passed)) * u128::from(MILLION) / u128::from(rate.max(1));
-        2 * u128::from(loss) > u128::from(self.loss) + excess
+        u128::from(self.loss) + excess
     }
 }
 
@@ -199,10 +220,46 @@ mod tests {
         let mut control = control(30_000, 100_000);
         assert_eq!(control.judge(vec![900_000], 1), Ordering::Less);
         assert_eq!(control.rate().get(), 30_000);
-        assert_eq!(control.judge(vec![670_000], 1), Ordering::Equal, "loss at the floor is not usual");
+        assert_eq!(control.judge(vec![670_000], 1), Ordering::Greater, "a higher rate is tried");
+        assert_eq!(control.judge(vec![710_000], 1), Ordering::Less, "loss that rises with the rate is not usual");
+        assert_eq!(control.rate().get(), 30_000);
         let rates = rates(control, 100, link(u64::MAX / 2_000_000, 0));
         assert!(rates.windows(2).all(|pair| pair[1] <= pair[0] + pair[0] / 8), "{rates:?}");
         assert_eq!(rates.last(), Some(&100_000));
+    }
+
+    /// Interference may bring the rate down to the floor. It must not stay there for a loss of another cause.
+    #[test]
+    fn the_rate_leaves_the_floor_when_a_link_is_well_again() {
+        for others in [0, 10_000, 60_000, 150_000] {
+            let mut control = control(1_000, 80_000);
+            for _ in 0..5 {
+                control.judge(vec![link(300, 0)(control.rate)], 1);
+            }
+            assert!(control.rate <= 1_125, "{control:?}");
+            let rates = rates(control, 100, link(u64::MAX / 2_000_000, others));
+            assert_eq!(rates.last(), Some(&80_000), "{others}: {rates:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_narrower_than_the_floor_keeps_the_rate_near_it() {
+        for (passes, others) in [(30_000, 0), (90_000, 0), (90_000, 20_000)] {
+            let rates = rates(control(100_000, 8_000_000), 300, link(passes, others));
+            assert!(rates[20..].iter().all(|rate| *rate <= 112_500), "{passes}, {others}: {rates:?}");
+        }
+    }
+
+    /// Other sessions that begin and end change the ceiling again and again.
+    #[test]
+    fn the_rate_recovers_from_ceilings_that_change_beside_losses() {
+        let mut control = control(1_000, 80_000);
+        for round in 0..100 {
+            control.judge(vec![60_000], 1);
+            control.set_ceiling(NonZeroU64::new(if round % 2 == 0 { 40_000 } else { 80_000 }).unwrap());
+        }
+        let rates = rates(control, 100, link(u64::MAX / 2_000_000, 60_000));
+        assert_eq!(rates.last(), Some(&80_000), "{rates:?}");
     }
 
     #[test]

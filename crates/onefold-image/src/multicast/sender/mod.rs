@@ -346,9 +346,9 @@ impl Sender {
     fn adjust_rate(&mut self) {
         match self.rate.judge(self.clients.losses(), self.clients.lacking()) {
             Ordering::Equal => return,
-            Ordering::Greater => self.clients.forget_losses(),
-            // Losses at the higher rate do not count against the lower one.
-            Ordering::Less => self.clients.begin_losses(self.sequence),
+            Ordering::Greater if !self.rate.is_trial() => self.clients.forget_losses(),
+            // Losses at the rate before do not count for this one.
+            Ordering::Greater | Ordering::Less => self.clients.begin_losses(self.sequence),
         }
         self.pacing.set_rate(self.rate.rate(), self.now);
     }
