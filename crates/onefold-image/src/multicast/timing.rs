@@ -21,6 +21,8 @@ pub(super) const UNAVAILABLE: Duration = Duration::from_secs(10);
 pub(super) const REJOIN_MIN: Duration = Duration::from_secs(2);
 /// Shortest time between two attempts to be heard by a server that no packet has come from; the longest is twice that.
 pub(super) const PROBE_MIN: Duration = Duration::from_secs(10);
+/// Time after the last beacon that lists a machine as excluded until it joins again.
+pub(super) const EXCLUDED_FOR: Duration = Duration::from_secs(60);
 
 /// Requests per second of all machines together, on average, when all have something to request.
 const REQUESTS_PER_SECOND: u32 = 12;

@@ -6,6 +6,7 @@
 mod assembly;
 mod chunk;
 mod comparison;
+mod exclusion;
 mod progress;
 mod reach;
 mod requests;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use onefold_block::random::Random;
 
 use self::assembly::{Assemblies, SymbolOutcome};
+use self::exclusion::Exclusion;
 use self::progress::Progress;
 pub use self::reach::HttpReason;
 use self::reach::{Reach, ReachStep};
@@ -25,7 +27,6 @@ use self::requests::RequestTimer;
 use self::session::SessionState;
 use super::USUAL_CHUNK_BYTES;
 use super::coding::ReceivedChunk;
-use super::timing::SILENCE;
 use crate::format::FormatError;
 use crate::format::multicast::{
     Beacon, BegunChunk, IndexSet, JoinReply, PacketHeader, PacketKind, Request, Symbol, TAG_BYTES, request_bytes_max,
@@ -146,8 +147,8 @@ pub struct Receiver {
     actions: VecDeque<ReceiverAction>,
     counts: ReceiverCounts,
     is_finished: bool,
-    /// Whether the server does not send for this machine any more, and when that was last answered.
-    excluded: Option<Duration>,
+    /// While the server does not send for this machine.
+    excluded: Option<Exclusion>,
     random: Arc<dyn Random>,
     now: Duration,
 }
@@ -207,6 +208,7 @@ impl Receiver {
         }
         self.session = Some(SessionState { reply, timer, first, highest, received, requests, reported: (0, 0) });
         self.reach.joined(self.now);
+        self.end_exclusion();
     }
 
     /// Takes a packet that was opened: its header and its plain body. Each packet is passed at most once. Of a packet
@@ -301,7 +303,10 @@ impl Receiver {
         if self.absent == 0 {
             return (!std::mem::replace(&mut self.is_finished, true)).then_some(ReceiverAction::Finish);
         }
-        self.session.as_ref().filter(|_| self.excluded.is_none())?;
+        self.session.as_ref()?;
+        if let Some(exclusion) = &mut self.excluded {
+            return exclusion.is_over(self.now).then_some(ReceiverAction::Join);
+        }
         match self.reach.step(self.now, &*self.random) {
             Some(ReachStep::UseHttp(reason)) => return Some(ReceiverAction::UseHttp(reason)),
             Some(ReachStep::Join) => return Some(ReceiverAction::Join),
@@ -321,7 +326,10 @@ impl Receiver {
         if !self.actions.is_empty() || (self.absent == 0 && !self.is_finished) {
             return Some(self.now);
         }
-        let session = self.session.as_ref().filter(|_| self.absent > 0 && self.excluded.is_none())?;
+        let session = self.session.as_ref().filter(|_| self.absent > 0)?;
+        if let Some(exclusion) = &self.excluded {
+            return Some(exclusion.ends());
+        }
         let reach = self.reach.next();
         if !self.reach.is_expecting() {
             return Some(reach);
@@ -382,22 +390,6 @@ impl Receiver {
                 self.actions.push_back(ReceiverAction::FetchByHttp { chunk });
             }
         }
-    }
-
-    /// Turns to HTTP for all that is lacking, and leaves the session; the server forgets this machine then. Chunks that
-    /// pass are taken nevertheless.
-    fn exclude(&mut self) {
-        let since = self.excluded.replace(self.now);
-        if since.is_none() {
-            self.actions.push_back(ReceiverAction::UseHttp(HttpReason::Excluded));
-        }
-        // The server may not have got the last answer.
-        if since.is_some_and(|answered| self.now < answered + SILENCE) {
-            self.excluded = since;
-            return;
-        }
-        let action = self.request_for(0, IndexSet::default(), Vec::new());
-        self.actions.push_back(action);
     }
 
     /// Changes the state of a chunk.

@@ -157,14 +157,14 @@ impl Clients {
 
     /// Excludes machines that have lost much for a while, unless so many do that the rate falls, or no other machine
     /// lacks chunks. Returns their requests.
-    pub(super) fn exclude(&mut self, now: Duration) -> Vec<CountedRequest> {
+    pub(super) fn exclude(&mut self) -> Vec<CountedRequest> {
         let lacking = self.lacking();
         let lossy = self.clients.values().filter(|client| client.is_lacking() && client.losses.is_large()).count();
         let are_few = lossy < quorum(lacking) && lossy < usize::try_from(lacking).unwrap_or(usize::MAX);
         if !are_few || !follows(Rule::LossyExcluded) {
             return Vec::new();
         }
-        let is_long = |client: &Client| client.losses.large_for(now).is_some_and(|time| time >= EXCLUDED_AFTER);
+        let is_long = |client: &Client| client.losses.large_for().is_some_and(|time| time >= EXCLUDED_AFTER);
         let lossy = self.clients.values_mut().filter(|client| client.is_lacking() && is_long(client));
         let exclude = |client: &mut Client| {
             client.is_excluded = true;

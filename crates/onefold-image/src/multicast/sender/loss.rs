@@ -18,8 +18,8 @@ pub(super) struct LossWindow {
     loss: Option<u32>,
     /// Whether that window was complete before the rate rose last.
     is_old: bool,
-    /// Since when each window had a large loss.
-    large_since: Option<Duration>,
+    /// The ends of the first and the last window in a row with a large loss, if the last one had.
+    large: Option<(Duration, Duration)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl LossWindow {
         let loss = u32::try_from(loss).unwrap_or(MILLION);
         self.start = Some(counts);
         (self.loss, self.is_old) = (Some(loss), false);
-        self.large_since = (loss > LARGE_LOSS).then(|| self.large_since.unwrap_or(now));
+        self.large = (loss > LARGE_LOSS).then(|| (self.large.map_or(now, |(first, _)| first), now));
     }
 
     /// Begins anew, with packets that are sent from now on.
@@ -58,9 +58,9 @@ impl LossWindow {
         self.is_old = true;
     }
 
-    /// Returns how long the machine has had a large loss.
-    pub(super) fn large_for(&self, now: Duration) -> Option<Duration> {
-        self.large_since.map(|since| now.saturating_sub(since))
+    /// Returns how long the machine has had a large loss, as far as it has reported.
+    pub(super) fn large_for(&self) -> Option<Duration> {
+        self.large.map(|(first, last)| last.saturating_sub(first))
     }
 
     /// Returns the lost packets of a million, if they are known.
@@ -96,5 +96,20 @@ mod tests {
         assert_eq!(note(request(1657, 751, 1657), 1001), Some(3_906), "one packet of 256");
         assert_eq!(note(request(1700, 0, 1), 1001), Some(3_906), "the machine has joined again");
         assert_eq!(note(request(u64::MAX, 1, u64::MAX), 1001), Some(999_999));
+    }
+
+    #[test]
+    fn a_large_loss_lasts_from_window_to_window() {
+        let mut window = LossWindow::default();
+        let mut note = |second, received, expected| {
+            window.note(&request(expected, received, expected), 0, Duration::from_secs(second));
+            window.large_for().map(|time| time.as_secs())
+        };
+        assert_eq!(note(0, 0, 0), None);
+        assert_eq!(note(1, 900, 1000), Some(0));
+        assert_eq!(note(5, 1000, 1100), Some(0), "too few packets");
+        assert_eq!(note(6, 1800, 2000), Some(5));
+        assert_eq!(note(9, 2790, 3000), None);
+        assert_eq!(note(10, 3690, 4000), Some(0));
     }
 }

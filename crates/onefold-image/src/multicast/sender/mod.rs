@@ -189,7 +189,7 @@ impl Sender {
         if let Some(replaced) = self.clients.replace_request(client, None) {
             self.demand.remove(&replaced);
         }
-        for excluded in self.clients.exclude(self.now) {
+        for excluded in self.clients.exclude() {
             self.demand.remove(&excluded);
         }
         if !self.clients.is_served(client) {

@@ -2,5 +2,6 @@
 
 mod basic;
 mod comparison;
+mod exclusion;
 mod silence;
 mod simulation;

@@ -204,3 +204,35 @@ fn chunks_that_the_server_cannot_send_come_over_http() {
     let requests: Vec<Request> = machine.pass(2000).iter().filter_map(|(_, action)| is_request(action)).collect();
     assert!(!requests.is_empty() && requests.iter().all(|request| !request.lacking.contains(3) && request.left == 4));
 }
+
+/// The server excludes a machine that loses far more packets than the others. Its cable may be mended later.
+#[test]
+fn an_excluded_machine_joins_again_after_a_minute() {
+    let mut machine = TimedReceiver::joined();
+    let excluded = [1].into_iter().collect();
+    let beacon = Beacon { epoch: 1, machines: 2, excluded, queued: (0..CHUNKS).collect(), ..Beacon::default() };
+    machine.pass(10);
+    assert!(machine.hear(1, &beacon));
+    let actions = machine.pass(100);
+    assert_eq!(find(&actions, &ReceiverAction::UseHttp(HttpReason::Excluded)), Some(10));
+    assert_eq!(actions.iter().find_map(|(_, action)| is_request(action)).map(|request| request.left), Some(0));
+    machine.pass(3000);
+    assert!(machine.hear(1, &beacon), "the server lists it until it has got the answer");
+    let listed = machine.now_ms;
+    let actions = machine.pass(3000);
+    assert_eq!(actions.len(), 1, "the answer comes again: {actions:?}");
+    for _ in 0..560 {
+        assert!(machine.hear_beacon(1));
+        assert!(machine.pass(100).is_empty());
+    }
+    let actions = machine.pass(61_500);
+    let joins: Vec<u64> = actions.iter().map(|(at, _)| *at).collect();
+    assert_eq!(joins, [listed + 60_000, listed + 120_000], "{actions:?}");
+    assert!(actions.iter().all(|(_, action)| *action == ReceiverAction::Join));
+    let number = JoinReply { client: ClientNumber(2), ..reply(1) };
+    machine.receiver.joined(number, Duration::from_millis(machine.now_ms));
+    assert!(machine.hear(1, &beacon), "it lists the earlier number");
+    let actions = machine.pass(100);
+    assert_eq!(actions.iter().map(|(_, action)| action).next(), Some(&ReceiverAction::UseMulticast));
+    assert!(actions.iter().all(|(_, action)| !matches!(action, ReceiverAction::UseHttp(_))), "{actions:?}");
+}

@@ -1,0 +1,92 @@
+//! Which machines a sender excludes for their losses, and which losses slow it.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use crate::format::multicast::{
+    Beacon, ClientNumber, PacketHeader, PacketKind, RepairCode, Request, SessionId, TAG_BYTES,
+};
+use crate::multicast::{PacketBurst, Sender, SenderSettings};
+
+const CHUNKS: u32 = 5;
+
+/// A sender and machines that report as many packets per second as they like.
+struct Reports {
+    sender: Sender,
+    machines: Vec<Machine>,
+}
+
+#[derive(Clone, Copy)]
+struct Machine {
+    number: ClientNumber,
+    received: u64,
+    expected: u64,
+}
+
+impl Reports {
+    fn of(machines: usize) -> Reports {
+        let settings = SenderSettings {
+            session: SessionId(7),
+            epoch: 3,
+            chunks: CHUNKS,
+            symbol_bytes: 128,
+            rate_bytes_per_second: NonZeroU64::new(100_000).unwrap(),
+            rate_floor_bytes_per_second: NonZeroU64::new(1_000).unwrap(),
+            cache_bytes: 3000,
+            clients_max: 100,
+            repairs: RepairCode::RaptorQ,
+        };
+        let mut sender = Sender::new(settings, Duration::ZERO);
+        let join = |_| Machine { number: sender.join(Duration::ZERO).unwrap(), received: 0, expected: 0 };
+        let machines = (0..machines).map(join).collect();
+        Reports { sender, machines }
+    }
+
+    /// Has a machine report further packets.
+    fn report(&mut self, machine: usize, received: u64, expected: u64, second: u64) {
+        let machine = &mut self.machines[machine];
+        (machine.received, machine.expected) = (machine.received + received, machine.expected + expected);
+        let request = Request {
+            seen: 1_000_000 + machine.expected,
+            received: machine.received,
+            expected: machine.expected,
+            left: CHUNKS,
+            lacking: (0..CHUNKS).collect(),
+            begun: Vec::new(),
+        };
+        self.sender.request(machine.number, &request, Duration::from_secs(second));
+    }
+
+    /// Returns the next beacon.
+    fn beacon(&mut self, second: u64) -> Beacon {
+        let mut burst = PacketBurst::default();
+        self.sender.send(Duration::from_secs(second), &mut burst);
+        let beacon = burst.packets_mut().find_map(|packet| {
+            let (header, body) = PacketHeader::decode(&packet[..packet.len() - TAG_BYTES]).unwrap();
+            (header.kind == PacketKind::Beacon).then(|| Beacon::decode(body, CHUNKS).unwrap())
+        });
+        beacon.unwrap()
+    }
+}
+
+#[test]
+fn one_disturbance_excludes_no_machine_and_lasting_loss_does() {
+    for (later_loss, excluded) in [(0, None), (10, Some(6))] {
+        let mut reports = Reports::of(3);
+        let mut found = None;
+        for second in 0..20 {
+            // The first machine reports each five seconds.
+            if second % 5 == 1 {
+                let loss = if second == 1 { 10 } else { later_loss };
+                reports.report(0, 0, 0, second);
+                reports.report(0, 1000 - 10 * loss, 1000, second);
+            }
+            [1, 2].into_iter().for_each(|machine| reports.report(machine, 1000, 1000, second));
+            let first = reports.machines[0].number;
+            if found.is_none() && reports.beacon(second).excluded.contains(first.0) {
+                found = Some(second);
+            }
+        }
+        assert_eq!(found, excluded, "{later_loss} % are lost later");
+    }
+}
