@@ -254,7 +254,6 @@ impl ListenerThread {
     }
 
     fn fetch(&mut self, chunk: u32) {
-        self.report.lock().http_chunks += 1;
         self.queue.push(Content::OverHttp(chunk));
     }
 

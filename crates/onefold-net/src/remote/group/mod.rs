@@ -166,7 +166,11 @@ impl Transport for GroupTransport {
         Box::new(contents.into_iter().map_while(move |(content, name)| {
             let (chunk, bytes) = match content {
                 Some(Content::Received(chunk, content)) => (Some(chunk), self.decoded(content, &name)?),
-                Some(Content::OverHttp(chunk)) => (Some(chunk), fetched.next()?),
+                Some(Content::OverHttp(chunk)) => {
+                    let bytes = fetched.next()?;
+                    self.report.lock().http_chunks += u64::from(bytes.is_ok());
+                    (Some(chunk), bytes)
+                }
                 None => (None, fetched.next()?),
             };
             if let (Some(chunk), Ok(_)) = (chunk, &bytes) {
@@ -221,5 +225,70 @@ impl Arrivals for Reception<'_> {
 impl Drop for Reception<'_> {
     fn drop(&mut self) {
         *self.transport.arrivals.lock() = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::remote::transport::RemoteOptions;
+
+    /// Returns the image of a server that listens here.
+    fn transport(listener: &TcpListener) -> GroupTransport {
+        let options = RemoteOptions {
+            ca: None,
+            pin: None,
+            token: None,
+            allow_http: true,
+            patience: Duration::from_secs(5),
+            first_patience: Duration::from_secs(5),
+            on_wait: Box::new(|_, _| ()),
+        };
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        GroupTransport {
+            http: Arc::new(RemoteTransport::new(&address, options).unwrap()),
+            digest: [0; 32],
+            options: GroupOptions { key: None, memory_bytes: 0, on_note: Arc::new(|_: &str| ()) },
+            arrivals: Mutex::default(),
+            decoding: Mutex::default(),
+            report: SharedGroupReport::default(),
+        }
+    }
+
+    /// Regression: chunks that the target turned out to have counted as fetched, too.
+    #[test]
+    fn only_chunks_that_came_over_http_count_as_such() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let transport = transport(&listener);
+        let names = [1, 2, 3].map(|byte| UnitName([byte; 32]));
+        let queue = Arc::new(ArrivalQueue::new(&names));
+        *transport.arrivals.lock() = Some(Arc::clone(&queue));
+        queue.push(Content::Received(0, vec![7].into()));
+        queue.push(Content::OverHttp(1));
+        queue.push(Content::OverHttp(2));
+        assert_eq!(queue.next(Duration::ZERO), Some(vec![0]));
+        assert_eq!(queue.next(Duration::ZERO), Some(vec![1, 2]));
+        let contents = |names: &[UnitName]| -> Vec<Vec<u8>> { transport.chunks(names).map(Result::unwrap).collect() };
+        assert_eq!(contents(&names[..1]), [[7]]);
+        assert_eq!(transport.report.lock().http_chunks, 0);
+        let server = std::thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                connection.read_exact(&mut byte).unwrap();
+                request.push(byte[0]);
+            }
+            connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n8").unwrap();
+        });
+        assert_eq!(contents(&names[1..2]), [b"8"]);
+        server.join().unwrap();
+        // The target has the third one.
+        queue.finish(&[1, 2]);
+        assert_eq!(queue.next(Duration::ZERO), None);
+        assert_eq!(transport.report.lock().http_chunks, 1);
     }
 }
