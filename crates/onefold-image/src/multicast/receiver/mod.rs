@@ -63,7 +63,7 @@ pub enum ReceiverAction {
     UseHttp(HttpReason),
     /// Fetch no further chunks over HTTP, since packets arrive again.
     UseMulticast,
-    /// Join again, and then call [`Receiver::joined`]. Without a reply, the action comes again.
+    /// Join again, and then call [`Receiver::joined`]. Without a reply, the action comes again while the server is silent.
     Join,
     /// All chunks are present. Leave the session over HTTP.
     Finish,
@@ -315,6 +315,8 @@ impl Receiver {
             None => {}
         }
         if self.stalls() {
+            // The server may have forgotten this machine, and drop its requests.
+            self.actions.push_back(ReceiverAction::Join);
             return Some(ReceiverAction::UseHttp(HttpReason::NoSymbols));
         }
         self.due_request()
