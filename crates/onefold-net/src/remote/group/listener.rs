@@ -20,6 +20,8 @@ use crate::remote::transport::RemoteTransport;
 
 /// Longest time without a look at chunks that were read, and at the end of the installation.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long the reply to the first join is waited for. A server needs no more than two seconds.
+const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Batches of packets that are taken before anything else is done.
 const BATCHES_MAX: usize = 16;
 /// How often packets and requests are counted for the report.
@@ -70,7 +72,9 @@ impl Listener {
         if let Err(error) = join.begin() {
             return note(&format!("no random bytes ({error}): the image comes over HTTP"));
         }
-        let Ok(session) = joined.recv() else { return note("the image comes over HTTP") };
+        let Ok(session) = joined.recv_timeout(JOIN_PATIENCE) else {
+            return note("the server does not answer the join: the image comes over HTTP");
+        };
         let Some(session) = session else {
             return note(match &options.key {
                 None => "the server does not send this image by multicast now: it comes over HTTP",
