@@ -13,6 +13,9 @@ pub(super) fn text(group: Option<&SharedGroupReport>) -> String {
         0 => String::new(),
         spared => format!(" (the target or seeds have most of {} others)", grouped(spared)),
     };
+    if report.chunks == 0 && report.http_chunks == 0 && report.spared_chunks > 0 {
+        return "\nno chunk had to come: the target or seeds have most of each".to_owned();
+    }
     if report.chunks == 0 {
         return format!("\nnothing came by multicast, all over HTTP{spared}");
     }
@@ -54,9 +57,11 @@ mod tests {
         assert_eq!(text(None), "");
         assert_eq!(text(Some(&group)), "\nnothing came by multicast, all over HTTP");
         group.lock().spared_chunks = 1200;
+        assert_eq!(text(Some(&group)), "\nno chunk had to come: the target or seeds have most of each");
+        group.lock().http_chunks = 1;
         assert!(text(Some(&group)).ends_with("over HTTP (the target or seeds have most of 1,200 others)"));
         group.lock().chunks = 1;
-        assert!(text(Some(&group)).starts_with("\nby multicast: 1 of 1 chunks (the target"));
+        assert!(text(Some(&group)).starts_with("\nby multicast: 1 of 2 chunks (the target"));
         assert_eq!(json(&group)["spared_chunks"], 1200);
     }
 }
