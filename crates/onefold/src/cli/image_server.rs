@@ -136,7 +136,8 @@ pub(crate) struct ComparisonArgs {
     /// How chunks are made. What clients install does not depend on it
     #[arg(long, help_heading = COMPARISON, value_enum, default_value_t = ChunkChoice::OnDemand)]
     pub(crate) chunks: ChunkChoice,
-    /// Folder of the chunks of `--chunks prebuilt`. Chunks that it has already are not made again
+    /// Folder of the chunks of `--chunks prebuilt`. Chunks that it has already are not made again, and those of removed
+    /// images stay there
     #[arg(long, help_heading = COMPARISON, value_name = "DIRECTORY", required_if_eq("chunks", "prebuilt"))]
     pub(crate) chunk_folder: Option<PathBuf>,
     /// Where the headers of chunks come from
