@@ -87,6 +87,11 @@ impl Client {
         self.left != Some(0) && !self.is_excluded
     }
 
+    /// Returns whether the losses of the machine can be known: a packet has reached it, or it has not reported yet.
+    fn is_hearing(&self) -> bool {
+        self.is_lacking() && (self.left.is_none() || self.expected > 0)
+    }
+
     /// Returns whether the machine has lost more packets than come late.
     fn has_lost(&self) -> bool {
         self.expected.saturating_sub(self.received) > self.expected / LATE_DIVISOR
@@ -156,11 +161,11 @@ impl Clients {
     }
 
     /// Excludes machines that have lost much for a while, unless so many do that the rate falls, or no other machine
-    /// lacks chunks. Returns their requests.
+    /// hears the sender. Returns their requests.
     pub(super) fn exclude(&mut self) -> Vec<CountedRequest> {
-        let lacking = self.lacking();
+        let hearing = self.hearing();
         let lossy = self.clients.values().filter(|client| client.is_lacking() && client.losses.is_large()).count();
-        let are_few = lossy < quorum(lacking) && lossy < usize::try_from(lacking).unwrap_or(usize::MAX);
+        let are_few = lossy < quorum(hearing) && lossy < usize::try_from(hearing).unwrap_or(usize::MAX);
         if !are_few || !follows(Rule::LossyExcluded) {
             return Vec::new();
         }
@@ -173,9 +178,10 @@ impl Clients {
         lossy.filter_map(exclude).collect()
     }
 
-    /// Returns whether the requests of a machine count: it is not excluded, or no other machine lacks chunks.
+    /// Returns whether the requests of a machine count: it is not excluded, or no other machine hears the
+    /// sender.
     pub(super) fn is_served(&mut self, client: ClientNumber) -> bool {
-        let others = self.lacking();
+        let others = self.hearing();
         let Some(client) = self.clients.get_mut(&client) else { return false };
         client.is_excluded &= others > 0;
         !client.is_excluded
@@ -232,6 +238,13 @@ impl Clients {
     /// Returns how many machines lack chunks, or have not said yet, without those that are excluded.
     pub(super) fn lacking(&self) -> u32 {
         let count = self.clients.values().filter(|client| client.is_lacking()).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Returns how many of these machines packets reach, as far as they have said. Machines that multicast does not
+    /// reach lose nothing, and take nothing.
+    pub(super) fn hearing(&self) -> u32 {
+        let count = self.clients.values().filter(|client| client.is_hearing()).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 

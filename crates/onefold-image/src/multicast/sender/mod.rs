@@ -344,7 +344,7 @@ impl Sender {
 
     /// Changes the rate if the losses of the machines are a reason.
     fn adjust_rate(&mut self) {
-        match self.rate.judge(self.clients.losses(), self.clients.lacking()) {
+        match self.rate.judge(self.clients.losses(), self.clients.hearing()) {
             Ordering::Equal => return,
             Ordering::Greater if !self.rate.is_trial() => self.clients.forget_losses(),
             // Losses at the rate before do not count for this one.

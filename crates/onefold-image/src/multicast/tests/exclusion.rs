@@ -90,3 +90,21 @@ fn one_disturbance_excludes_no_machine_and_lasting_loss_does() {
         assert_eq!(found, excluded, "{later_loss} % are lost later");
     }
 }
+
+/// Machines that multicast does not reach go on over HTTP. They must not count as machines that lose nothing.
+#[test]
+fn machines_that_hear_nothing_do_not_keep_the_rate_too_high_for_another() {
+    let mut reports = Reports::of(4);
+    reports.report(0, 0, 0, 0);
+    // The length of the queue does not change, so its time tells the rate.
+    let at_the_ceiling = u64::from(reports.beacon(0).queue_ms);
+    let mut rate = 100_000;
+    for second in 1..30 {
+        reports.report(0, 1000 * 15_000 / rate.max(15_000), 1000, second);
+        [1, 2, 3].into_iter().for_each(|machine| reports.report(machine, 0, 0, second));
+        let beacon = reports.beacon(second);
+        assert!(beacon.excluded.iter().next().is_none(), "second {second}");
+        rate = 100_000 * at_the_ceiling / u64::from(beacon.queue_ms);
+        assert!(second < 5 || rate < 20_000, "second {second}: {rate}");
+    }
+}
