@@ -312,6 +312,12 @@ impl Sender {
         self.next_beacon.is_some()
     }
 
+    /// Returns whether the session that runs has begun to send chunks, rather than waiting for machines.
+    #[must_use]
+    pub fn is_sending(&self) -> bool {
+        self.is_running() && self.gate.is_none()
+    }
+
     /// Returns how many machines lack chunks, or have not said yet.
     #[must_use]
     pub fn machines(&self) -> u32 {

@@ -272,6 +272,7 @@ fn a_session_begins_once_its_machines_have_joined_or_after_a_while() {
                 began = Some(second);
             }
             assert!(second < 10 || sender.is_running(), "beacons go on");
+            assert_eq!(sender.is_sending(), began.is_some(), "only a session that sends takes a share of the rate");
         }
         assert_eq!(began, Some(if joins < 3 { 10 + 60 } else { 30 }), "{joins} machines");
     }

@@ -219,7 +219,7 @@ impl Session {
 
     fn send(&mut self, burst: &mut PacketBurst) {
         burst.clear();
-        self.sender.set_ceiling(self.share.rate(self.sender.is_running()));
+        self.sender.set_ceiling(self.share.rate(self.sender.is_sending()));
         self.sender.send(self.now(), burst);
         if burst.is_empty() {
             return;
