@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::order::ChunkRank;
 use super::rules::{Rule, follows};
-use crate::format::multicast::{BegunChunk, IndexSet, Request};
+use crate::format::multicast::{BegunChunk, CODED_SYMBOLS_MAX, IndexSet, Request};
 use crate::format::wire::CHUNK_BYTES_MAX;
 
 /// Maximum number of chunks of which lacking symbols are noted. Machines request others again.
@@ -68,12 +68,13 @@ impl Repair {
         Repair { form, symbols: BTreeSet::new(), needed: 0, next_repair: 0, machines: 0, is_listed: true }
     }
 
-    /// Adds what a machine lacks.
-    fn add(&mut self, begun: &BegunChunk, symbols: Vec<u16>) {
+    /// Adds what a machine lacks. It has got none of the repair symbols that are `far` or more.
+    fn add(&mut self, begun: &BegunChunk, symbols: Vec<u16>, far: u16) {
         self.is_listed &= !symbols.is_empty();
         self.symbols.extend(symbols);
         self.needed = self.needed.max(begun.needed);
-        self.next_repair = self.next_repair.max(begun.next_repair);
+        let is_likely = begun.next_repair <= far;
+        self.next_repair = self.next_repair.max(if is_likely { begun.next_repair } else { 0 });
         self.machines += 1;
     }
 
@@ -117,14 +118,17 @@ impl Demand {
             let symbols = begun.missing.iter().take_while(|symbol| *symbol < self.symbols_max).take(symbols_left);
             let symbols: Vec<u16> = symbols.filter_map(|symbol| u16::try_from(symbol).ok()).collect();
             symbols_left -= symbols.len();
+            let sent = self.chunks.get(begun.chunk as usize).map_or(0, |demand| demand.next_repair);
+            // A claim of more would use up the repair symbols of the chunk.
+            let far = sent.saturating_add(CODED_SYMBOLS_MAX);
             let has_room = self.repairs.len() < REPAIRS_MAX;
             match self.repairs.get_mut(&begun.chunk) {
-                Some(repair) if repair.form == begun.form => repair.add(begun, symbols),
+                Some(repair) if repair.form == begun.form => repair.add(begun, symbols, far),
                 // Machines have different forms of the chunk, so one of them has to begin anew.
                 Some(_) => self.change(begun.chunk, |machines| machines + 1),
                 None if has_room => {
                     let mut repair = Repair::new(begun.form);
-                    repair.add(begun, symbols);
+                    repair.add(begun, symbols, far);
                     self.repairs.insert(begun.chunk, repair);
                 }
                 None => {}
@@ -164,7 +168,8 @@ impl Demand {
         self.chunks.get(chunk as usize).map_or(0, |demand| demand.next_repair).max(repair.next_repair)
     }
 
-    /// Notes that repair symbols of a chunk have been sent up to this number.
+    /// Notes that repair symbols of a chunk have been sent up to this number; 0 once the chunk is sent as a whole, since
+    /// machines need no earlier ones then.
     pub(super) fn note_repairs(&mut self, chunk: u32, end: u16) {
         if let Some(demand) = self.chunks.get_mut(chunk as usize) {
             demand.next_repair = end;
@@ -246,5 +251,23 @@ mod tests {
         assert_eq!(symbols.max(), Some((4 << 20) / 1428 + 1), "a chunk has no further symbols");
         demand.add(&request, |_| false);
         assert_eq!(demand.repairs().values().map(|repair| repair.symbols.len()).sum::<usize>(), REQUESTED_MAX);
+    }
+
+    /// A machine can claim any repair symbols. Claims of those that the server cannot have sent would leave none.
+    #[test]
+    fn a_machine_that_claims_far_repair_symbols_does_not_use_them_up() {
+        let mut demand = Demand::new(2, 1428);
+        let mut request = |claims: &[u16]| {
+            demand.answer(0);
+            for next_repair in claims.iter().copied() {
+                let begun = BegunChunk { chunk: 0, form: 1, needed: 8, next_repair, missing: IndexSet::default() };
+                demand.add(&Request { left: 1, begun: vec![begun], ..Request::default() }, |_| false);
+            }
+            demand.next_repair(0, &demand.repairs()[&0])
+        };
+        assert_eq!(request(&[64_799, 20, u16::MAX]), 20);
+        assert_eq!(request(&[4096, 0]), 4096, "a server that has started again knows nothing of its earlier symbols");
+        demand.note_repairs(0, 30);
+        assert_eq!(demand.next_repair(0, &Repair::new(1)), 30);
     }
 }

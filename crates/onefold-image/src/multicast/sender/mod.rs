@@ -393,8 +393,10 @@ impl Sender {
         let is_whole = self.demand.machines(chunk) > 0;
         let repair = self.demand.answer(chunk);
         let symbols = plan.symbols(&built, repair.as_ref(), self.settings.symbol_bytes);
-        if let Plan::Repairs { first, count, .. } = plan {
-            self.demand.note_repairs(chunk, first + count);
+        match plan {
+            Plan::Whole => self.demand.note_repairs(chunk, 0),
+            Plan::Originals => {}
+            Plan::Repairs { first, count, .. } => self.demand.note_repairs(chunk, first + count),
         }
         self.share.add(is_whole, symbols.len() * usize::from(self.settings.symbol_bytes));
         let is_again = !self.sent.insert(chunk);

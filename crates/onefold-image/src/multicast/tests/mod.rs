@@ -3,5 +3,6 @@
 mod basic;
 mod comparison;
 mod exclusion;
+mod lies;
 mod silence;
 mod simulation;
