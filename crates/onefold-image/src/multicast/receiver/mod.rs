@@ -38,7 +38,7 @@ pub struct ReceiverSettings {
     /// Number of chunks of the image, by its manifest.
     pub chunks: u32,
     /// Memory for chunks that are put together, and for complete ones until they are settled, in bytes. A longer chunk
-    /// never has room, so this is at least 4 MiB.
+    /// never has room, so this is at least 4 MiB and two symbols.
     pub memory_bytes: usize,
 }
 

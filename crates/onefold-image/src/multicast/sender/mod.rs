@@ -447,7 +447,10 @@ impl Sender {
         let mut just_sent: Vec<u32> = self.just_sent.iter().map(|(_, chunk)| *chunk).collect();
         just_sent.sort_unstable();
         let symbol_bytes = usize::from(self.settings.symbol_bytes);
-        let repairs = self.demand.repairs().values().map(|repair| usize::from(repair.needed) * symbol_bytes);
+        // A machine may claim to need more symbols than a chunk has.
+        let most = |chunk: u32| self.cache.look(chunk).map_or(self.longest_chunk_bytes, |built| built.bytes.len());
+        let repairs = self.demand.repairs().iter();
+        let repairs = repairs.map(|(chunk, repair)| most(*chunk).min(usize::from(repair.needed) * symbol_bytes));
         let sending = self.transmission.as_ref();
         let queue_bytes = repairs.sum::<usize>()
             + self.demand.ranking().len() * self.chunk_bytes

@@ -6,8 +6,8 @@ use crate::format::multicast::{RepairCode, Symbol, symbols_of};
 use crate::multicast::coding::{CodedSize, EXCESS_SYMBOLS, RepairJob};
 use crate::multicast::demand::Repair;
 
-/// Repair symbols that are made at once, for each one that is to be sent, and at least. A machine loses some of them,
-/// and requests others.
+/// Repair symbols that are made at once, for each one that is to be sent, and at least: these, or twice the symbols of a
+/// smaller chunk. A machine loses some of them, and requests others.
 const MADE_FOR_EACH: u16 = 2;
 const MADE_MIN: u16 = 16;
 
@@ -54,8 +54,10 @@ impl Plan {
     pub(super) fn job(self, chunk: u32, built: &BuiltChunk, symbol_bytes: u16) -> Option<RepairJob> {
         let Plan::Repairs { first, count, .. } = self else { return None };
         let size = CodedSize::of(built.bytes.len(), symbol_bytes)?;
-        let most = u16::MAX - count_of(built, symbol_bytes) - first;
-        let count = (MADE_FOR_EACH * count).max(MADE_MIN).min(most);
+        let symbols = count_of(built, symbol_bytes);
+        let most = u16::MAX - symbols - first;
+        let least = MADE_MIN.min(MADE_FOR_EACH * (symbols + EXCESS_SYMBOLS));
+        let count = (MADE_FOR_EACH * count).max(least).min(most);
         Some(RepairJob { chunk, form: built.form, bytes: built.bytes.clone(), size, first, count })
     }
 
@@ -100,4 +102,21 @@ impl Transmission {
 /// Returns how many symbols a chunk has.
 fn count_of(built: &BuiltChunk, symbol_bytes: u16) -> u16 {
     symbols_of(u32::try_from(built.bytes.len()).unwrap_or(u32::MAX), symbol_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn repair_symbols_take_little_more_than_twice_the_memory_of_a_chunk() {
+        for (chunk_bytes, needed, made) in [(100, 1, 4), (128, 2, 4), (1000, 1, 16), (1000, 9, 18), (128_000, 100, 200)]
+        {
+            let built = BuiltChunk { form: 1, bytes: Arc::new(vec![1; chunk_bytes]), repairs: Arc::default() };
+            let job = Plan::Repairs { first: 0, count: needed, is_made: false }.job(0, &built, 128).unwrap();
+            assert_eq!(job.count, made, "{chunk_bytes}");
+        }
+    }
 }

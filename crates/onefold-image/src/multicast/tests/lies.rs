@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::format::multicast::{
-    BegunChunk, ClientNumber, IndexSet, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol, TAG_BYTES,
+    Beacon, BegunChunk, ClientNumber, IndexSet, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol,
+    TAG_BYTES,
 };
 use crate::multicast::{PacketBurst, Sender, SenderSettings};
 
@@ -85,4 +86,25 @@ fn claims_of_repair_symbols_cost_one_whole_chunk_at_most() {
     assert_eq!((claim, whole), (64_000, 0));
     assert_eq!(session.sent(1, u16::MAX - SYMBOLS), (0..SYMBOLS).collect::<Vec<_>>(), "no repair symbols are left");
     assert_eq!(session.sent(1, 0), [SYMBOLS], "they begin anew");
+}
+
+/// The pauses of all machines depend on the length of the queue.
+#[test]
+fn a_machine_that_claims_to_need_many_symbols_does_not_make_the_queue_long() {
+    let mut session = Session::new();
+    session.sent(1, 0);
+    session.request(vec![BegunChunk {
+        chunk: 0,
+        form: 1,
+        needed: u16::MAX,
+        next_repair: 0,
+        missing: IndexSet::default(),
+    }]);
+    let mut burst = PacketBurst::default();
+    session.sender.send(Duration::from_secs(session.second), &mut burst);
+    let beacon = burst.packets_mut().find_map(|packet| {
+        let (header, body) = PacketHeader::decode(&packet[..packet.len() - TAG_BYTES]).unwrap();
+        (header.kind == PacketKind::Beacon).then(|| Beacon::decode(body, 2).unwrap())
+    });
+    assert!(beacon.unwrap().queue_ms <= 1, "a chunk takes a millisecond");
 }
