@@ -188,8 +188,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Waits for the next chunks that arrive, and processes them. Returns false once all have arrived, or another thread
-    /// has left.
+    /// Waits for the next chunks that arrive, and processes them. Returns false once all have arrived, or another
+    /// thread has left.
     pub(super) fn arrived(&self, step: Step, ahead: &Ahead<'_>, sum: &mut StepProgress) -> Result<bool, InstallError> {
         while !ahead.is_over()
             && let Some(indices) = ahead.arrivals().next(ARRIVAL_PATIENCE)

@@ -63,7 +63,8 @@ pub enum ReceiverAction {
     UseHttp(HttpReason),
     /// Fetch no further chunks over HTTP, since packets arrive again.
     UseMulticast,
-    /// Join again, and then call [`Receiver::joined`]. Without a reply, the action comes again while the server is silent.
+    /// Join again, and then call [`Receiver::joined`]. Without a reply, the action comes again while
+    /// the server is silent.
     Join,
     /// All chunks are present. Leave the session over HTTP.
     Finish,

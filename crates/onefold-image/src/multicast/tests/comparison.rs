@@ -112,8 +112,8 @@ fn only_compared_chunks_are_requested_and_others_are_taken_as_they_pass() {
     assert_eq!(requested(&mut receiver, 3 * second).1, [0]);
 }
 
-/// Regression: chunks that had passed in part before their comparison took all memory, and those that were compared had
-/// to wait until these were.
+/// Regression: chunks that had passed in part before their comparison took all memory, and those that were compared
+/// had to wait until these were.
 #[test]
 fn chunks_that_may_not_be_requested_yet_leave_room_for_others() {
     let mut receiver = comparing(2);
@@ -128,7 +128,7 @@ fn chunks_that_may_not_be_requested_yet_leave_room_for_others() {
     assert!(matches!(actions[..], [ReceiverAction::Take { chunk: 0, .. }]), "{actions:?}");
 }
 
-/// Regression: without a request no session began, and without its beacons a machine that still compared turned to HTTP.
+/// Regression: without a request no session began, and without its beacons a machine that compared turned to HTTP.
 #[test]
 fn a_machine_that_has_nothing_to_request_yet_begins_the_session() {
     let mut receiver = comparing(10);

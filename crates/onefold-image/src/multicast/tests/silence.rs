@@ -126,8 +126,8 @@ fn a_machine_whose_stream_falls_silent_joins_again_within_five_seconds() {
     assert!(actions.iter().all(|(_, action)| is_request(action).is_none()), "the beacon answers: {actions:?}");
 }
 
-/// A network may pass beacons and drop symbols, if its MTU is smaller than the server's. Or the server has forgotten the
-/// machine, so the machine joins again.
+/// A network may pass beacons and drop symbols, if its MTU is smaller than the server's. Or the server has forgotten
+/// the machine, so the machine joins again.
 #[test]
 fn a_machine_that_hears_only_beacons_turns_to_http_until_a_symbol_comes() {
     let mut machine = TimedReceiver::joined();
