@@ -168,8 +168,8 @@ impl Demand {
         self.chunks.get(chunk as usize).map_or(0, |demand| demand.next_repair).max(repair.next_repair)
     }
 
-    /// Notes that repair symbols of a chunk have been sent up to this number; 0 once the chunk is sent as a whole, since
-    /// machines need no earlier ones then.
+    /// Notes that repair symbols of a chunk have been sent up to this number; 0 once the chunk is sent as a whole,
+    /// since machines need no earlier ones then.
     pub(super) fn note_repairs(&mut self, chunk: u32, end: u16) {
         if let Some(demand) = self.chunks.get_mut(chunk as usize) {
             demand.next_repair = end;

@@ -6,8 +6,8 @@ use crate::format::multicast::{RepairCode, Symbol, symbols_of};
 use crate::multicast::coding::{CodedSize, EXCESS_SYMBOLS, RepairJob};
 use crate::multicast::demand::Repair;
 
-/// Repair symbols that are made at once, for each one that is to be sent, and at least: these, or twice the symbols of a
-/// smaller chunk. A machine loses some of them, and requests others.
+/// Repair symbols that are made at once, for each one that is to be sent, and at least: these, or twice the symbols
+/// of a smaller chunk. A machine loses some of them, and requests others.
 const MADE_FOR_EACH: u16 = 2;
 const MADE_MIN: u16 = 16;
 
