@@ -136,7 +136,7 @@ impl Assembly {
         let size = usize::from(self.symbol_bytes);
         let start = usize::from(symbol.index) * size;
         let payload_end = start + symbol.payload.len();
-        if self.received.has(symbol.index) || self.slots.len() < payload_end {
+        if self.received.has(symbol.index) || symbol.payload.len() > size || self.slots.len() < payload_end {
             return false;
         }
         if self.taken.has(symbol.index) {
@@ -153,6 +153,9 @@ impl Assembly {
 
     fn place_repair(&mut self, symbol: &Symbol<'_>) -> bool {
         let is_there = self.repairs.iter().any(|(index, _)| *index == symbol.index);
+        if symbol.payload.len() > usize::from(self.symbol_bytes) {
+            return false;
+        }
         let Some(slot) = self.taken.first_absent().filter(|_| self.size.is_some() && !is_there) else { return false };
         let start = usize::from(slot) * usize::from(self.symbol_bytes);
         let Some(place) = self.slots.get_mut(start..start + symbol.payload.len()) else { return false };

@@ -198,6 +198,10 @@ impl Receiver {
         let (mut first, mut highest, mut received, mut requests) = (0, 0, 0, 0);
         match self.session.take() {
             Some(before) if (before.reply.session, before.reply.epoch) == (reply.session, reply.epoch) => {
+                // Without TLS somebody on the way may have changed the reply.
+                if (before.reply.symbol_bytes, before.reply.repairs) != (reply.symbol_bytes, reply.repairs) {
+                    self.assemblies.begin_session(reply.symbol_bytes, reply.repairs);
+                }
                 (first, highest, received) = (before.first, before.highest, before.received);
                 // The same number has the same key, under which no sequence number comes again.
                 requests = if before.reply.client == reply.client { before.requests } else { 0 };

@@ -240,3 +240,22 @@ fn an_excluded_machine_joins_again_after_a_minute() {
     assert_eq!(actions.iter().map(|(_, action)| action).next(), Some(&ReceiverAction::UseMulticast));
     assert!(actions.iter().all(|(_, action)| !matches!(action, ReceiverAction::UseHttp(_))), "{actions:?}");
 }
+
+/// Without TLS somebody on the way may answer a join. A chunk that has begun with symbols of one size begins anew then.
+#[test]
+fn a_reply_with_another_size_of_symbols_drops_what_has_begun() {
+    let mut machine = TimedReceiver::joined();
+    let pass = |machine: &mut TimedReceiver, payload: &[u8]| {
+        let mut body = Vec::new();
+        Symbol { chunk: 0, form: 1, chunk_bytes: 1000, index: 0, payload }.encode(&mut body);
+        machine.sequence += 1;
+        let header = PacketHeader { kind: PacketKind::Symbol, session: SessionId(1), sequence: machine.sequence };
+        machine.receiver.packet(header, &body, Duration::from_millis(machine.now_ms)).unwrap();
+    };
+    pass(&mut machine, &[1; 128]);
+    machine.receiver.joined(JoinReply { symbol_bytes: 1000, ..reply(1) }, Duration::from_millis(1));
+    pass(&mut machine, &[2; 1000]);
+    let actions = machine.pass(1);
+    let whole = |(_, action): &(u64, ReceiverAction)| matches!(action, ReceiverAction::Take { chunk: 0, .. });
+    assert!(actions.iter().any(whole), "{actions:?}");
+}

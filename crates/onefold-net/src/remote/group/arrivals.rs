@@ -1,6 +1,7 @@
 //! Chunks on their way from the receiving thread to the threads of an installation.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onefold_image::multicast::ReceivedChunk;
@@ -34,6 +35,8 @@ struct QueueState {
     /// Chunks that [`ArrivalQueue::next`] has returned, until they are taken.
     taken: HashMap<UnitName, Content>,
     returned: usize,
+    /// For each chunk, whether it was appended.
+    appended: Vec<bool>,
     /// Chunks that have been read.
     settled: Vec<u32>,
     /// Chunks that have been compared, with what is lacking of them.
@@ -43,7 +46,8 @@ struct QueueState {
 impl ArrivalQueue {
     /// Returns an empty queue for an image with these chunks.
     pub(super) fn new(names: &[UnitName]) -> ArrivalQueue {
-        ArrivalQueue { names: names.to_vec(), state: Mutex::default(), has_come: Condvar::new() }
+        let state = QueueState { appended: vec![false; names.len()], ..QueueState::default() };
+        ArrivalQueue { names: names.to_vec(), state: Mutex::new(state), has_come: Condvar::new() }
     }
 
     /// Returns the number of chunks of the image.
@@ -53,8 +57,27 @@ impl ArrivalQueue {
 
     /// Appends a chunk. Each is appended once.
     pub(super) fn push(&self, content: Content) {
-        self.state.lock().ready.push_back(content);
+        let mut state = self.state.lock();
+        let index = match &content {
+            Content::Received(index, _) | Content::OverHttp(index) => *index as usize,
+        };
+        if let Some(appended) = state.appended.get_mut(index) {
+            *appended = true;
+        }
+        state.ready.push_back(content);
+        drop(state);
         self.has_come.notify_one();
+    }
+
+    /// Has all chunks that were not appended fetched over HTTP.
+    fn push_rest(&self) {
+        let mut state = self.state.lock();
+        let rest = (0..).zip(&state.appended).filter(|(_, appended)| !**appended).map(|(index, _)| index);
+        let rest: Vec<u32> = rest.collect();
+        state.appended.fill(true);
+        state.ready.extend(rest.into_iter().map(Content::OverHttp));
+        drop(state);
+        self.has_come.notify_all();
     }
 
     /// Returns how many chunks wait to be fetched over HTTP.
@@ -144,6 +167,16 @@ impl ArrivalQueue {
     }
 }
 
+/// Has the rest come over HTTP when the receiving thread ends, however that happens: the installation would wait for
+/// ever for what that thread no longer appends.
+pub(super) struct RestOverHttp(pub(super) Arc<ArrivalQueue>);
+
+impl Drop for RestOverHttp {
+    fn drop(&mut self) {
+        self.0.push_rest();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,5 +224,19 @@ mod tests {
             queue.push(received(0));
             assert_eq!(waiting.join().unwrap(), Some(vec![0]));
         });
+    }
+
+    #[test]
+    fn what_a_thread_that_ends_has_not_appended_comes_over_http() {
+        let queue = Arc::new(ArrivalQueue::new(&[1, 2, 3].map(|byte| UnitName([byte; 32]))));
+        let ends = RestOverHttp(Arc::clone(&queue));
+        queue.push(Content::OverHttp(1));
+        assert_eq!(queue.next(Duration::ZERO), Some(vec![1]));
+        let panics = std::thread::spawn(move || {
+            let _ends = ends;
+            panic!("the thread that receives");
+        });
+        assert!(panics.join().is_err());
+        assert_eq!((queue.next(Duration::ZERO), queue.next(Duration::ZERO)), (Some(vec![0, 2]), None));
     }
 }

@@ -12,7 +12,7 @@ use onefold_image::LackingPart;
 use onefold_image::multicast::{HttpReason, Receiver, ReceiverAction, ReceiverSettings, Settlement};
 use onefold_linux::DatagramBatch;
 
-use super::arrivals::{ArrivalQueue, Content};
+use super::arrivals::{ArrivalQueue, Content, RestOverHttp};
 use super::join::{Join, JoinedSession};
 use super::link::{GroupLink, Packet};
 use super::{GroupOptions, GroupReport, SharedGroupReport};
@@ -154,6 +154,7 @@ struct ListenerThread {
 impl ListenerThread {
     /// Receives until all chunks are there, or the installation ends.
     fn run(mut self, is_stopped: &AtomicBool) {
+        let _rest = RestOverHttp(Arc::clone(&self.queue));
         while !is_stopped.load(Ordering::Relaxed) && !self.is_finished {
             for chunk in self.queue.settled() {
                 self.receiver.settle(chunk, Settlement::Present);
