@@ -1,5 +1,5 @@
-//! The log of a server. A thread of its own writes the lines, so nothing else waits for standard error: a terminal may be
-//! stopped, and a pipe full.
+//! The log of a server. A thread of its own writes the lines, so nothing else waits for standard error: a terminal may
+//! be stopped, and a pipe full.
 
 use std::io;
 use std::sync::Arc;
