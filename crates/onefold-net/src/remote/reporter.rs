@@ -1,5 +1,5 @@
-//! Tells a server how far an installation from it is, about every second, or as often as the server wants. Nothing depends on that: a report that is
-//! lost, or refused, is replaced by the next one.
+//! Tells a server how far an installation from it is, about every second, or as often as the server wants. Nothing
+//! depends on that: a report that is lost, or refused, is replaced by the next one.
 
 use std::fmt;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};

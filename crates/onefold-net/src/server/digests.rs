@@ -219,8 +219,8 @@ impl DigestState {
         self.known.insert(digest, digests);
     }
 
-    /// Notes the outcome of the disk that was read, and returns the next one. Both are one step: as long as a disk waits,
-    /// there is a thread, and a request begins another one only if none waits.
+    /// Notes the outcome of the disk that was read, and returns the next one. Both are one step: as long as a disk
+    /// waits, there is a thread, and a request begins another one only if none waits.
     fn finish(&mut self, digest: [u8; 32], done: Result<Option<RawDigests>, ()>) -> Option<ImageRecord> {
         self.running = None;
         self.waiting.pop_front();
