@@ -113,12 +113,12 @@ gc --silence 0 >/dev/null
 [[ -z $(find "$archive" -name '.new-*') ]] || fail 'temporary files stay'
 sound 'at the end'
 
-# An ordinary user collects an archive of that user.
+# An ordinary user collects an archive of that user. --exact, as a loop device of another program may hide its file.
 mkdir "$dir/user"
 cp "$dir/1.raw" "$dir/user/own.raw"
 chown -R 65534:65534 "$dir/user"
 as_user "$ONEFOLD" archive create "$dir/user/archive" >/dev/null
-as_user "$ONEFOLD" image capture --quiet "$dir/user/archive" "$dir/user/own.raw" web >/dev/null
+as_user "$ONEFOLD" image capture --exact --quiet "$dir/user/archive" "$dir/user/own.raw" web >/dev/null
 as_user "$ONEFOLD" image rm "$dir/user/archive" web@1 >/dev/null
 as_user "$ONEFOLD" archive gc --quiet --delay 0 "$dir/user/archive" >/dev/null
 [[ -z $(find "$dir/user/archive/packs" -type f) ]] || fail "packs of no image stay: $(find "$dir/user/archive")"
