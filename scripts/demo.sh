@@ -315,8 +315,10 @@ serve_to_three() {
     "$here/demo/serve.py" "$onefold" "$ARCHIVE" "$(archive_name "${stored[0]}")" "$SERVED" ||
         die 'not every machine got the image' "what the machines said is in $SERVED"
     say '    booting machine 1, which was killed and went on'
-    "$here/boot-image.sh" --timeout "$BOOT_SECONDS_MAX" --log "$RUN/console.log" "$SERVED/machine-1.raw" ||
-        die 'the installed machine did not come up' "its console is in $RUN/console.log"
+    if ! "$here/boot-image.sh" --timeout "$BOOT_SECONDS_MAX" --log "$RUN/console.log" "$SERVED/machine-1.raw"; then
+        ((${#user_images[@]} > 0)) || die 'the installed machine did not come up' "its console is in $RUN/console.log"
+        say '    machine 1 cannot boot here, which is all right'
+    fi
     rm -r "$SERVED"
 }
 
