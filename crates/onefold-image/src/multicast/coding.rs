@@ -4,6 +4,7 @@
 //! receive. The crate panics on symbols of a wrong length and trusts the sizes that it is given: nothing here passes it
 //! others than those of [`CodedSize`].
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use raptorq::{
@@ -62,7 +63,8 @@ pub struct RepairJob {
 pub struct RepairSymbols {
     pub(super) chunk: u32,
     pub(super) form: u32,
-    pub(super) block: RepairBlock,
+    /// `None` if they cannot be made.
+    pub(super) block: Option<RepairBlock>,
 }
 
 /// Repair symbols in a row.
@@ -75,9 +77,15 @@ pub(super) struct RepairBlock {
 }
 
 impl RepairJob {
-    /// Makes the symbols. Takes some milliseconds for each MiB of the chunk, and four times its memory.
+    /// Makes the symbols. Takes some milliseconds for each MiB of the chunk, and four times its memory. If the crate
+    /// panics, there are none.
     #[must_use]
     pub fn run(self) -> RepairSymbols {
+        let block = catch_unwind(AssertUnwindSafe(|| self.block())).ok();
+        RepairSymbols { chunk: self.chunk, form: self.form, block }
+    }
+
+    fn block(&self) -> RepairBlock {
         let size = self.size;
         let mut padded = self.bytes.get(..size.chunk_bytes).unwrap_or(&self.bytes).to_vec();
         padded.resize(size.padded_bytes(), 0);
@@ -86,8 +94,7 @@ impl RepairJob {
         let encoder = SourceBlockEncoder::with_encoding_plan(BLOCK, &size.information(), &padded, &plan);
         let packets = encoder.repair_packets(self.first.into(), self.count.into());
         let bytes = packets.iter().flat_map(|packet| packet.data().iter().copied()).collect();
-        let block = RepairBlock { first: self.first, symbol_bytes: size.symbol_bytes.into(), bytes };
-        RepairSymbols { chunk: self.chunk, form: self.form, block }
+        RepairBlock { first: self.first, symbol_bytes: size.symbol_bytes.into(), bytes }
     }
 }
 
@@ -167,7 +174,7 @@ mod tests {
         let kept: Vec<u16> = (0..size.symbols).filter(|_| random.below(4) > 0).collect();
         let count = size.symbols - u16::try_from(kept.len()).unwrap() + excess;
         let job = RepairJob { chunk: 3, form: 1, bytes: Arc::new(bytes.clone()), size, first, count };
-        let block = job.run().block;
+        let block = job.run().block.unwrap();
         assert!(block.has(first, count) && !block.has(first, count + 1) && block.get(first + count).is_none());
         let repairs = first..first + count;
         let mut slots = Vec::new();
@@ -194,6 +201,14 @@ mod tests {
             failures += usize::from(decoded.is_none());
         }
         assert!(failures <= 1, "{failures} of 300 failed");
+    }
+
+    #[test]
+    fn a_job_that_panics_says_so() {
+        let size = CodedSize { chunk_bytes: 1000, symbol_bytes: 128, symbols: u16::MAX };
+        let job = RepairJob { chunk: 3, form: 1, bytes: Arc::new(vec![1; 1000]), size, first: 0, count: 1 };
+        let RepairSymbols { chunk, form, block } = job.run();
+        assert_eq!((chunk, form, block.is_none()), (3, 1, true));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -198,6 +199,16 @@ impl DiskDigests {
         }
     }
 
+    /// Reads the disks that wait with `read`, one after the other, until none is left. One whose reading panics counts as
+    /// one that cannot be read: others would wait for it for ever.
+    fn read_waiting(&self, read: &dyn Fn(&ImageRecord) -> Result<Option<RawDigests>, ()>) {
+        let mut next = self.state.lock().waiting.front().cloned();
+        while let Some(record) = next {
+            let done = catch_unwind(AssertUnwindSafe(|| read(&record))).unwrap_or(Err(()));
+            next = self.state.lock().finish(record.digest, done);
+        }
+    }
+
     /// Notes how far a disk was read. Returns false if the server ends.
     fn note(&self, began: Instant, done_bytes: u64, total_bytes: u64) -> bool {
         let mut state = self.state.lock();
@@ -241,17 +252,15 @@ impl DigestState {
     }
 }
 
-/// Reads the disks that wait, one after the other, until none is left.
+/// Reads the disks that wait.
 fn read_waiting(state: &ServerState) {
     // On Linux this is the priority of the calling thread.
     let _ = rustix::process::setpriority_process(None, PRIORITY);
-    let mut next = state.digests().state.lock().waiting.front().cloned();
-    while let Some(record) = next {
+    state.digests().read_waiting(&|record| {
         // It may have been removed while it waited.
         let is_there = state.archive().images().iter().any(|image| image.digest == record.digest);
-        let done = if is_there { read_disk(state, &record) } else { Err(()) };
-        next = state.digests().state.lock().finish(record.digest, done);
-    }
+        if is_there { read_disk(state, record) } else { Err(()) }
+    });
 }
 
 /// Returns the digests of a disk; `None` if the server ends meanwhile. An error has been reported.
@@ -391,5 +400,18 @@ mod tests {
         later(4, true);
         assert!(digests.state.lock().finish([4; 32], Err(())).is_none());
         assert_eq!(digests.find(&record(4), now), (DigestAnswer::Failed, false));
+    }
+
+    #[test]
+    fn a_disk_whose_reading_panics_does_not_keep_others_waiting() {
+        let (digests, now) = (DiskDigests::new(None, ArchiveId([1; 16])), Instant::now());
+        let known = RawDigests { sha256: "1".to_owned(), sha512: "2".to_owned() };
+        assert!(digests.find(&record(1), now).1 && !digests.find(&record(2), now).1);
+        digests.read_waiting(&|disk| match disk.digest[0] {
+            1 => panic!("the disk"),
+            _ => Ok(Some(known.clone())),
+        });
+        assert_eq!(digests.find(&record(1), now), (DigestAnswer::Failed, false));
+        assert_eq!(digests.find(&record(2), now), (DigestAnswer::Known(known.clone()), false));
     }
 }

@@ -231,7 +231,7 @@ mod tests {
         let count = symbols_of(length, SYMBOL_BYTES);
         let size = CodedSize::of(chunk_bytes, SYMBOL_BYTES).unwrap();
         let job = RepairJob { chunk: 0, form: 1, bytes: Arc::new(bytes.clone()), size, first: 0, count: count + 1 };
-        let block = job.run().block;
+        let block = job.run().block.unwrap();
         let mut assembly: Option<Assembly> = None;
         let mut placed = 0;
         while assembly.as_ref().is_none_or(|assembly| assembly.needed() > 0) {

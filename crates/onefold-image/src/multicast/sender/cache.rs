@@ -10,8 +10,8 @@ use crate::multicast::coding::RepairBlock;
 pub(super) struct BuiltChunk {
     pub(super) form: u32,
     pub(super) bytes: Arc<Vec<u8>>,
-    /// Repair symbols that were made.
-    pub(super) repairs: Arc<RepairBlock>,
+    /// Repair symbols that were made; `None` if they cannot be made.
+    pub(super) repairs: Option<Arc<RepairBlock>>,
 }
 
 impl BuiltChunk {

@@ -240,11 +240,11 @@ impl Sender {
         Some(job)
     }
 
-    /// Takes repair symbols that were made.
+    /// Takes repair symbols that were made. A chunk that they cannot be made for is sent as a whole instead.
     pub fn repairs_made(&mut self, symbols: RepairSymbols) {
         self.coding.remove(&symbols.chunk);
         let Some(mut built) = self.cache.get(symbols.chunk).filter(|built| built.form == symbols.form) else { return };
-        built.repairs = Arc::new(symbols.block);
+        built.repairs = symbols.block.map(Arc::new);
         let demand = &self.demand;
         self.cache.insert(symbols.chunk, built, |chunk| demand.is_wanted(chunk));
     }
@@ -263,7 +263,7 @@ impl Sender {
         self.longest_chunk_bytes = if self.has_built { longest } else { bytes.len() };
         (self.chunk_bytes, self.has_built) = (bytes.len(), true);
         let demand = &self.demand;
-        let built = BuiltChunk { form, bytes: Arc::new(bytes), repairs: Arc::default() };
+        let built = BuiltChunk { form, bytes: Arc::new(bytes), repairs: Some(Arc::default()) };
         self.cache.insert(chunk, built, |chunk| demand.is_wanted(chunk));
     }
 

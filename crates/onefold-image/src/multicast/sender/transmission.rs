@@ -41,10 +41,11 @@ impl Plan {
         if repair.sends_originals(are_losses_of_one) || size.is_none() {
             return Plan::Originals;
         }
+        let Some(made) = &built.repairs else { return Plan::Whole };
         let symbols = count_of(built, settings.symbol_bytes);
         let count = repair.needed.min(symbols + EXCESS_SYMBOLS);
         match next.checked_add(count).and_then(|end| symbols.checked_add(end)) {
-            Some(_) => Plan::Repairs { first: next, count, is_made: built.repairs.has(next, count) },
+            Some(_) => Plan::Repairs { first: next, count, is_made: made.has(next, count) },
             // There are no more repair symbols.
             None => Plan::Whole,
         }
@@ -87,7 +88,7 @@ impl Transmission {
         let bytes = self.built.bytes.as_slice();
         let count = count_of(&self.built, symbol_bytes);
         let payload = match index.checked_sub(count) {
-            Some(number) => self.built.repairs.get(number).unwrap_or_default(),
+            Some(number) => self.built.repairs.as_ref().and_then(|made| made.get(number)).unwrap_or_default(),
             None => {
                 let size = usize::from(symbol_bytes);
                 let start = bytes.len().min(usize::from(index) * size);
@@ -114,7 +115,7 @@ mod tests {
     fn repair_symbols_take_little_more_than_twice_the_memory_of_a_chunk() {
         for (chunk_bytes, needed, made) in [(100, 1, 4), (128, 2, 4), (1000, 1, 16), (1000, 9, 18), (128_000, 100, 200)]
         {
-            let built = BuiltChunk { form: 1, bytes: Arc::new(vec![1; chunk_bytes]), repairs: Arc::default() };
+            let built = BuiltChunk { form: 1, bytes: Arc::new(vec![1; chunk_bytes]), repairs: Some(Arc::default()) };
             let job = Plan::Repairs { first: 0, count: needed, is_made: false }.job(0, &built, 128).unwrap();
             assert_eq!(job.count, made, "{chunk_bytes}");
         }

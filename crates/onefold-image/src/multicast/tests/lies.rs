@@ -7,7 +7,7 @@ use crate::format::multicast::{
     Beacon, BegunChunk, ClientNumber, IndexSet, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol,
     TAG_BYTES,
 };
-use crate::multicast::{PacketBurst, Sender, SenderSettings};
+use crate::multicast::{PacketBurst, RepairJob, RepairSymbols, Sender, SenderSettings};
 
 const CHUNK_BYTES: usize = 1000;
 const SYMBOL_BYTES: u16 = 128;
@@ -19,6 +19,8 @@ struct Session {
     sender: Sender,
     client: ClientNumber,
     second: u64,
+    /// Makes repair symbols.
+    run: fn(RepairJob) -> RepairSymbols,
 }
 
 impl Session {
@@ -36,7 +38,7 @@ impl Session {
         };
         let mut sender = Sender::new(settings, Duration::ZERO);
         let client = sender.join(Duration::ZERO).unwrap();
-        Session { sender, client, second: 0 }
+        Session { sender, client, second: 0, run: RepairJob::run }
     }
 
     /// Passes a request for symbols of the first chunk, and returns the indices of the symbols that are sent.
@@ -51,7 +53,7 @@ impl Session {
                 self.sender.chunk_built(chunk, 1, vec![5; CHUNK_BYTES], now);
             }
             while let Some(job) = self.sender.next_repair_job() {
-                self.sender.repairs_made(job.run());
+                self.sender.repairs_made((self.run)(job));
             }
             let mut burst = PacketBurst::default();
             self.sender.send(now, &mut burst);
@@ -86,6 +88,16 @@ fn claims_of_repair_symbols_cost_one_whole_chunk_at_most() {
     assert_eq!((claim, whole), (64_000, 0));
     assert_eq!(session.sent(1, u16::MAX - SYMBOLS), (0..SYMBOLS).collect::<Vec<_>>(), "no repair symbols are left");
     assert_eq!(session.sent(1, 0), [SYMBOLS], "they begin anew");
+}
+
+/// Their place would stay taken otherwise, and two of them would end all repairs.
+#[test]
+fn a_chunk_whose_repair_symbols_cannot_be_made_is_sent_as_a_whole() {
+    let mut session = Session::new();
+    session.run = |job| RepairSymbols { block: None, ..job.run() };
+    for _ in 0..5 {
+        assert_eq!(session.sent(1, 0), (0..SYMBOLS).collect::<Vec<_>>());
+    }
 }
 
 /// The pauses of all machines depend on the length of the queue.

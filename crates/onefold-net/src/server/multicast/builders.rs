@@ -1,85 +1,99 @@
-//! Threads that build the chunks of a session and make its repair symbols, so that the sending thread waits neither for
-//! the archive nor for these.
+//! Threads that build the chunks of a session, and one that makes its repair symbols, so that the sending thread waits
+//! neither for the archive nor for these. Repair symbols never wait for the archive, either: they are of chunks that are
+//! in memory.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
-use onefold_image::UnitName;
 use onefold_image::multicast::{RepairJob, RepairSymbols};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::server::state::ServerState;
-
-/// Number of threads of a session. Most of their time they wait for a store.
+/// Number of threads of a session that build chunks. Most of their time they wait for a store.
 const THREADS: usize = 4;
 
-/// A task for one of the threads.
-enum Task {
-    /// To build the chunk with this index.
-    Build(u32),
-    Repair(RepairJob),
-}
+/// The form of a chunk and its bytes; `None` if it cannot be built.
+pub(super) type BuiltContent = Option<(u32, Vec<u8>)>;
 
 /// The result of a task.
 pub(super) enum TaskResult {
-    /// A chunk that was built: its form and its bytes, unless that failed.
+    /// The chunk with this index.
     Chunk {
         index: u32,
-        content: Option<(u32, Vec<u8>)>,
+        content: BuiltContent,
     },
     Repairs(RepairSymbols),
 }
 
-/// The threads that build the chunks of one session. They end when this is dropped.
+/// The threads of one session. They end when this is dropped.
 pub(super) struct Builders {
-    tasks: mpsc::Sender<Task>,
+    builds: mpsc::Sender<u32>,
+    repairs: mpsc::Sender<RepairJob>,
     results: mpsc::Receiver<TaskResult>,
     waker: Arc<OwnedFd>,
 }
 
+/// Where threads leave their results.
+#[derive(Clone)]
+struct Results {
+    done: mpsc::Sender<TaskResult>,
+    waker: Arc<OwnedFd>,
+}
+
+impl Results {
+    /// Adds a result. Returns false if nobody takes it any more.
+    fn add(&self, result: TaskResult) -> bool {
+        let is_taken = self.done.send(result).is_ok();
+        let _ = rustix::io::write(&*self.waker, &1_u64.to_ne_bytes());
+        is_taken
+    }
+}
+
 impl Builders {
-    /// Starts the threads.
+    /// Starts the threads. `build` returns the chunk with an index, and may take long.
     ///
     /// # Errors
     /// When the system has no room for them.
-    pub(super) fn start(state: &Arc<ServerState>, chunks: Vec<UnitName>) -> io::Result<Builders> {
-        let (tasks, open) = mpsc::channel();
+    pub(super) fn start(build: impl Fn(u32) -> BuiltContent + Send + Sync + 'static) -> io::Result<Builders> {
+        let (builds, open) = mpsc::channel();
+        let (repairs, jobs) = mpsc::channel::<RepairJob>();
         let (done, results) = mpsc::channel();
-        let (chunks, open) = (Arc::new(chunks), Arc::new(Mutex::new(open)));
+        let (build, open) = (Arc::new(build), Arc::new(Mutex::new(open)));
         let waker = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
+        let results_of_threads = Results { done, waker: Arc::clone(&waker) };
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         for _ in 0..THREADS {
-            let (state, chunks, done) = (Arc::clone(state), Arc::clone(&chunks), done.clone());
-            let (open, waker) = (Arc::clone(&open), Arc::clone(&waker));
-            std::thread::Builder::new().name("build".to_owned()).spawn(move || {
+            let (build, open, results) = (Arc::clone(&build), Arc::clone(&open), results_of_threads.clone());
+            thread("build").spawn(move || {
                 // The lock is held while one thread waits; the others wait for the lock.
-                while let Some(task) = next(&open) {
-                    let result = match task {
-                        Task::Build(index) => {
-                            let content = chunks.get(index as usize).and_then(|name| build(&state, name));
-                            TaskResult::Chunk { index, content }
-                        }
-                        Task::Repair(job) => TaskResult::Repairs(job.run()),
-                    };
-                    if done.send(result).is_err() {
+                while let Some(index) = next(&open) {
+                    let content = catch_unwind(AssertUnwindSafe(|| build(index))).unwrap_or(None);
+                    if !results.add(TaskResult::Chunk { index, content }) {
                         return;
                     }
-                    let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
                 }
             })?;
         }
-        Ok(Builders { tasks, results, waker })
+        thread("repair").spawn(move || {
+            for job in jobs {
+                if !results_of_threads.add(TaskResult::Repairs(job.run())) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Builders { builds, repairs, results, waker })
     }
 
     /// Has a chunk built.
     pub(super) fn build(&self, index: u32) {
-        let _ = self.tasks.send(Task::Build(index));
+        let _ = self.builds.send(index);
     }
 
     /// Has repair symbols made.
     pub(super) fn repair(&self, job: RepairJob) {
-        let _ = self.tasks.send(Task::Repair(job));
+        let _ = self.repairs.send(job);
     }
 
     /// Returns the result of a task, if there is one.
@@ -95,16 +109,77 @@ impl Builders {
     }
 }
 
-fn next(open: &Mutex<mpsc::Receiver<Task>>) -> Option<Task> {
+fn next(open: &Mutex<mpsc::Receiver<u32>>) -> Option<u32> {
     open.lock().recv().ok()
 }
 
-fn build(state: &ServerState, name: &UnitName) -> Option<(u32, Vec<u8>)> {
-    match state.served().chunk(name) {
-        Ok(chunk) => Some((chunk.form.short(), chunk.pieces.concat())),
-        Err(error) => {
-            state.report(&error);
-            None
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+    use std::time::{Duration, Instant};
+
+    use onefold_image::format::multicast::{BegunChunk, IndexSet, RepairCode, Request, SessionId};
+    use onefold_image::multicast::{Sender, SenderSettings};
+
+    use super::*;
+
+    /// Returns a job for a chunk that a sender has in memory.
+    fn repair_job() -> RepairJob {
+        let settings = SenderSettings {
+            session: SessionId(7),
+            epoch: 3,
+            chunks: 1,
+            symbol_bytes: 128,
+            rate_bytes_per_second: NonZeroU64::MIN,
+            rate_floor_bytes_per_second: NonZeroU64::MIN,
+            cache_bytes: 10_000,
+            clients_max: 1,
+            repairs: RepairCode::RaptorQ,
+        };
+        let mut sender = Sender::new(settings, Duration::ZERO);
+        let client = sender.join(Duration::ZERO).unwrap();
+        let begun = vec![BegunChunk { chunk: 0, form: 1, needed: 1, next_repair: 0, missing: IndexSet::default() }];
+        sender.request(client, &Request { left: 1, begun, ..Request::default() }, Duration::ZERO);
+        let chunk = sender.next_build().unwrap();
+        sender.chunk_built(chunk, 1, vec![5; 1000], Duration::ZERO);
+        sender.next_repair_job().unwrap()
+    }
+
+    fn result(builders: &Builders) -> TaskResult {
+        let began = Instant::now();
+        loop {
+            if let Some(result) = builders.next() {
+                return result;
+            }
+            assert!(began.elapsed() < Duration::from_secs(10), "no result");
+            std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn repair_symbols_do_not_wait_for_a_store_that_does_not_answer() {
+        let (store, answer) = mpsc::channel::<()>();
+        let answer = Mutex::new(answer);
+        let builders = Builders::start(move |_| answer.lock().recv().ok().map(|()| (1, Vec::new()))).unwrap();
+        (0..2 * u32::try_from(THREADS).unwrap()).for_each(|index| builders.build(index));
+        builders.repair(repair_job());
+        assert!(matches!(result(&builders), TaskResult::Repairs(_)));
+        drop(store);
+        assert!(matches!(result(&builders), TaskResult::Chunk { content: None, .. }));
+    }
+
+    #[test]
+    fn a_build_that_panics_is_one_that_failed() {
+        let builders = Builders::start(|index| match index {
+            0 => Some((1, vec![7])),
+            _ => panic!("the archive"),
+        })
+        .unwrap();
+        for _ in 0..2 * THREADS {
+            builders.build(1);
+            assert!(matches!(result(&builders), TaskResult::Chunk { index: 1, content: None }));
+        }
+        builders.build(0);
+        assert!(matches!(result(&builders), TaskResult::Chunk { index: 0, content: Some(_) }));
     }
 }

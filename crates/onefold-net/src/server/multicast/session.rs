@@ -14,7 +14,7 @@ use onefold_image::format::multicast::{
 use onefold_image::multicast::{PacketBurst, Sender, SenderSettings, SessionStart};
 use onefold_linux::DatagramBatch;
 
-use super::builders::{Builders, TaskResult};
+use super::builders::{Builders, BuiltContent, TaskResult};
 use super::shares::RateShare;
 use crate::multicast::{GroupRoute, JOIN_BYTES, Opener, Sealer, ServerKeys, ServerSocket};
 use crate::server::state::ServerState;
@@ -82,7 +82,9 @@ impl Session {
         state: Arc<ServerState>,
         chunks: Vec<UnitName>,
     ) -> io::Result<Session> {
-        let builders = Builders::start(&state, chunks)?;
+        let archive = Arc::clone(&state);
+        let build = move |index: u32| chunks.get(index as usize).and_then(|name| built(&archive, name));
+        let builders = Builders::start(build)?;
         let began = Instant::now();
         Ok(Session {
             sender: Sender::new(settings, Duration::ZERO),
@@ -286,6 +288,17 @@ impl Session {
     fn report(&mut self, action: &str, error: &dyn std::error::Error) {
         if !std::mem::replace(&mut self.has_failed, true) {
             self.state.report(&io::Error::other(format!("cannot {action} {}: {error}", self.route.group)));
+        }
+    }
+}
+
+/// Returns a chunk from the archive.
+fn built(state: &ServerState, name: &UnitName) -> BuiltContent {
+    match state.served().chunk(name) {
+        Ok(chunk) => Some((chunk.form.short(), chunk.pieces.concat())),
+        Err(error) => {
+            state.report(&error);
+            None
         }
     }
 }
