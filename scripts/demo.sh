@@ -16,6 +16,8 @@ set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$here/lib.sh"
+# shellcheck source=demo/pool.sh
+source "$here/demo/pool.sh"
 
 readonly RUN=$repo/demo-run
 readonly POOL=$RUN/images.pool
@@ -183,11 +185,6 @@ store_user_images() {
     done
 }
 
-# pool_number FILTER: one number from the pool's own account.
-pool_number() {
-    "$onefold" --json pool stat "$MNT" | jq "$1"
-}
-
 show_table() {
     local overhead distinct
     "$onefold" pool stat "$MNT" "${stored[@]/#/$MNT/}" >&2
@@ -320,20 +317,6 @@ serve_to_three() {
         say '    machine 1 cannot boot here, which is all right'
     fi
     rm -r "$SERVED"
-}
-
-# Shows what is in the pool besides the images, then deletes it.
-delete_clones() {
-    local before after waited
-    before=$(pool_number .pool.apparent_bytes)
-    rm -r "$MNT/clones"
-    # Reclaim runs in the background, and lengths count until it is done.
-    for ((waited = 0; waited < 600; waited++)); do
-        (($(pool_number .pool.reclaim_pending) > 0)) || break
-        sleep 0.1
-    done
-    after=$(pool_number .pool.apparent_bytes)
-    say "    the clones are gone: $(human_bytes "$before") of images before, $(human_bytes "$after") now"
 }
 
 cleanup() {

@@ -12,7 +12,8 @@ pub(crate) const HOME: &str = "/tmp/home";
 const NOBODY: &str = "65534";
 
 /// Makes an empty `/tmp` and `/run`, with a `/dev/fuse` for all users as udev makes it, and takes away all that says
-/// which pools and mounts this machine has. `$1` is the program, which other users may not reach where it is.
+/// which pools and mounts this machine has. `$1` is the program, which other users may not reach where it is. `$2` is
+/// the folder of the project's scripts; `/run/scripts` gets those by which a session repeats a part of the demo.
 const SETUP: &str = "
     set -e
     umount --all --lazy --types fuse.onefold
@@ -20,6 +21,8 @@ const SETUP: &str = "
     mkdir /run/bin
     cp \"$1\" /run/bin/onefold
     ln -s onefold /run/bin/mount.fuse.onefold
+    mkdir /run/scripts
+    cp \"$2/lib.sh\" \"$2/demo/pool.sh\" /run/scripts
     mount -t tmpfs -o mode=1777 onefold-test /tmp
     mknod /tmp/fuse c 10 229
     chmod 666 /tmp/fuse
@@ -46,7 +49,9 @@ impl Namespace {
             return None;
         }
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c", SETUP, "sh", env!("CARGO_BIN_EXE_onefold")]);
+        let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts");
+        let programs = [env!("CARGO_BIN_EXE_onefold"), scripts];
+        command.args(["--mount", "--propagation", "private", "sh", "-c", SETUP, "sh"]).args(programs);
         let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
