@@ -34,6 +34,10 @@ use crate::verbs::key::secret;
 /// Endings of image files, which are no part of an image's name.
 const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd", "img", "raw"];
 
+/// Meaning of the columns of the table.
+const COLUMNS: &str = "size = free + zero + known + new; known: in the archive before, or repeated on the disk; stored: \
+                       the new bytes, compressed";
+
 /// Divisor of `--memory`: the index of the archive may take this share.
 const INDEX_SHARE: u64 = 4;
 
@@ -271,7 +275,7 @@ fn report(done: &[CaptureResult], failed: &[FailedCapture], left: &[PathBuf]) ->
         .collect();
     let mut text = String::new();
     if !done.is_empty() {
-        text = table(done).to_string();
+        text = format!("{}\n{COLUMNS}", table(done));
     }
     for failed in failed {
         if !text.is_empty() {
