@@ -44,9 +44,9 @@ pub(crate) enum ImageCommand {
     Show(ShowArgs),
     /// Write an image to a disk, a partition or a file
     ///
-    /// All checks come before the first write. The disk does not boot until all of the image is on it. What the disk
-    /// has in its place already is neither fetched nor written, so an installation that was killed goes on where it
-    /// was. ARCHIVE may also be a server of images, such as `https://HOST:7443`; every byte that it sends is verified.
+    /// All checks come before the first write. The disk does not boot until all of the image is on it. Content that the
+    /// disk has in its place already is neither fetched nor written, so a killed installation continues where it
+    /// stopped. ARCHIVE may also be a server of images, such as `https://HOST:7443`; every byte from it is verified.
     #[command(after_help = examples([
         "onefold image install --fit --verify /srv/archive web@2 /dev/sdb",
         "onefold image install --ca lab.pem https://imager:7443 web /dev/nvme0n1 --seed old.qcow2",
@@ -195,7 +195,7 @@ pub(crate) struct ShowArgs {
     pub(crate) image: ImageRef,
 }
 
-/// What becomes of the parts of a target that the image does not fill.
+/// Treatment of the parts of a target that the image does not fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FreeSectors {
     /// They keep what is there, a former user's data too
@@ -215,7 +215,7 @@ pub(crate) struct InstallArgs {
     pub(crate) server: ImageServerOptions,
     /// The image, such as `web` (its newest version) or `web@2`
     pub(crate) image: ImageRef,
-    /// A disk, a partition or a file; a file that is not there is made
+    /// A disk, a partition or a file; a missing file is created
     #[arg(value_name = "DISK")]
     pub(crate) target: PathBuf,
     /// Overwrite what the target holds
@@ -227,17 +227,17 @@ pub(crate) struct InstallArgs {
     /// Move the backup of the GPT to the end of a larger target, and let the table cover all of it
     #[arg(long)]
     pub(crate) fit: bool,
-    /// What becomes of the blocks that are free in the image, and of the rest of a larger target
+    /// Treatment of blocks that are free in the image, and of the rest of a larger target
     #[arg(long, value_enum, default_value_t = FreeSectors::Leave)]
     pub(crate) free: FreeSectors,
     /// Read everything that the image defines back from the target, past the cache, and compare it
     #[arg(long)]
     pub(crate) verify: bool,
-    /// A disk, image file or archived image that has a part of the image. That part is read there, and not in the
+    /// A disk, image file or archived image that has a part of the image. That part is read from it, and not from the
     /// archive. May be given several times
     #[arg(long, value_name = "DISK")]
     pub(crate) seed: Vec<PathBuf>,
-    /// Write everything, and do not compare the target with the image first. That saves a little time if the target has
+    /// Write everything, without a comparison of the target with the image. This saves a little time if the target has
     /// no part of the image
     #[arg(long)]
     pub(crate) fresh: bool,
@@ -336,7 +336,7 @@ impl KeepArgs {
     }
 }
 
-/// What `rm` removes: an image, or all images whose names a pattern matches.
+/// Target of `rm`: an image, or all images whose names a pattern matches.
 #[derive(Clone, Debug)]
 pub(crate) enum RemovalTarget {
     Image(ImageRef),

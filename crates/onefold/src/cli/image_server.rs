@@ -94,20 +94,19 @@ pub(crate) struct MulticastArgs {
     #[arg(long, help_heading = MULTICAST, value_name = "GROUP[:PORT]", value_parser = parse_group,
           requires = "interface")]
     pub(crate) multicast: Option<SocketAddrV4>,
-    /// File with the key of multicast, which --plain needs: 64 hexadecimal digits, which other users must not be able
-    /// to read; clients need the same. Over TLS the server makes keys of its own
+    /// File with the key of multicast: 64 hexadecimal digits. --plain needs it, and clients need the same key. Other
+    /// users must not be able to read the file. Over TLS the server makes keys of its own
     #[arg(long, help_heading = MULTICAST, value_name = "FILE", requires_all = ["multicast", "plain"],
           conflicts_with = "tokens")]
     pub(crate) multicast_key: Option<PathBuf>,
-    /// How far packets of multicast may get: each router on their way takes one away, and 1 stays in the network of
-    /// --interface
+    /// Maximum number of networks that packets of multicast pass through; with 1 they stay in that of --interface
     #[arg(long, help_heading = MULTICAST, value_name = "HOPS", default_value_t = 1, requires = "multicast",
           value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) ttl: u8,
-    /// Maximum number of bytes that are sent a second by multicast. Images that are sent at the same time share it
+    /// Maximum rate of multicast, in bytes a second. Images that are sent at the same time share it
     #[arg(long, help_heading = MULTICAST, value_name = "RATE", default_value = "80M", requires = "multicast")]
     pub(crate) rate: ByteRate,
-    /// Where machines lose packets, the rate of each image falls to what they receive, but no lower than this
+    /// Minimum rate of each image. Where machines lose packets, it falls to what they receive, but not below this
     #[arg(long, help_heading = MULTICAST, value_name = "RATE", default_value = "1M", requires = "multicast")]
     pub(crate) rate_floor: ByteRate,
     /// Give an image N shares of --rate; others have one. May be repeated
@@ -116,7 +115,7 @@ pub(crate) struct MulticastArgs {
     /// Send an image only once this many machines have joined, so that they begin together; see --at-most
     #[arg(long, help_heading = MULTICAST, value_name = "MACHINES", requires = "multicast")]
     pub(crate) wait_for: Option<NonZeroU32>,
-    /// Longest time to wait for them from the first machine on, up to 15min
+    /// Maximum time that --wait-for waits, from the first machine on; up to 15min
     #[arg(long, help_heading = MULTICAST, value_name = "TIME", default_value = "60s", requires = "wait_for",
           value_parser = parse_wait)]
     pub(crate) at_most: Duration,
@@ -136,8 +135,8 @@ pub(crate) struct ComparisonArgs {
     /// How chunks are made. What clients install does not depend on it
     #[arg(long, help_heading = COMPARISON, value_enum, default_value_t = ChunkChoice::OnDemand)]
     pub(crate) chunks: ChunkChoice,
-    /// Folder of the chunks of `--chunks prebuilt`. Chunks that it has already are not made again, and those of removed
-    /// images stay there
+    /// Folder of the chunks of `--chunks prebuilt`. The server makes only chunks that the folder does not have, and
+    /// leaves those of removed images there
     #[arg(long, help_heading = COMPARISON, value_name = "DIRECTORY", required_if_eq("chunks", "prebuilt"))]
     pub(crate) chunk_folder: Option<PathBuf>,
     /// Where the headers of chunks come from

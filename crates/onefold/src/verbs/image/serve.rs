@@ -187,7 +187,7 @@ fn state_folder(options: &CertificateOptions) -> Outcome<PathBuf> {
     }
     let folder = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
     folder.map(|folder| folder.join("onefold").join(STATE)).ok_or_else(|| {
-        Failure::new("cannot tell where the certificate of the server is kept").hint("name a folder with --state")
+        Failure::new("there is no folder for the certificate of the server").hint("name a folder with --state")
     })
 }
 

@@ -65,7 +65,7 @@ fn write_lines(entries: &Receiver<LogEntry>, left_out: &AtomicU64, mut write: im
         }
         let count = left_out.swap(0, Ordering::Relaxed);
         if count > 0 {
-            write(&format!("lines that were left out, as the log took none: {count}"));
+            write(&format!("lines left out because the log was full: {count}"));
         }
     }
 }
@@ -110,7 +110,7 @@ mod tests {
         while all.len() < WAITING_MAX + 2 && Instant::now() < deadline {
             all.extend(lines.recv_timeout(PATIENCE));
         }
-        assert_eq!(all[..3], ["first", "lines that were left out, as the log took none: 7", "line"]);
+        assert_eq!(all[..3], ["first", "lines left out because the log was full: 7", "line"]);
         assert_eq!(all.len(), WAITING_MAX + 2);
     }
 }
