@@ -21,7 +21,7 @@ pub(crate) struct MountOption {
     pub(crate) value: Option<String>,
     /// Its default value, if it has one.
     pub(crate) default: Option<String>,
-    /// What it does.
+    /// Text of the help.
     pub(crate) help: String,
 }
 

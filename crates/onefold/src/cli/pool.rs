@@ -172,7 +172,7 @@ pub(crate) struct MountArgs {
     /// kernel then forgets what it has cached of a file when it is opened
     #[arg(long, overrides_with = "noatime")]
     pub(crate) strictatime: bool,
-    /// What st_blocks of a file counts; `user.onefold.st_blocks` of a file or folder takes precedence
+    /// Bytes that st_blocks of a file counts; `user.onefold.st_blocks` of a file or folder takes precedence
     #[arg(long, value_enum, value_name = "WHAT", default_value = "auto")]
     pub(crate) st_blocks: StBlocksCover,
     /// Whether freed blocks are discarded on the disk below, in batches and slowly: a sparse file then shrinks by

@@ -15,7 +15,7 @@ use super::share_work::{ConsentArgs, RootArgs, WorkArgs};
 use super::values::parse_duration;
 use crate::size::ByteSize;
 
-/// What to do with plain image files.
+/// The verbs of `onefold share`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShareCommand {
     /// Find equal blocks of image files and have the file system share them, once
@@ -114,7 +114,7 @@ pub(crate) enum ShareCommand {
     Common(ShareCommonCommand),
 }
 
-/// What to do with sharing domains of plain files.
+/// The verbs of `onefold share domain`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShareDomainCommand {
     /// Show which domain files belong to, and why; of a folder, which one files that are made there get
@@ -189,15 +189,15 @@ pub(crate) struct ShareMendArgs {
     /// back. Images whose copies are lost are not reported again
     #[arg(long)]
     pub(crate) accept_changed: bool,
-    /// What to do about images that wait under another identity of the state folder, where `.onefold/identity` was lost
-    /// or replaced. Without it they are reported and left, and their last copies stay
+    /// Treatment of images that wait under another identity of the state folder, because `.onefold/identity` was lost
+    /// or replaced. Without this option they are reported and left alone, and their last copies stay
     #[arg(long, value_name = "ACTION")]
     pub(crate) foreign: Option<ForeignAction>,
     #[command(flatten)]
     pub(crate) root: RootArgs,
 }
 
-/// What `share mend` does about images that wait under another identity.
+/// Treatment of images that wait under another identity, by `share mend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ForeignAction {
     /// Fill their holes as those of the other images
@@ -301,10 +301,10 @@ pub(crate) struct ShareGuestsArgs {
     /// Image files, and folders with all that is in them; on one file system (XFS or Btrfs with reflinks)
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// What equal files have in common: 1 the digest in a package database, and the length; 2 the place on the disk and
-    /// all that the file system records of a file, in images copied from one template; 3 path, length and time, of
-    /// files of no package; 5 path and length, of such files. For tiers 3 and 5, the command reads the first, middle
-    /// and last block of each file
+    /// Properties that equal files have in common: 1 the digest in a package database, and the length; 2 the place on
+    /// the disk and all that the file system records of a file, in images copied from one template; 3 path, length and
+    /// time, of files of no package; 5 path and length, of such files. For tiers 3 and 5, the command reads the first,
+    /// middle and last block of each file
     #[arg(long, value_name = "NUMBERS", default_value = "1,2,3,5", value_delimiter = ',', value_parser = parse_tier)]
     pub(crate) tiers: Vec<Tier>,
     /// Share only what came later: packages that are not installed in the template in the same version, and files of no

@@ -8,7 +8,7 @@ use super::examples::examples;
 
 use crate::size::ByteSize;
 
-/// What to do with a common volume.
+/// The verbs of `onefold share common`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShareCommonCommand {
     /// Make an empty common volume

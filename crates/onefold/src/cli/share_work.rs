@@ -11,7 +11,7 @@ use super::values::parse_duration;
 use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
 
-/// What `share run`, `share watch` and `share mend` are allowed on OCFS2, where the state folder says which holes to
+/// Permissions of `share run`, `share watch` and `share mend` on OCFS2, where the state folder says which holes to
 /// fill.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct RootArgs {
@@ -21,7 +21,7 @@ pub(crate) struct RootArgs {
     pub(crate) accept_writable_root: bool,
 }
 
-/// What `share run` and `share watch` are allowed on OCFS2.
+/// Permissions of `share run` and `share watch` on OCFS2.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ConsentArgs {
     /// Also share on OCFS2. A host that dies while it shares leaves holes there, in images that no process on it had
@@ -30,7 +30,7 @@ pub(crate) struct ConsentArgs {
     pub(crate) accept_mending: bool,
 }
 
-/// What limits `share run` and `share watch`.
+/// Limits of `share run` and `share watch`.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LimitArgs {
     /// Read at most this many bytes of images a second, and share at most this many; without it, there is no limit
@@ -52,7 +52,7 @@ fn parse_stall(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "expected a time from 1ms to 100ms, such as 20ms".to_owned())
 }
 
-/// What `share run` and `share watch` do so that room really comes free.
+/// Options by which `share run` and `share watch` make room really come free.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct SpaceArgs {
     /// On Btrfs, copy the unshared rest of an extent whose other blocks were shared, if the rest is at most this
@@ -65,7 +65,7 @@ pub(crate) struct SpaceArgs {
     pub(crate) no_small_copies: bool,
 }
 
-/// What `share run`, `share files` and `share watch` work on, and how they go about it.
+/// Options of `share run`, `share files` and `share watch` about their files and their way of work.
 #[derive(Args, Debug)]
 pub(crate) struct WorkArgs {
     /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times

@@ -7,7 +7,7 @@ use onefold_disk::ImageFormat;
 use onefold_export::{KernelOption, StBlocks};
 use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verification};
 
-/// What `st_blocks` of a file counts.
+/// Bytes that `st_blocks` of a file counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StBlocksCover {
     /// The whole length for files with 64 MiB of data or more, so that cp clones them; mapped blocks for others

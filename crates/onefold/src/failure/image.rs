@@ -1,4 +1,4 @@
-//! What an archive, an installation or its target that fails means to the user. The one place where it is decided.
+//! Failures of archives, installations and targets, as users see them. The one place that decides their words.
 
 use std::io::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! What an analysis found, as tables and as JSON.
+//! Result of an analysis, as tables and as JSON.
 
 use onefold_block::Show;
 use onefold_block::shown::ShownText;

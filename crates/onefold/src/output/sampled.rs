@@ -1,4 +1,4 @@
-//! What an analysis of a sample found: every figure that was told from it is a range.
+//! Result of an analysis of a sample, as tables and as JSON. Every estimated figure is a range.
 
 use onefold_block::Show;
 use onefold_report::{Range, SampledAnalysis, SampledBlockSize, ShareRange};

@@ -121,7 +121,7 @@ struct SourceImage {
     copy_mode: u16,
 }
 
-/// What a copy of an archived image lets others do: nothing, as with an exported one.
+/// Mode of a copy of an archived image: its owner alone has access, as to an exported one.
 const ARCHIVED_COPY_MODE: u16 = 0o600;
 
 /// Opens the image at `path` once, so that format, permissions and content are those of one file. `meter` returns the

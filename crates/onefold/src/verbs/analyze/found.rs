@@ -1,4 +1,4 @@
-//! What an analysis found, whether all was read or a sample.
+//! Result of an analysis of all data or of a sample.
 
 use onefold_report::{Analysis, SampledAnalysis, SkippedImage};
 use serde_json::Value;

@@ -33,7 +33,7 @@ use report::ReportFile;
 
 /// The least `--memory`: below it, buffers would be most of it.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
-/// What the process takes besides rows: buffers, the program itself.
+/// Memory of the process besides rows: buffers, the program itself.
 const OVERHEAD_BYTES: u64 = 32 << 20;
 
 pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {

@@ -41,7 +41,7 @@ impl ReportFile {
     /// Writes the page.
     pub(super) fn write(&self, page: &str) -> Outcome<()> {
         let write = || -> io::Result<()> {
-            // What the user's umask leaves of it.
+            // The user's umask applies.
             let permissions = Permissions::from_mode(0o666);
             let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(self.folder())?;
             file.write_all(page.as_bytes())?;

@@ -33,7 +33,7 @@ struct ObjectTotals {
     bytes: u64,
 }
 
-/// What the images of an archive contain, in bytes: `size = free + zero + data`.
+/// Content of the images of an archive, in bytes: `size = free + zero + data`.
 #[derive(Clone, Copy, Debug, Default)]
 struct ContentTotals {
     size_bytes: u64,

@@ -29,7 +29,7 @@ const MAP_SHARE: u64 = 2;
 /// An open image.
 pub(super) struct GuestImage {
     found: FoundImage,
-    /// What tells whether a machine uses it; `None` for an archived image, which never changes.
+    /// Tells whether a machine uses it; `None` for an archived image, which never changes.
     watch: Option<Watch>,
     /// The name of its format.
     pub(super) format: &'static str,

@@ -39,7 +39,7 @@ use crate::verbs::{archive, in_use};
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// Memory for a look at the beginning of an image.
 const CHECK_BYTES: usize = 8 << 20;
-/// What a new file lets others do: nothing, as a user who may read a disk may read all files on it.
+/// Mode of a new file: its owner alone has access, because a user who may read a disk may read all files on it.
 const NEW_FILE_MODE: u16 = 0o600;
 
 pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
@@ -248,7 +248,7 @@ struct Work<'a> {
     /// Disks that may have units of the image.
     seeds: &'a [PathBuf],
     manifest: &'a Manifest,
-    /// What to say if it fails.
+    /// Error message of the installation, without a cause.
     cannot: String,
     options: InstallOptions,
     /// Bytes per second, if there is a limit.

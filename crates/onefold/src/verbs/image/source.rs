@@ -41,7 +41,7 @@ pub(super) struct Source {
     pub(super) is_clone: bool,
     /// Memory that the disk takes for itself.
     pub(super) memory_bytes: u64,
-    /// What tells whether the source has changed; `None` if it cannot change.
+    /// Tells whether the source has changed; `None` if it cannot change.
     watch: Option<Watch>,
 }
 
@@ -60,7 +60,7 @@ struct WatchedFile {
     _exclusive: Option<File>,
 }
 
-/// What changes when somebody writes to a source.
+/// State of a source that changes when a program writes to it.
 #[derive(Debug)]
 enum State {
     File(FileState),

@@ -114,7 +114,7 @@ pub(super) struct ImageSearch {
     seen: HashMap<Identity, PathBuf>,
 }
 
-/// What an image is, whichever name leads to it.
+/// Identity of an image, whichever name leads to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Identity {
     /// Device and inode of a file.

@@ -1,4 +1,4 @@
-//! What `onefold share run` does on a file system without room for its records: it first shares without an index.
+//! `onefold share run` on a file system without room for its records: it first shares without an index.
 
 use std::io;
 use std::path::Path;

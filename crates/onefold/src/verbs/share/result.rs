@@ -43,9 +43,9 @@ pub(crate) struct ShareResult {
     pub(crate) notices: Vec<Notice>,
     /// Lines about patterns of `--include` that no file has matched.
     pub(crate) unmatched: Vec<String>,
-    /// What was shared before the run because the file system was full.
+    /// Blocks that were shared before the run because the file system was full.
     pub(crate) relieved: Option<WithoutIndexReport>,
-    /// What sharing saves after the run; `None` if the maps of the files could not be read.
+    /// Savings of sharing after the run; `None` if the maps of the files could not be read.
     pub(crate) states: Option<States>,
     /// Paths in the user's form.
     pub(crate) paths: UserPaths,

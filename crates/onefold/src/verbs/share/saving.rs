@@ -1,4 +1,4 @@
-//! What sharing saves at present, in one line.
+//! The present savings of sharing, in one line.
 
 use onefold_share::block_state::States;
 use serde_json::{Value, json};
