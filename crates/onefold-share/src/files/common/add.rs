@@ -12,6 +12,7 @@ use super::generation::{change, lock};
 use super::grow::{ADDITION_PIECES, pieces_max};
 use super::names::{file_path, package_folder};
 use super::plan::{Addition, ChangeCounts, Origin};
+use super::sources::{SourceImages, may_give};
 use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_packaged};
 use crate::pace::Pace;
 use crate::scan::{ListedFile, list};
@@ -62,9 +63,9 @@ pub fn add_packages<S: Substrate + VolumeTools>(
 ) -> Result<AddReport, CommonError> {
     let substrate = state.substrate();
     let volume = lock(substrate, adding.volume)?;
-    let image = listed(state, adding)?;
-    if ![onefold_substrate::ROOT, image.stat.owner].contains(&volume.owner.0) {
-        // The owner of the volume can read all of its content.
+    let mut marks = Marks::load(state)?;
+    let image = listed(state, adding, &mut marks)?;
+    if !may_give(image.stat.owner, volume.owner) {
         let why = "it belongs to another user than the volume".to_owned();
         return Err(CommonError::Image { path: image.path, why });
     }
@@ -91,12 +92,13 @@ pub fn add_packages<S: Substrate + VolumeTools>(
         wants: &mut |_, _| true,
         take: &mut take,
     };
-    let file = each_packaged(substrate, &image, &mut visit).map_err(|error| of_image(&image.path, error))?;
+    each_packaged(substrate, &image, &mut visit).map_err(|error| of_image(&image.path, error))?;
     if is_surplus {
         let why = "its files are too many, or lie in too many pieces: name fewer packages".to_owned();
         return Err(CommonError::Image { path: image.path, why });
     }
-    report.changed = change(substrate, adding.random, &volume, &[], &additions, &[&file])?;
+    let mut sources = SourceImages::new(state, &marks, vec![&image], volume.owner)?;
+    report.changed = change(substrate, adding.random, &volume, &[], &additions, &mut |image| sources.open(image))?;
     Ok(report)
 }
 
@@ -112,10 +114,13 @@ pub(super) fn addition_of(packaged: &PackageFile<'_>, image: usize, is_added: bo
 }
 
 /// Returns the image, if it may share with the volume.
-fn listed<S: Substrate>(state: &State<'_, S>, adding: &AddOptions<'_>) -> Result<ListedFile, CommonError> {
+fn listed<S: Substrate>(
+    state: &State<'_, S>,
+    adding: &AddOptions<'_>,
+    marks: &mut Marks,
+) -> Result<ListedFile, CommonError> {
     let paths: [PathBuf; 2] = [adding.volume.to_owned(), adding.image.to_owned()];
-    let mut marks = Marks::load(state)?;
-    let listed = list(state, &mut marks, &Selection::new(&paths, &|_, _| true))?;
+    let listed = list(state, marks, &Selection::new(&paths, &|_, _| true))?;
     let of = |path: &Path| listed.iter().find(|file| file.path == path);
     let failed = |why: String| CommonError::Image { path: adding.image.to_owned(), why };
     let image = of(adding.image).ok_or_else(|| failed("it is no image that may share, or is opted out".to_owned()))?;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use md5::{Digest as _, Md5};
 use onefold_block::BLOCK_BYTES_U64;
@@ -71,8 +72,10 @@ pub fn add_archives<S: Substrate + VolumeTools>(
     for (name, archive) in adding.archives {
         spool.add_archive(adding.tools, archive).map_err(|error| of_archive(name, error))?;
     }
-    let changed = change(substrate, adding.random, &volume, &[], &spool.additions, &[&spool.file])?;
-    Ok(AddReport { files: spool.files, misaligned: 0, changed })
+    let Spool { file, additions, files, .. } = spool;
+    let file = Rc::new(file);
+    let changed = change(substrate, adding.random, &volume, &[], &additions, &mut |_| Some(Rc::clone(&file)))?;
+    Ok(AddReport { files, misaligned: 0, changed })
 }
 
 /// Why an archive was not added. The error passes through the reader of a stream.

@@ -11,6 +11,7 @@ use super::commands::{Commands, PlacedContent};
 use super::names::hexadecimal;
 use super::plan::{Addition, Origin};
 use super::reading::{is_equal, pairs};
+use super::sources::OpenSource;
 use super::volume::{ATTRIBUTE, ATTRIBUTE_VALUE, Volume, draft_prefix};
 
 /// Result of filling the blocks of a content.
@@ -84,14 +85,14 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
         &self,
         addition: &Addition,
         places: &[PlacedContent],
-        images: &[&S::File],
+        open: &mut OpenSource<'_, S::File>,
     ) -> Result<FillOutcome, CommonError> {
         let Origin { image, pieces } = &addition.origin;
-        let Some(image) = images.get(*image) else { return Ok(FillOutcome::Refused) };
+        let Some(image) = open(*image) else { return Ok(FillOutcome::Refused) };
         let count_max = self.substrate.abilities().share_bytes_max / BLOCK_BYTES_U64;
         for (source, block, count) in pairs(pieces, places, count_max) {
             let [source, block, length] = [source, block, count].map(|blocks| blocks.saturating_mul(BLOCK_BYTES_U64));
-            let (from, into) = (At { file: *image, offset: source }, At { file: &self.file, offset: block });
+            let (from, into) = (At { file: &*image, offset: source }, At { file: &self.file, offset: block });
             match self.substrate.clone_range(from, into, length) {
                 Ok(()) => {}
                 Err(ShareError::Full) => return Err(CommonError::share(self.volume, ShareError::Full)),

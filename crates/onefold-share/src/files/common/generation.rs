@@ -30,6 +30,7 @@ use super::draft::{Draft, FillOutcome, check_name, draft_path, remove_drafts};
 use super::names::hexadecimal;
 use super::plan::{Addition, ChangeCounts, Plan};
 use super::reading::{each_part, is_equal, places};
+use super::sources::OpenSource;
 use super::volume::{Volume, record};
 
 /// Minimum length of a volume, in bytes.
@@ -82,7 +83,7 @@ pub fn remove<S: Substrate + VolumeTools>(
     let is_removed = |path: &String| path.split('/').nth(2).is_some_and(wants);
     let removed: Vec<_> =
         volume.contents.iter().filter(|(_, content)| content.paths.iter().any(is_removed)).map(|(id, _)| *id).collect();
-    change(substrate, random, &volume, &removed, &[], &[])
+    change(substrate, random, &volume, &removed, &[], &mut |_| None)
 }
 
 /// Checks the file system in a volume, and compares all contents with their digests. Returns how many bytes were read.
@@ -127,7 +128,8 @@ pub(super) fn lock<S: Substrate>(substrate: &S, path: &Path) -> Result<Volume<S:
     Ok(volume)
 }
 
-/// Makes the next generation of a volume whose lock is held. Makes none if nothing changes.
+/// Makes the next generation of a volume whose lock is held. Makes none if nothing changes. `open` opens the files that
+/// give content.
 ///
 /// # Errors
 /// See [`CommonError`]; the volume is unchanged then.
@@ -137,7 +139,7 @@ pub(super) fn change<S: Substrate + VolumeTools>(
     volume: &Volume<S::File>,
     removed: &[ContentId],
     additions: &[Addition],
-    images: &[&S::File],
+    open: &mut OpenSource<'_, S::File>,
 ) -> Result<ChangeCounts, CommonError> {
     let mut plan = Plan::new(&volume.contents, removed, additions);
     if plan.contents == volume.contents {
@@ -161,7 +163,7 @@ pub(super) fn change<S: Substrate + VolumeTools>(
             path: volume.path.clone(),
             why: format!("`{path}` did not get its blocks"),
         })?;
-        match draft.fill(addition, &places, images)? {
+        match draft.fill(addition, &places, open)? {
             FillOutcome::Good => {
                 commands.make_written(&path, &places);
                 good.push((path, addition.id.1, places));

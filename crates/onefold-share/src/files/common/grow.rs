@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::random::Random;
 use onefold_guest::filesystem::ExtentKind;
-use onefold_substrate::{ROOT, Substrate, VolumeTools};
+use onefold_substrate::{Substrate, VolumeTools};
 
 use super::CommonError;
 use super::add::addition_of;
@@ -21,6 +21,7 @@ use super::generation::{change, lock};
 use super::held::{NumberKey, RepeatedContents, held_twice, number_of};
 use super::plan::{Addition, ChangeCounts};
 use super::reading::places;
+use super::sources::{SourceImages, may_give};
 use super::volume::{Volume, is_marked};
 use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_packaged};
 use crate::format::guest::Piece;
@@ -77,7 +78,8 @@ pub fn grow<S: Substrate + VolumeTools>(
 ) -> Result<GrowReport, CommonError> {
     let substrate = state.substrate();
     let volume = lock(substrate, growing.volume)?;
-    let images = images(state, growing, &volume)?;
+    let mut marks = Marks::load(state)?;
+    let images = images(state, growing, &volume, &mut marks)?;
     let removed = unreferred(substrate, &volume)?;
     let mut report = GrowReport::default();
     let has = |id: &ContentId| volume.contents.get(id).is_some() && !removed.contains(id);
@@ -86,10 +88,11 @@ pub fn grow<S: Substrate + VolumeTools>(
     let RepeatedContents { mut numbers, holders } = held_twice(state, growing, (&images, &key), &has, &mut report)?;
     report.candidates = numbers.len() as u64;
     let holders: Vec<_> = images.iter().zip(holders).filter(|(_, holds)| *holds).map(|(image, _)| image).collect();
-    let (additions, files) = found(substrate, growing, (&holders, &key), (&mut numbers, &mut report.failed))?;
-    let files: Vec<_> = files.iter().collect();
+    let (additions, givers) = found(substrate, growing, (&holders, &key), (&mut numbers, &mut report.failed))?;
+    let mut sources = SourceImages::new(state, &marks, givers, volume.owner)?;
     let removed: Vec<_> = removed.into_iter().collect();
-    report.changed = change(substrate, growing.random, &volume, &removed, &additions, &files)?;
+    let mut open = |image| sources.open(image);
+    report.changed = change(substrate, growing.random, &volume, &removed, &additions, &mut open)?;
     Ok(report)
 }
 
@@ -99,16 +102,14 @@ fn images<S: Substrate>(
     state: &State<'_, S>,
     growing: &GrowOptions<'_>,
     volume: &Volume<S::File>,
+    marks: &mut Marks,
 ) -> Result<Vec<ListedFile>, CommonError> {
-    let mut marks = Marks::load(state)?;
-    let mut listed = list(state, &mut marks, &growing.selection)?;
+    let mut listed = list(state, marks, &growing.selection)?;
     let replaced = || CommonError::Replaced { path: volume.path.clone() };
     let own = listed.iter().position(|file| file.stat.handle == volume.handle).ok_or_else(replaced)?;
     let domain = listed.swap_remove(own).domain;
     listed.retain(|file| {
-        file.domain == domain
-            && [ROOT, file.stat.owner].contains(&volume.owner.0)
-            && !is_marked(state.substrate(), &file.path)
+        file.domain == domain && may_give(file.stat.owner, volume.owner) && !is_marked(state.substrate(), &file.path)
     });
     listed.sort_by_key(|file| file.number);
     Ok(listed)
@@ -200,15 +201,15 @@ fn is_untold(error: &io::Error) -> bool {
     matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported)
 }
 
-/// Returns a file for each wanted content that an image has in whole blocks, and the images, open for reading. Images
+/// Returns a file for each wanted content that an image has in whole blocks, and the images that give content. Images
 /// that cannot be examined are added to `failed`.
-fn found<S: Substrate>(
+fn found<'l, S: Substrate>(
     substrate: &S,
     growing: &GrowOptions<'_>,
-    (images, key): (&[&ListedFile], &NumberKey),
+    (images, key): (&[&'l ListedFile], &NumberKey),
     (wanted, failed): (&mut HashSet<u64>, &mut Vec<(PathBuf, String)>),
-) -> Result<(Vec<Addition>, Vec<S::File>), CommonError> {
-    let (mut additions, mut files) = (Vec::new(), Vec::new());
+) -> Result<(Vec<Addition>, Vec<&'l ListedFile>), CommonError> {
+    let (mut additions, mut givers) = (Vec::new(), Vec::new());
     let mut pieces_left = pieces_max(growing.memory_bytes);
     for listed in images {
         if wanted.is_empty() {
@@ -221,19 +222,19 @@ fn found<S: Substrate>(
             let left = pieces_left.checked_sub(packaged.pieces.len() + ADDITION_PIECES);
             if let Some(left) = left.filter(|_| !packaged.pieces.is_empty()) {
                 pieces_left = left;
-                of_image.push(addition_of(packaged, files.len(), false));
+                of_image.push(addition_of(packaged, givers.len(), false));
             }
         };
         match visit(substrate, growing, listed, &mut wants, &mut take) {
-            Ok(file) if !of_image.is_empty() => {
-                files.push(file);
+            Ok(()) if !of_image.is_empty() => {
+                givers.push(*listed);
                 of_image.iter().for_each(|addition: &Addition| {
                     wanted.remove(&number_of(key, &addition.id));
                 });
                 additions.append(&mut of_image);
             }
             Err(IdentifyError::Stopped(error)) => return Err(error.into()),
-            Ok(_) => {}
+            Ok(()) => {}
             // One that is known by what an earlier run kept of it is visited for the first time. Of others the first
             // visit may have reported what is wrong.
             Err(error) if failed.iter().all(|(path, _)| *path != listed.path) => {
@@ -242,10 +243,10 @@ fn found<S: Substrate>(
             Err(_) => {}
         }
     }
-    Ok((additions, files))
+    Ok((additions, givers))
 }
 
-/// Visits the packaged files of an image, and returns the image, open for reading.
+/// Visits the packaged files of an image.
 ///
 /// # Errors
 /// See [`IdentifyError`].
@@ -255,7 +256,7 @@ pub(super) fn visit<S: Substrate>(
     listed: &ListedFile,
     wants: &mut dyn FnMut([u8; 16], u64) -> bool,
     take: &mut dyn FnMut(&PackageFile<'_>),
-) -> Result<S::File, IdentifyError> {
+) -> Result<(), IdentifyError> {
     let mut visit = PackagedVisit {
         cache_bytes: growing.memory_bytes / 8,
         pace: growing.pace,

@@ -72,7 +72,7 @@ pub(super) fn held_twice<S: Substrate>(
                 false
             };
             match visit(state.substrate(), growing, listed, &mut wants, &mut |_| ()) {
-                Ok(_) => {}
+                Ok(()) => {}
                 Err(IdentifyError::Stopped(error)) => return Err(error.into()),
                 Err(error) => report.failed.push((listed.path.clone(), error.to_string())),
             }

@@ -7,6 +7,7 @@
 //! | `volume` | finds, opens and reads a volume |
 //! | `generation` | the next generation of a volume: a clone that is changed, checked, and renamed into place |
 //! | `draft`, `plan`, `reading` | that clone, what changes in it, and how it is read back |
+//! | `sources` | the images that give content |
 //! | `add`, `archive`, `grow`, `held` | content that a user adds, and content that a pass finds and drops |
 //!
 //! A volume is never changed in place. docs/decisions/0020-common-volume.md has the reasons.
@@ -22,6 +23,7 @@ mod held;
 mod names;
 mod plan;
 mod reading;
+mod sources;
 mod volume;
 
 use std::io;

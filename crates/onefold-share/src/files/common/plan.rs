@@ -21,7 +21,7 @@ pub(super) struct Addition {
 
 /// The blocks from which a content is cloned.
 pub(super) struct Origin {
-    /// The file that has the blocks, by its index among the open ones.
+    /// The file that has the blocks, by its index among those that give content.
     pub(super) image: usize,
     /// The places of the blocks: all of the content, in order.
     pub(super) pieces: Vec<Piece>,

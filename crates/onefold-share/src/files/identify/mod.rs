@@ -44,7 +44,7 @@ use self::examine::{DIGESTS_MAX, ExaminationEnd, claimed_bytes_max, examine};
 use self::image_rows::ImageRows;
 pub(super) use self::kept::Examination;
 use self::kept::{Recorder, kept_bytes_max};
-pub(super) use self::open::disk_of;
+pub(super) use self::open::{disk_of, open_listed};
 pub(super) use self::packaged::{PackageFile, PackagedVisit, each_packaged};
 pub(super) use self::search::Search;
 use self::shared::SharedBlocks;

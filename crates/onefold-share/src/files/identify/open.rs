@@ -15,7 +15,7 @@ const HEAD_BYTES: usize = 512;
 /// # Errors
 /// `Replaced` if its name leads to another file by now, which may be outside the selection, opted out, or of another
 /// domain.
-pub(super) fn open_listed<S: Substrate>(
+pub(in crate::files) fn open_listed<S: Substrate>(
     substrate: &S,
     listed: &ListedFile,
 ) -> Result<(S::File, FileStat), IdentifyError> {

@@ -49,7 +49,7 @@ pub(in crate::files) struct PackagedVisit<'a> {
     pub(in crate::files) take: &'a mut dyn FnMut(&PackageFile<'_>),
 }
 
-/// Visits the packaged files of an image, and returns the image, open for reading.
+/// Visits the packaged files of an image.
 ///
 /// # Errors
 /// See [`IdentifyError`].
@@ -57,24 +57,21 @@ pub(in crate::files) fn each_packaged<S: Substrate>(
     substrate: &S,
     listed: &ListedFile,
     visit: &mut PackagedVisit<'_>,
-) -> Result<S::File, IdentifyError> {
+) -> Result<(), IdentifyError> {
     let (file, stat) = open_listed(substrate, listed)?;
-    {
-        let disk = disk_of(substrate, listed, &file, stat.length)?;
-        let reads = GuestReads::new(visit.pace.reading(), read_bytes_max(&stat));
-        let paced = PacedDisk::new(&*disk, &reads);
-        let cached = CachedDisk::new(&paced, visit.cache_bytes);
-        let watched = WatchedDisk::new(&cached, &reads);
-        let mut bytes_left = claimed_bytes_max(&stat);
-        let visited = Guest::open(&watched).map_err(IdentifyError::from).and_then(|guest| {
-            each_system(&guest, &mut |system| match packages::open(&system.tree)? {
-                Some(database) => visit_system(&paced, system, database.as_ref(), visit, &mut bytes_left),
-                None => Ok(()),
-            })
-        });
-        reads.check().and(visited)?;
-    }
-    Ok(file)
+    let disk = disk_of(substrate, listed, &file, stat.length)?;
+    let reads = GuestReads::new(visit.pace.reading(), read_bytes_max(&stat));
+    let paced = PacedDisk::new(&*disk, &reads);
+    let cached = CachedDisk::new(&paced, visit.cache_bytes);
+    let watched = WatchedDisk::new(&cached, &reads);
+    let mut bytes_left = claimed_bytes_max(&stat);
+    let visited = Guest::open(&watched).map_err(IdentifyError::from).and_then(|guest| {
+        each_system(&guest, &mut |system| match packages::open(&system.tree)? {
+            Some(database) => visit_system(&paced, system, database.as_ref(), visit, &mut bytes_left),
+            None => Ok(()),
+        })
+    });
+    reads.check().and(visited)
 }
 
 /// A path in a database.
