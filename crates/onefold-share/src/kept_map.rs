@@ -10,7 +10,7 @@ use crate::pace::Pace;
 use crate::ranges::Ranges;
 
 /// Cost of looking at an extent, in bytes read: the file system reads its own records for it.
-const LOOK_BYTES: u64 = 64;
+pub(crate) const LOOK_BYTES: u64 = 64;
 
 /// The map of a whole file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -120,7 +120,7 @@ impl Identification<'_> {
         }
         let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
         let go_on = || (self.go_on)().map_err(IdentifyError::Stopped);
-        let shared = SharedBlocks::load(substrate, &file, &go_on)?;
+        let shared = SharedBlocks::load(substrate, &file, self.search.read_pace, &go_on)?;
         let packages: Vec<u32> = guest.packages.iter().map(|name| self.packages.number_of(name)).collect();
         let before = self.examined;
         let (key, tiers) = (self.key, self.search.tiers);

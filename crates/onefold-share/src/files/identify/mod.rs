@@ -126,7 +126,8 @@ impl Identification<'_> {
         examine: impl FnOnce(&mut ImageRows<'_, '_>) -> Result<ExaminationEnd, IdentifyError>,
     ) -> Result<Examination, IdentifyError> {
         let OpenedImage { file, stat, circle } = opened;
-        let shared = SharedBlocks::load(substrate, file, &|| (self.go_on)().map_err(IdentifyError::Stopped))?;
+        let go_on = || (self.go_on)().map_err(IdentifyError::Stopped);
+        let shared = SharedBlocks::load(substrate, file, self.search.read_pace, &go_on)?;
         let (before, refused_before) = (self.examined, self.packages.refused());
         let recorder = Recorder::new(kept_bytes_max(stat, self.kept_bytes_max));
         let mut rows = ImageRows { identifying: self, rank, circle: *circle, shared, recorder, packages: Vec::new() };
