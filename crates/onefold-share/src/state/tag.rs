@@ -43,7 +43,7 @@ impl<S: Substrate> State<'_, S> {
 mod tests {
     use std::path::Path;
 
-    use onefold_substrate::Files;
+    use onefold_substrate::{Files, UserNo};
 
     use super::*;
     use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
@@ -69,5 +69,15 @@ mod tests {
         open();
         assert!(read().starts_with(b"mine"));
         assert!(crate::state::is_name(TAG.as_bytes()));
+    }
+
+    #[test]
+    fn a_tag_of_another_user_is_refused() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+        let host = file_system.observe();
+        let open = || State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).map(drop);
+        open().unwrap();
+        file_system.protect(Path::new(".onefold/CACHEDIR.TAG"), UserNo(7), 0o600).unwrap();
+        assert!(matches!(open(), Err(StateError::Untrusted { .. })));
     }
 }
