@@ -25,6 +25,7 @@ mod join;
 mod kept;
 mod packages;
 mod report;
+mod retry;
 mod second;
 mod tier;
 mod trust;
@@ -41,6 +42,7 @@ pub use self::changes::DatabaseLook;
 pub use self::finder::PackageBytes;
 pub use self::identify::{Baseline, Template, TemplateError};
 pub use self::report::{ExaminationReport, FilesReport, GivenUpImages, TierCounts};
+pub(crate) use self::retry::RetryPause;
 pub use self::tier::Tier;
 
 use self::common::Contents;

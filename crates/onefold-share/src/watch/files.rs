@@ -13,7 +13,7 @@ use std::time::Duration;
 use onefold_substrate::Substrate;
 
 use super::{WatchEvent, Watcher};
-use crate::files::{DatabaseLook, FilesOptions, ReadScope, Tier, share_files};
+use crate::files::{DatabaseLook, FilesOptions, ReadScope, RetryPause, Tier, share_files};
 use crate::format::watch::WatchPhase;
 use crate::pass::{PassError, PassOptions};
 use crate::scan::TICK;
@@ -32,6 +32,8 @@ pub(super) struct FilesTurns {
     due: Option<Duration>,
     /// Why files could not be shared in the last round that tried. The same failure is not reported twice in a row.
     trouble: Option<String>,
+    /// The pause until files are tried again that were busy when they were last shared.
+    busy: Option<RetryPause>,
     /// Whether the end of a window cut the last attempt off. The next round scans first. Otherwise a search that takes
     /// longer than each window would keep the watch from ever scanning.
     was_cut: bool,
@@ -45,6 +47,11 @@ impl FilesTurns {
 
     fn is_due(&self, now: Duration) -> bool {
         self.due.is_none_or(|due| now >= due)
+    }
+
+    /// Returns whether there is reason to share, after a look that found so many changed images.
+    fn wants(&self, changed: u64, now: Duration) -> bool {
+        changed > 0 || self.busy.is_some_and(|busy| busy.is_over(now))
     }
 
     /// Notes work from `began` to `now`.
@@ -93,13 +100,14 @@ impl<S: Substrate> Watcher<'_, S> {
         self.say(file, WatchPhase::Scanning)?;
         self.pace.begin();
         let look = self.files.databases.again(state, &self.options.selection, self.options.stable_for, self.pace)?;
-        if look.changed == 0 {
+        self.files.databases.wait_as(&look);
+        let surroundings = self.surroundings;
+        let seams = &surroundings.seams;
+        if !self.files.wants(look.changed, seams.clock.monotonic()) {
             self.files.databases = look;
             return Ok(());
         }
         self.say(file, WatchPhase::Sharing)?;
-        let surroundings = self.surroundings;
-        let seams = &surroundings.seams;
         let began = seams.clock.monotonic();
         let options = FilesOptions {
             pass: self.pass_options(),
@@ -120,9 +128,11 @@ impl<S: Substrate> Watcher<'_, S> {
         self.status.freed_bytes += report.passed.shared.freed;
         (self.tell)(WatchEvent::FilesShared { changed: look.changed, report: &report, elapsed });
         let trouble = &report.passed.trouble;
-        if !trouble.is_full && trouble.busy.is_empty() {
+        if !trouble.is_full {
             // Only now: after a failure, a later turn shares the rest.
             self.files.databases = look.without(&report.unstable, &self.files.databases);
+            let busy = RetryPause::after(self.files.busy, seams.clock.monotonic());
+            self.files.busy = (!trouble.busy.is_empty()).then_some(busy);
         }
         Ok(())
     }
@@ -153,5 +163,16 @@ mod tests {
         assert_eq!([8, 37, 38, 1000].map(|now| turns.is_due(seconds(now))), [false, false, true, true]);
         turns.worked(Duration::ZERO, Duration::MAX);
         assert!(!turns.is_due(Duration::MAX - seconds(1)));
+    }
+
+    /// Regression: as long as one image was busy, each turn searched all of them.
+    #[test]
+    fn files_that_were_busy_are_tried_again_after_a_pause_or_when_a_database_changes() {
+        let seconds = Duration::from_secs;
+        let busy = Some(RetryPause::after(None, seconds(5)));
+        let (calm, waiting) = (FilesTurns::default(), FilesTurns { busy, ..FilesTurns::default() });
+        let wants = |turns: &FilesTurns, changed, now| turns.wants(changed, seconds(now));
+        assert_eq!([wants(&calm, 0, 9000), wants(&calm, 1, 0)], [false, true]);
+        assert_eq!([wants(&waiting, 0, 64), wants(&waiting, 0, 65), wants(&waiting, 1, 5)], [false, true, true]);
     }
 }
