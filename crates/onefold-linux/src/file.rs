@@ -111,8 +111,7 @@ impl LinuxFile {
     }
 
     pub(super) fn write_back(&self, offset: u64, length: u64) {
-        // If the kernel refuses, `fsync` writes the range. It also reports a failure of this write.
-        let _ = sys::write_back(&self.file, offset, length);
+        begin_write_back(&self.file, offset, length);
     }
 
     pub(super) fn set_len(&self, length: u64) -> io::Result<()> {
@@ -243,6 +242,13 @@ fn read_at(file: &std::fs::File, offset: u64, into: &mut [u8]) -> io::Result<usi
         }
     }
     Ok(done)
+}
+
+/// Has the kernel begin to write a range to the disk, and does not wait for that.
+///
+/// A failure of the writing is reported by a later `fsync`, which also writes the range if the kernel refuses this.
+pub fn begin_write_back(file: impl AsFd, offset: u64, length_bytes: u64) {
+    let _ = sys::write_back(file, offset, length_bytes);
 }
 
 /// Reports a used-up quota as a full file system.

@@ -40,7 +40,7 @@ mod whole;
 mod whole_first;
 
 pub use cpu::ProcessCpu;
-pub use file::LinuxFile;
+pub use file::{LinuxFile, begin_write_back};
 pub use locks::{is_byte_locked, lock_whole};
 pub use loops::{Backing, LoopDevice, loop_devices};
 pub use machine::LinuxMachine;

@@ -15,6 +15,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES};
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom, fadvise, fallocate, open, seek};
 use rustix::io::Errno;
 
+use super::early_flush::EarlyFlush;
 use super::target::Target;
 use crate::in_use::{self, FileUser};
 
@@ -41,6 +42,7 @@ pub struct FileTarget {
     direct: Option<File>,
     /// Whether the target has refused to make holes, or to zero a range without a write.
     refuses: Refusals,
+    early_flush: EarlyFlush,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +130,14 @@ impl FileTarget {
     fn new(file: File, length_bytes: u64, is_blank: bool) -> FileTarget {
         let again = format!("/proc/self/fd/{}", file.as_raw_fd());
         let direct = open(again.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT, Mode::empty());
-        FileTarget { file, length_bytes, is_blank, direct: direct.ok().map(File::from), refuses: Refusals::default() }
+        FileTarget {
+            file,
+            length_bytes,
+            is_blank,
+            direct: direct.ok().map(File::from),
+            refuses: Refusals::default(),
+            early_flush: EarlyFlush::default(),
+        }
     }
 
     /// Returns whether the places are zero in which partition tables and file systems have their signatures, for a disk
@@ -270,7 +279,9 @@ impl Target for FileTarget {
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(from, offset)
+        self.file.write_all_at(from, offset)?;
+        self.early_flush.note(&self.file, offset, from.len() as u64);
+        Ok(())
     }
 
     fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {

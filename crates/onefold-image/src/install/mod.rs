@@ -16,6 +16,7 @@
 mod ahead;
 mod compare;
 mod differences;
+mod early_flush;
 mod ends;
 mod examine;
 mod file;
