@@ -113,6 +113,7 @@ wait "$server" || fail "$(<"$dir/serve.log")"
 refused 2 'chunks prebuilt' onefold image serve --plain --chunk-folder "$dir/chunks" "$archive"
 refused 2 'chunk-folder' onefold image serve --plain --chunks prebuilt "$archive"
 refused 2 'headers' onefold image serve --plain --chunks recompress --headers at-serve "$archive"
+refused 2 'multicast' onefold image serve --plain --repairs bitmaps "$archive"
 for way in '--chunks recompress' '--headers at-serve' "--chunks prebuilt --chunk-folder $dir/chunks"; do
     # shellcheck disable=SC2086  # Words of their own.
     serve $way

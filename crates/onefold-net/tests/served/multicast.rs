@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use onefold_block::random::{Random, SeededRandom};
 use onefold_image::UnitName;
 use onefold_image::archive::ImageRecord;
+use onefold_image::format::multicast::{JoinReply, RepairCode};
 use onefold_image::install::{Content, FileTarget, FreeSectorPolicy, InstallOptions, InstallReport, Target, install};
 use onefold_net::{
     AccessToken, Fingerprint, GroupOptions, GroupReport, ImageServer, MulticastKey, MulticastOptions, NetError,
@@ -47,6 +48,7 @@ fn multicast(group: u8, key: Option<MulticastKey>) -> MulticastOptions {
         weights: Vec::new(),
         key,
         start: None,
+        repairs: RepairCode::RaptorQ,
     }
 }
 
@@ -70,13 +72,17 @@ struct EncryptedGroup {
 impl EncryptedGroup {
     /// Begins to serve. `folder` has its certificate, and the file of its tokens if there is one.
     fn new(fixture: &Fixture, group: u8, folder: &Path) -> EncryptedGroup {
+        EncryptedGroup::with(multicast(group, None), fixture, folder)
+    }
+
+    fn with(multicast: MulticastOptions, fixture: &Fixture, folder: &Path) -> EncryptedGroup {
         let state = folder.join("state");
         let identity = ServerIdentity::kept(&state, &["127.0.0.1".to_owned()]).unwrap();
         let pin = identity.fingerprint();
         let tokens = Some(folder.join("tokens")).filter(|path| path.exists());
         let server = fixture.serve_with(&ServerOptions {
             interface: Some("lo".to_owned()),
-            multicast: Some(multicast(group, None)),
+            multicast: Some(multicast),
             identity: Some(identity),
             tokens,
             ..server_options()
@@ -299,6 +305,20 @@ fn a_token_joins_the_sessions_of_its_images_and_each_join_has_another_key() {
         assert_eq!(keys[0][..32], keys[1][..32], "the group has one key");
         assert_ne!(keys[0][32..], keys[1][32..], "each machine has another one");
     });
+}
+
+#[test]
+fn a_server_offers_the_repairs_that_it_was_told_to() {
+    let fixture = Fixture::new(4 << 20);
+    for (repairs, group) in [(RepairCode::None, 110), (RepairCode::RaptorQ, 111)] {
+        let folder = tempfile::tempdir().unwrap();
+        let served =
+            EncryptedGroup::with(MulticastOptions { repairs, ..multicast(group, None) }, &fixture, folder.path());
+        let digest = served.open(options(PATIENCE)).records().last().unwrap().digest;
+        let client = served.stranger();
+        let reply = runtime().block_on(async { served.join(&client, digest, None, b"").await.bytes().await.unwrap() });
+        assert_eq!(JoinReply::decode(&reply).unwrap().repairs, repairs);
+    }
 }
 
 /// A machine that has finished gives its place back.

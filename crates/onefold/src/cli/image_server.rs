@@ -40,7 +40,7 @@ pub(crate) struct ServeArgs {
     /// Show the machines that install images from the server at this address, and serve nothing
     #[arg(long, help_heading = STATUS, value_name = "URL", conflicts_with_all = [
         "archive", "plain", "listen", "interface", "memory", "removed", "tokens", "certificate", "key", "state",
-        "multicast", "chunks", "chunk_folder", "headers",
+        "multicast", "chunks", "chunk_folder", "headers", "repairs",
     ])]
     pub(crate) status: Option<String>,
     /// Show the status every two seconds, until the command is interrupted
@@ -129,7 +129,7 @@ fn parse_wait(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Other ways to make chunks, which measurements compare with the usual one.
+/// Other ways to make chunks and to repair losses, which measurements compare with the usual ones.
 #[derive(Args, Debug)]
 pub(crate) struct ComparisonArgs {
     /// How chunks are made. What clients install does not depend on it
@@ -143,6 +143,9 @@ pub(crate) struct ComparisonArgs {
     #[arg(long, help_heading = COMPARISON, value_enum, default_value_t = HeaderChoice::Stored,
           conflicts_with = "chunks")]
     pub(crate) headers: HeaderChoice,
+    /// What is sent by multicast to machines that have lost symbols of a chunk
+    #[arg(long, help_heading = COMPARISON, value_enum, default_value_t = RepairChoice::Coded, requires = "multicast")]
+    pub(crate) repairs: RepairChoice,
 }
 
 /// How chunks are made.
@@ -163,6 +166,15 @@ pub(crate) enum HeaderChoice {
     Stored,
     /// Built when a client requests the chunk, with those of all chunks before it
     AtServe,
+}
+
+/// What is sent to machines that have lost symbols of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RepairChoice {
+    /// Repair symbols of RaptorQ, one of which replaces a different symbol at each machine
+    Coded,
+    /// The lost symbols themselves, by the bitmaps of all machines
+    Bitmaps,
 }
 
 /// First byte of the groups that each network uses as it likes. Others belong to protocols.

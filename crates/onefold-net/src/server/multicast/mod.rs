@@ -69,6 +69,8 @@ pub struct MulticastOptions {
     pub key: Option<MulticastKey>,
     /// How long a session waits for machines before it sends chunks; `None` if it does not.
     pub start: Option<SessionStart>,
+    /// The repair symbols that are sent to machines that have lost others.
+    pub repairs: RepairCode,
 }
 
 /// Why a machine may not join.
@@ -262,7 +264,7 @@ impl Sessions {
             rate_floor_bytes_per_second: self.options.rate_floor_bytes_per_second,
             cache_bytes: self.cache_bytes,
             clients_max: CLIENTS_MAX,
-            repairs: RepairCode::RaptorQ,
+            repairs: self.options.repairs,
         };
         let (joins, joined) = mpsc::sync_channel(CLIENTS_MAX as usize);
         let keys = self.keys.begin(settings.session, settings.epoch)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use onefold_block::Show;
 use onefold_image::archive::ArchiveError;
+use onefold_image::format::multicast::RepairCode;
 use onefold_image::multicast::SessionStart;
 use onefold_image::served::ChunkMethod;
 use onefold_image::store::FolderStore;
@@ -22,7 +23,8 @@ use super::server_log::ServerLog;
 use super::status;
 use crate::cli::Talk;
 use crate::cli::image_server::{
-    CertificateOptions, ChunkChoice, ComparisonArgs, HeaderChoice, MulticastArgs, PORT, Removal, ServeArgs,
+    CertificateOptions, ChunkChoice, ComparisonArgs, HeaderChoice, MulticastArgs, PORT, Removal, RepairChoice,
+    ServeArgs,
 };
 use crate::cli::place::ArchiveArg;
 use crate::failure::{Failure, Outcome};
@@ -65,7 +67,7 @@ fn serve(archive_path: &Path, arguments: &ServeArgs, talk: Talk) -> Outcome<Repo
     };
     let fingerprint = identity.as_ref().map(|identity| identity.fingerprint().to_string());
     let (interface, tokens) = (arguments.interface.clone(), arguments.tokens.clone());
-    let multicast = multicast(&arguments.multicast, arguments.plain)?;
+    let multicast = multicast(&arguments.multicast, arguments.comparison.repairs, arguments.plain)?;
     let chunks = chunk_method(&arguments.comparison)?;
     // Without a folder for a certificate, they are computed again after a start.
     let digests = match identity.is_some() && arguments.certificate.certificate.is_none() {
@@ -119,7 +121,7 @@ fn log_hook(log: ServerLog, is_quiet: bool) -> LogHook {
 }
 
 /// Returns how images are sent by multicast, if they are.
-fn multicast(arguments: &MulticastArgs, is_plain: bool) -> Outcome<Option<MulticastOptions>> {
+fn multicast(arguments: &MulticastArgs, repairs: RepairChoice, is_plain: bool) -> Outcome<Option<MulticastOptions>> {
     let cannot = || "cannot send by multicast";
     let Some(group) = arguments.multicast else { return Ok(None) };
     if is_plain && arguments.multicast_key.is_none() {
@@ -140,6 +142,10 @@ fn multicast(arguments: &MulticastArgs, is_plain: bool) -> Outcome<Option<Multic
         weights: arguments.weight.clone(),
         key,
         start: arguments.wait_for.map(|machines| SessionStart { machines, at_most: arguments.at_most }),
+        repairs: match repairs {
+            RepairChoice::Coded => RepairCode::RaptorQ,
+            RepairChoice::Bitmaps => RepairCode::None,
+        },
     }))
 }
 
