@@ -297,13 +297,13 @@ impl Sender {
         }
     }
 
-    /// Returns when packets may be sent next, unless a request or a built chunk comes before; `None` while no session
-    /// runs.
+    /// Returns when the next packets are to be sent, unless a request or a built chunk comes before; `None` while no
+    /// session runs.
     #[must_use]
     pub fn next_send(&self) -> Option<Duration> {
         let beacon = self.next_beacon?;
         let has_symbols = self.gate.is_none() && (self.transmission.is_some() || self.next_chunk().is_some());
-        Some(if has_symbols { self.pacing.due() } else { self.pacing.due().max(beacon) })
+        Some(if has_symbols { self.pacing.worthwhile() } else { self.pacing.due().max(beacon) })
     }
 
     /// Returns whether a session runs: from the first request until no machine lacks anything, or all are silent.

@@ -11,6 +11,7 @@ use super::world::{Event, MILLISECOND, SECOND, World, nanoseconds, positive};
 use crate::format::multicast::{
     HEADER_BYTES, JoinReply, PacketHeader, PacketKind, Request, SYMBOL_HEADER_BYTES, SessionId, TAG_BYTES,
 };
+use crate::multicast::pacing::DELAY_MAX;
 use crate::multicast::{
     BURST_PACKETS_MAX, PacketBurst, ReceiverAction, RepairSymbols, Sender, SenderSettings, SessionStart, Settlement,
     UnwantedPacket,
@@ -60,13 +61,13 @@ impl Server {
         }
     }
 
-    /// Counts a packet. The server may be ahead of its rate by a burst only.
+    /// Counts a packet. The server may be ahead of its rate by a burst and by what it makes up for.
     fn check_pace(&mut self, bytes: usize, rate: u64, now: u64) -> Result<(), Violation> {
         let covered = (now - self.counted_at).saturating_mul(rate);
         self.counted_at = now;
         self.uncovered_nanobytes = self.uncovered_nanobytes.saturating_sub(covered) + bytes as u64 * SECOND;
         let packet_bytes = HEADER_BYTES + SYMBOL_HEADER_BYTES + usize::from(SYMBOL_BYTES) + TAG_BYTES;
-        let bound = ((BURST_PACKETS_MAX + 1) * packet_bytes) as u64;
+        let bound = ((BURST_PACKETS_MAX + 1) * packet_bytes) as u64 + nanoseconds(DELAY_MAX) * rate / SECOND;
         if self.uncovered_nanobytes / SECOND > bound {
             return Err(format!("a burst of {} bytes", self.uncovered_nanobytes / SECOND));
         }
