@@ -124,7 +124,7 @@ bench-images: ## Compares archives with restic, borg, casync, zstd, partclone an
 bench-serve: ## Compares served images with udpcast, UFTP, partclone, casync, nginx and curl. QUICK=1 takes under 4 minutes.
 	@scripts/install-deps.sh build bench bench-serve
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && \
-	  cargo build --release --locked -p onefold-image --example chunk_speed && bench/serve.py
+	  cargo build --release --locked -p onefold-image --example chunk_speed --example multicast_load && bench/serve.py
 
 bench-analyze: ## How fast `analyze` reads, against cat and others. IMAGES="a.raw b.qcow2" takes yours, GIB=1024 a made-up TiB.
 	@scripts/install-deps.sh build bench

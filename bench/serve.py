@@ -2,7 +2,7 @@
 """Measures served images beside udpcast, UFTP, partclone, casync, nginx, curl and zstd.
 
 Needs root (namespaces, loop devices, caches), e2fsprogs, iproute2, nftables and release builds of onefold and of the
-example `chunk_speed`; programs that are not installed are left out. See bench/README.md.
+examples `chunk_speed` and `multicast_load`; programs that are not installed are left out. See bench/README.md.
 """
 
 import sys
@@ -22,7 +22,7 @@ from serve_rows.row import ServeBench  # noqa: E402
 PAGE, RECORD = "serving.md", "serve.json"
 CHARTS = {
     "serve-clients.svg": "Time of an installation over the number of machines",
-    "serve-loss.svg": "Bytes sent and requests over loss",
+    "serve-loss.svg": "Bytes sent and requests over loss, and over the number of machines",
     "serve-stages.svg": "Stages of an installation, alone and together",
 }
 FORM = report.Form("bench/serve.py", COLUMNS)

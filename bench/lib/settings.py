@@ -236,6 +236,8 @@ TABLE = {
         # How many machines there are at once, at most, and in the measurement of the paper.
         "clients": (16, 8, 3),
         "client_counts": ((1, 8, 16), (1, 4), (1, 2)),
+        # How many there are in one process, without a network.
+        "simulated_machines": (1000, 1000, 100),
         # Of 4 KiB.
         "raw_requests": (2000, 500, 50),
         "disk_bytes": (12 * GIB, 4 * GIB, GIB),

@@ -8,7 +8,8 @@ from .http import HttpRow, MemoryRow, RawRow
 from .limits import NarrowRow, SlowCpuRow, SlowDiskRow, StagesRow
 from .many import ClientsRow, LateRow, PartcloneRow, StartRow
 from .missing import KilledRow, PreviousRow
-from .multicast import CpuRow, GrowthRow, LossRow, PayloadRow
+from .multicast import CpuRow, GrowthRow, LossRow, ManyLossRow, PayloadRow
+from .simulated import SimulatedRow
 
 ROWS = (
     ClientsRow,
@@ -16,8 +17,10 @@ ROWS = (
     LastChunkRow,
     PayloadRow,
     LossRow,
+    ManyLossRow,
     CpuRow,
     GrowthRow,
+    SimulatedRow,
     NarrowRow,
     SlowDiskRow,
     SlowCpuRow,

@@ -7,14 +7,17 @@ from paper_figures import svg
 
 from .limits import StagesRow
 from .many import HTTP, PREBUILT
-from .multicast import LOSSES, LossRow, percent
+from .multicast import LOSSES, LossRow, ManyLossRow, percent
 
 
 def write(run, folder):
     """Writes those charts of which a run has figures; returns their names."""
     results = {result.line.key: result for _, series in run.measured for result in lines_of(series)}
-    charts = {"serve-clients.svg": clients(results, run.settings), "serve-loss.svg": loss(results)}
-    charts["serve-stages.svg"] = stages(results)
+    charts = {
+        "serve-clients.svg": clients(results, run.settings),
+        "serve-loss.svg": loss(results) + many_loss(results, run.settings),
+        "serve-stages.svg": stages(results),
+    }
     written = {name: panels for name, panels in charts.items() if panels}
     for name, panels in written.items():
         report.write_whole(folder / name, svg.document(panels))
@@ -57,6 +60,24 @@ def loss(results):
                 lines.append((side, points))
         if lines:
             panels.append(svg.LinePanel(title, unit, "percent of the packets lost", lines))
+    return panels
+
+
+def many_loss(results, settings):
+    """What is sent, and requested, over the number of machines."""
+    names = {count: f"machines-{count}" for count in ManyLossRow.counts(settings)}
+    names[settings.clients] = percent(ManyLossRow.LOSS)
+    panels = []
+    for title, unit, key in (("Bytes sent / content", "x", "loss"), ("Requests at the server", "per s", "requests")):
+        lines = []
+        for side in LossRow.sides:
+            found = {count: results.get(f"{key}-{name}") for count, name in names.items()}
+            points = {count: result.spread(side) for count, result in found.items() if result and result.spread(side)}
+            if points:
+                lines.append((side, points))
+        if lines:
+            title = f"{title}, over machines that lose {percent(ManyLossRow.LOSS)} %"
+            panels.append(svg.LinePanel(title, unit, "machines", lines))
     return panels
 
 

@@ -73,10 +73,14 @@ class Images:
 
     def chunk_speed(self, name, what):
         """Returns what the example `chunk_speed` measures of an image."""
-        program = self.programs.onefold.parent / "examples" / "chunk_speed"
+        return json.loads(system.run(self.example("chunk_speed"), self.archive, name, what).text)
+
+    def example(self, name):
+        """Returns an example of the crate onefold-image that lies beside the program."""
+        program = self.programs.onefold.parent / "examples" / name
         if not program.exists():
-            raise BenchError(f"there is no program {program}: build the example `chunk_speed`")
-        return json.loads(system.run(program, self.archive, name, what).text)
+            raise BenchError(f"there is no program {program}: build the example `{name}`")
+        return program
 
     def expect_installed(self, target, name):
         """Raises BenchError where a target does not have what the archive exports of an image."""

@@ -109,7 +109,7 @@ class SlowCpuRow(ServeRow):
         return super().missing(settings) or cgroup.why_missing("cpu")
 
     def measure(self, images, settings, round_no):
-        program = images.programs.onefold.parent / "examples" / "chunk_speed"
+        program = images.example("chunk_speed")
         images.list_of(WEB)
         with slow_cpu(cgroup.name_for(images.folder / "cpu.device")) as group, server(images) as serving:
             for side in alternating(round_no, ONEFOLD, STAGE):
@@ -142,13 +142,13 @@ class StagesRow(ServeRow):
     }
 
     # As `install` calls them, which says of each how long it was busy.
-    IN_PIPELINE = {"receive": "HTTP", "unpack": "verification and decompression", "write": "to a new file"}
+    IN_PIPELINE = {"receive": "HTTP, waits for the server included", "unpack": "verification and decompression", "write": "to a new file"}
 
     def make_lines(self, settings):
         for stage, what in self.STAGES.items():
             yield ImageLine(f"stage-{stage}", f"chunks a second, {stage} alone: {what}", "MB/s")
         for stage, what in self.IN_PIPELINE.items():
-            title = f"the same, {stage} in the pipeline: {what}, by the time that its threads are busy"
+            title = f"the same, {stage} in the pipeline: {what}, by the time of all threads together"
             yield ImageLine(f"stage-pipeline-{stage}", title, "MB/s")
         yield ImageLine("stage-pipeline", "the same, all stages in one installation", "MB/s")
 

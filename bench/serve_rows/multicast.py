@@ -13,6 +13,8 @@ from .network import Network
 from .peers import UDPCAST, UFTP, UNPACED, Udpcast, Uftp, why_none
 from .row import ServeRow
 
+# Onefold without repair symbols: what machines lack is sent again, by their bitmaps.
+BITMAPS = "onefold, bitmaps"
 MB = 10**6
 # Part of a datagram's bytes behind the header of UDP that are a symbol's: docs/format/multicast.md.
 PAYLOAD_PART = 1428 / 1472
@@ -20,6 +22,8 @@ UDP_HEADERS_BYTES = 28
 # Of a link's rate: what a program may send without filling the queue of the link, headers of Ethernet left out.
 PACED_PART = 0.95
 LOSSES = (0.0, 0.01, 0.05)
+# How long Onefold waits for machines that do not come.
+WAIT = "30s"
 
 
 def percent(loss):
@@ -75,8 +79,8 @@ class LossRow(ServeRow):
     """Many machines, each of which loses packets of its own."""
 
     name = "loss"
-    sides = (ONEFOLD, UDPCAST, UFTP)
-    share_of_time = 3.0
+    sides = (ONEFOLD, BITMAPS, UDPCAST, UFTP)
+    share_of_time = 4.0
     needs_network = True
     GOALS = {0.0: (None, None), 0.01: (1.04, 1.025), 0.05: (1.12, 1.08)}
 
@@ -90,11 +94,42 @@ class LossRow(ServeRow):
     def measure(self, images, settings, round_no):
         for loss in LOSSES:
             for side in alternating(round_no, *sides_of(self.sides)):
-                sent = try_to_send(images, settings, side, Stream(SHORT, settings.clients, settings.many_bits, loss))
+                stream = Stream(SHORT, settings.clients, settings.many_bits, loss, begins_together=True)
+                sent = try_to_send(images, settings, side, stream)
                 if sent is None:
                     continue
                 yield f"loss-{percent(loss)}", side, Sample(sent.factor)
                 yield f"requests-{percent(loss)}", side, Sample(sent.requests / sent.seconds)
+
+
+class ManyLossRow(ServeRow):
+    """Fewer machines that lose packets: LossRow has the most of them."""
+
+    name = "loss-machines"
+    sides = LossRow.sides
+    share_of_time = 2.0
+    needs_network = True
+    LOSS = 0.01
+
+    def make_lines(self, settings):
+        for count in self.counts(settings):
+            machines = f"{count} machine{'s' if count > 1 else ''} with independent loss of {percent(self.LOSS)} %"
+            yield smaller(f"loss-machines-{count}", f"bytes sent / content, {machines}", "x", None, None)
+            title = f"requests a second at the server, {machines}"
+            yield smaller(f"requests-machines-{count}", title, "per s", None, None)
+
+    @staticmethod
+    def counts(settings):
+        return [count for count in settings.client_counts if count < settings.clients]
+
+    def measure(self, images, settings, round_no):
+        for count in self.counts(settings):
+            for side in alternating(round_no, *sides_of(self.sides)):
+                stream = Stream(SHORT, count, settings.many_bits, self.LOSS, begins_together=True)
+                sent = try_to_send(images, settings, side, stream)
+                if sent is not None:
+                    yield f"loss-machines-{count}", side, Sample(sent.factor)
+                    yield f"requests-machines-{count}", side, Sample(sent.requests / sent.seconds)
 
 
 class CpuRow(ServeRow):
@@ -143,10 +178,17 @@ class GrowthRow(ServeRow):
 class Stream:
     """A stream to some machines over a link, with loss at each machine."""
 
-    def __init__(self, name, clients, bits_per_second, loss=0.0, is_kept=True):
+    def __init__(self, name, clients, bits_per_second, loss=0.0, is_kept=True, begins_together=False):
         self.name, self.clients, self.bits_per_second = name, clients, bits_per_second
         # Whether the other programs write what they receive.
         self.loss, self.is_kept = loss, is_kept
+        # Whether Onefold waits for all machines, as the other programs do in any case.
+        self.begins_together = begins_together
+
+    def options(self):
+        """Returns what Onefold's server is told."""
+        wait = ("--wait-for", str(self.clients), "--at-most", WAIT)
+        return wait if self.begins_together else ()
 
 
 class StreamSent:
@@ -160,7 +202,7 @@ class StreamSent:
 
 def sides_of(sides):
     """Returns those sides whose programs are there."""
-    return sides if why_none() is None else (ONEFOLD,)
+    return sides if why_none() is None else tuple(side for side in sides if side in (ONEFOLD, BITMAPS))
 
 
 def try_to_send(images, settings, side, stream):
@@ -168,7 +210,7 @@ def try_to_send(images, settings, side, stream):
     try:
         return send(images, settings, side, stream)
     except BenchError as error:
-        if side == ONEFOLD:
+        if side in (ONEFOLD, BITMAPS):
             raise
         say(f"  {side} left out: {error}")
         images.drop_targets()
@@ -178,8 +220,9 @@ def try_to_send(images, settings, side, stream):
 def send(images, settings, side, stream):
     """Sends noise to the machines of a stream, by the program of a side."""
     with Network(stream.clients, stream.bits_per_second, stream.loss) as network:
-        if side == ONEFOLD:
-            return by_onefold(images, network, stream)
+        if side in (ONEFOLD, BITMAPS):
+            options = ("--repairs", "bitmaps") if side == BITMAPS else ()
+            return by_onefold(images, network, stream, options)
         peer = peer_of(side, network, stream)
         images.ensure_archive()
         file = images.path(stream.name)
@@ -201,9 +244,9 @@ def peer_of(side, network, stream):
     return Udpcast(network, paced if side == UDPCAST else None)
 
 
-def by_onefold(images, network, stream):
+def by_onefold(images, network, stream, options=()):
     payload = images.list_of(stream.name)["bytes"]
-    with server(images, network, rate_of(stream.bits_per_second)) as serving:
+    with server(images, network, rate_of(stream.bits_per_second), (*options, *stream.options())) as serving:
         installed = install_all(images, serving, network, stream.name)
         cpu = serving.cpu_seconds(), sum(one.receiver_seconds for one in installed)
     images.drop_targets()

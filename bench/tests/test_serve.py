@@ -16,7 +16,7 @@ from lib.system import BenchError
 from serve_rows import charts, rows
 from serve_rows.child import Child, wait_all
 from serve_rows.images import CHANGED_PART, change, copy_files
-from serve_rows.multicast import PAYLOAD_PART, http_bytes, payload_sent, percent, rate_of
+from serve_rows.multicast import PAYLOAD_PART, LossRow, ManyLossRow, Stream, http_bytes, payload_sent, percent, rate_of
 from serve_rows.network import COUNTERS, DATA_BYTES_MIN, lost
 from serve_rows.peers import identity
 
@@ -34,6 +34,17 @@ class Rows(unittest.TestCase):
                     self.assertTrue(is_harder, line.key)
                 if line.beside:
                     self.assertGreater(len(row.sides), 1, line.key)
+
+    def test_machines_that_lose_packets_begin_together(self):
+        self.assertEqual(Stream("short", 16, 10**8).options(), ())
+        together = Stream("short", 16, 10**8, 0.01, begins_together=True).options()
+        self.assertEqual(together, ("--wait-for", "16", "--at-most", "30s"))
+
+    def test_each_number_of_machines_that_lose_packets_is_measured_once(self):
+        for chosen in settings.SERVE:
+            counts = ManyLossRow.counts(chosen)
+            self.assertTrue(counts and max(counts) < chosen.clients, counts)
+        self.assertEqual(ManyLossRow.sides, LossRow.sides)
 
     def test_the_committed_document_takes_the_table(self):
         common.assert_takes_tables(self, serve.PAGE, serve.FORM.begin)
