@@ -70,8 +70,8 @@ def full_disk(lab, folder, _dice):
         client = site.client(full, "web", mount / "disk", log=folder / "full.log", before=before).start()
         clients = site.start(others, "web")
         said = client.failure(60)
-        if "space" not in said:
-            raise Failed(f"a machine does not say that its disk is full: {said}")
+        if "space" not in said or "at byte" not in said or "of the image" not in said:
+            raise Failed(f"a machine does not say that its disk is full, and where: {said}")
         expect_multicast(site.finish(clients, 60), "machines beside one whose disk is full")
 
 

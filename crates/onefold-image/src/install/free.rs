@@ -8,7 +8,7 @@ use onefold_block::BLOCK_BYTES;
 use super::ends::Ends;
 use super::examine::each_free_range;
 use super::work::Job;
-use super::{FreeSectorPolicy, InstallError, InstallOptions, failed};
+use super::{FreeSectorPolicy, InstallError, InstallOptions, failed, failed_at};
 
 /// Bytes that are zeroed between two calls of the progress callback.
 const ZEROED_AT_ONCE: u64 = 256 << 20;
@@ -63,11 +63,11 @@ fn treat(
         match free {
             FreeSectorPolicy::Leave => {}
             FreeSectorPolicy::Zero => {
-                job.target.zero(offset, length_bytes).map_err(failed("write"))?;
+                job.target.zero(offset, length_bytes).map_err(failed_at("write", offset))?;
             }
             FreeSectorPolicy::Discard => {
                 let discarded = job.target.discard(offset, length_bytes);
-                *discarded_bytes += discarded.map_err(failed("discard sectors of"))?;
+                *discarded_bytes += discarded.map_err(failed_at("discard sectors of", offset))?;
             }
         }
         offset += length_bytes;

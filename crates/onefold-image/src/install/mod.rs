@@ -133,10 +133,12 @@ pub enum InstallError {
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// The target failed.
-    #[error("cannot {action} the target")]
+    #[error("cannot {action} the target{}", place_of(*offset))]
     Target {
         /// The operation: "write", "read back", "flush".
         action: &'static str,
+        /// The byte of the disk from which on it failed, if the operation has a place.
+        offset: Option<u64>,
         /// Why it failed.
         #[source]
         source: io::Error,
@@ -245,5 +247,27 @@ fn check_interrupt(progress: OnProgress<'_>, manifest: &Manifest) -> Result<(), 
 
 /// Returns a function that wraps an error of a call on the target.
 fn failed(action: &'static str) -> impl Fn(io::Error) -> InstallError {
-    move |source| InstallError::Target { action, source }
+    move |source| InstallError::Target { action, offset: None, source }
+}
+
+/// Returns a function that wraps an error of a call on the target for bytes from `offset` on.
+fn failed_at(action: &'static str, offset: u64) -> impl Fn(io::Error) -> InstallError {
+    move |source| InstallError::Target { action, offset: Some(offset), source }
+}
+
+fn place_of(offset: Option<u64>) -> String {
+    offset.map(|offset| format!(" at byte {offset} or behind it")).unwrap_or_default()
+}
+
+impl InstallError {
+    /// Returns the byte of the disk at which the target failed, as far as that is known.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        match self {
+            InstallError::Target { offset, .. } => *offset,
+            InstallError::ReadBack { offset } => Some(*offset),
+            InstallError::Untouched(cause) | InstallError::Unwiped { cause, .. } => cause.offset(),
+            _ => None,
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The work of an installation's threads on each chunk.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::headers::ImageHeaders;
 use super::target::Target;
 use super::threads::{StepProgress, on_threads};
 use super::window::{Window, parts};
-use super::{InstallError, InstallOptions, failed};
+use super::{InstallError, InstallOptions, failed_at};
 use crate::UnitName;
 use crate::archive::{Headers, WantedUnit};
 use crate::format::chunk_header::{CHUNK_STORED_BYTES_MAX, ChunkHeader, PlacedUnit};
@@ -42,6 +43,8 @@ const ARRIVAL_PATIENCE: Duration = Duration::from_millis(100);
 const ZEROS_COMPARED: u64 = 16 << 20;
 /// Zeros that are read back at once.
 const ZEROS_READ: usize = 256 << 10;
+/// Length of the pieces in which a write that failed is repeated.
+const LOCATED_BYTES: usize = 4096;
 
 /// The threads' work on each chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,14 +318,33 @@ impl<'a> Job<'a> {
         let wanted: Vec<WantedUnit> = window.units.iter().map(want).collect();
         reader.read(chunk, &wanted, &mut |index, plain| window.fill(index, plain))?;
         for run in window.runs() {
-            self.ends.write(self.target, run.offset, run.bytes).map_err(failed("write"))?;
+            self.write_run(run.offset, run.bytes)?;
         }
         Ok(())
     }
 
+    /// Writes bytes in a row. If that fails, it writes them in small pieces, to report the place that cannot be written.
+    fn write_run(&self, offset: u64, bytes: &[u8]) -> Result<(), InstallError> {
+        let Err(error) = self.ends.write(self.target, offset, bytes) else { return Ok(()) };
+        // Pieces end where blocks of the disk do.
+        let first = LOCATED_BYTES - usize::try_from(offset % LOCATED_BYTES as u64).unwrap_or(0);
+        let (first, others) = bytes.split_at(first.min(bytes.len()));
+        let mut place = offset;
+        for piece in std::iter::once(first).chain(others.chunks(LOCATED_BYTES)) {
+            self.ends.write(self.target, place, piece).map_err(failed_at("write", place))?;
+            place += piece.len() as u64;
+        }
+        Err(failed_at("write", offset)(error))
+    }
+
     /// Reads the places of a window back, and verifies the bytes by the units' names.
     fn read_back(&self, window: &mut Window<'_>) -> Result<(), InstallError> {
-        window.read(|offset, into| self.ends.read(self.target, offset, into)).map_err(failed("read back"))?;
+        let place = Cell::new(0);
+        let read = window.read(|offset, into| {
+            place.set(offset);
+            self.ends.read(self.target, offset, into)
+        });
+        read.map_err(failed_at("read back", place.get()))?;
         let key = self.headers.source.key();
         let mut plain = Vec::new();
         for (index, unit) in window.units.iter().enumerate() {
@@ -342,8 +364,9 @@ impl<'a> Job<'a> {
             if let Some((offset, length_bytes)) = self.ends.between(range.start, range.end).filter(|_| !is_blank) {
                 let zeros = self.zeros_there(offset, length_bytes)?;
                 if zeros < length_bytes {
-                    self.target.zero(offset + zeros, length_bytes - zeros).map_err(failed("write"))?;
-                    sum.zeroed_bytes += length_bytes - zeros;
+                    let (offset, length_bytes) = (offset + zeros, length_bytes - zeros);
+                    self.target.zero(offset, length_bytes).map_err(failed_at("write", offset))?;
+                    sum.zeroed_bytes += length_bytes;
                 }
             }
             self.note_zeros(range.end - range.start, sum);
@@ -403,7 +426,7 @@ impl<'a> Job<'a> {
         while offset < range.end {
             self.check_interrupt()?;
             let length = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(buffer.len());
-            self.ends.read(self.target, offset, &mut buffer[..length]).map_err(failed("read back"))?;
+            self.ends.read(self.target, offset, &mut buffer[..length]).map_err(failed_at("read back", offset))?;
             if !is_zero(&buffer[..length]) {
                 return Err(InstallError::ReadBack { offset });
             }

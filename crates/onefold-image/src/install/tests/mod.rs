@@ -26,6 +26,8 @@ struct MemoryTarget {
     flipped: Option<u64>,
     /// After how many flushes each write fails.
     fails_after: Option<usize>,
+    /// A byte that cannot be written.
+    bad: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ impl MemoryTarget {
     fn noise(seed: u64, length: u64) -> MemoryTarget {
         let mut bytes = vec![0; usize::try_from(length).unwrap()];
         SeededRandom::new(seed).fill(&mut bytes).unwrap();
-        MemoryTarget { bytes: Mutex::new(bytes), calls: Mutex::default(), flipped: None, fails_after: None }
+        MemoryTarget { bytes: Mutex::new(bytes), calls: Mutex::default(), flipped: None, fails_after: None, bad: None }
     }
 
     fn range(offset: u64, length: u64) -> std::ops::Range<usize> {
@@ -59,6 +61,9 @@ impl Target for MemoryTarget {
         let flushes = self.calls.lock().iter().filter(|call| **call == Call::Sync).count();
         if self.fails_after.is_some_and(|most| flushes >= most) {
             return Err(io::ErrorKind::StorageFull.into());
+        }
+        if self.bad.is_some_and(|bad| (offset..offset + from.len() as u64).contains(&bad)) {
+            return Err(io::Error::other("a bad sector"));
         }
         self.bytes.lock()[Self::range(offset, from.len() as u64)].copy_from_slice(from);
         let is_zero = from.iter().all(|byte| *byte == 0);
@@ -354,6 +359,31 @@ fn a_target_that_returns_another_bit_is_found_out_and_does_not_boot() {
         assert_eq!(calls.last(), Some(&Call::Sync), "{offset}");
     }
     assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
+}
+
+#[test]
+fn a_byte_that_cannot_be_written_is_reported_with_its_place() {
+    let image = image(11, 2 << 20);
+    let middle = Ends::of(2 << 20).middle();
+    let mut found = 0;
+    for (sector, _) in (0_u64..).step_by(512).zip(&image.sectors).filter(|(_, content)| content.is_some()).step_by(61) {
+        if !middle.contains(&sector) {
+            continue;
+        }
+        let bad = sector + 100;
+        let target = MemoryTarget { bad: Some(bad), ..MemoryTarget::noise(11, 2 << 20) };
+        let installed =
+            install(&*image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on);
+        // Zeros are not written here.
+        if let Err(error) = installed {
+            let place = error.offset().unwrap();
+            assert!(matches!(error, InstallError::Target { action: "write", .. }), "{error}");
+            assert!((place..place + 4096).contains(&bad), "{bad}: {error}");
+            assert_eq!(error.to_string(), format!("cannot write the target at byte {place} or behind it"));
+            found += 1;
+        }
+    }
+    assert!(found > 10, "{found}");
 }
 
 #[test]

@@ -33,6 +33,7 @@ use crate::outgoing::UnpublishedFile;
 use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
 use crate::size::{grouped, human};
+use crate::verbs::guest::{PlaceUse, files_at};
 use crate::verbs::{archive, in_use};
 
 /// Least `--memory`.
@@ -328,13 +329,27 @@ impl Work<'_> {
             })
         });
         self.meter.finish();
-        let error_of = |error| match error {
-            InstallError::Stopped if self.figures.is_ended() => {
-                InstallError::Archive(ArchiveError::Removed { image: self.manifest.image.clone() })
+        installed.map_err(|error| {
+            let file = error.offset().and_then(|offset| self.file_at(offset));
+            let error = match error {
+                InstallError::Stopped if self.figures.is_ended() => {
+                    InstallError::Archive(ArchiveError::Removed { image: self.manifest.image.clone() })
+                }
+                error => error,
+            };
+            let failure = Failure::of_install(&self.cannot, &error, left);
+            match file {
+                Some(file) => failure.because_of(file),
+                None => failure,
             }
-            error => error,
-        };
-        installed.map_err(|error| Failure::of_install(&self.cannot, &error_of(error), left))
+        })
+    }
+
+    /// Describes which file of the image has a byte, as far as the image can be read.
+    fn file_at(&self, offset: u64) -> Option<String> {
+        let disk = ArchivedDisk::new(Arc::clone(self.source), self.manifest.clone(), CHECK_BYTES);
+        let place = files_at(&disk, &[offset]).ok()?.pop()?;
+        Some(text_of_place(offset, &place))
     }
 }
 
@@ -413,4 +428,33 @@ fn refuse_if_open(cannot: &str, target: &FileTarget, path: &Path) -> Outcome<()>
             .hint("stop the machine first"));
     }
     Ok(())
+}
+
+/// Describes the use of a byte of an image.
+fn text_of_place(offset: u64, place: &PlaceUse) -> String {
+    let byte = format!("byte {} of the image", grouped(offset));
+    match (&place.volume, &place.path) {
+        (Some(volume), Some(path)) => format!("{byte} belongs to `{}` in {volume}", path.shown()),
+        (Some(volume), None) => format!("{byte} belongs to {volume}, and to no file with a name"),
+        (None, _) => format!("{byte} lies in no volume"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_at_a_place_is_named_as_far_as_it_is_known() {
+        let text = |volume: Option<&str>, path: Option<&[u8]>| {
+            let place = PlaceUse { volume: volume.map(str::to_owned), path: path.map(<[u8]>::to_vec) };
+            text_of_place(1_234_432, &place)
+        };
+        assert_eq!(
+            text(Some("partition 1"), Some(b"/etc/fst\nab")),
+            "byte 1,234,432 of the image belongs to `/etc/fst\\nab` in partition 1"
+        );
+        assert!(text(Some("partition 1"), None).ends_with("belongs to partition 1, and to no file with a name"));
+        assert!(text(None, None).ends_with("lies in no volume"));
+    }
 }
