@@ -37,7 +37,10 @@ pub use remote::{
     GroupOptions, GroupReport, GroupTransport, InstallReporter, NoteHook, ProgressHook, RemoteArchive, RemoteOptions,
     RemoteTransport, ReportPlace, SharedGroupReport, StatusClient,
 };
-pub use report::{InstallProgress, InstallState, LimitingStage, MACHINE_NAME_CHARS_MAX, MachineStatus, ServerStatus};
+pub use report::{
+    HttpCause, InstallProgress, InstallState, LimitingStage, MACHINE_NAME_CHARS_MAX, MachineStatus, ServerStatus,
+    SessionStatus,
+};
 pub use s3::S3Store;
 pub use server::{ImageServer, LogHook, LogLine, MulticastOptions, RemovalPolicy, SESSIONS_MAX, ServerOptions};
 pub use settings::{Environment, Options, Settings};

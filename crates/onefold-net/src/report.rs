@@ -1,6 +1,7 @@
 //! The reports of a machine that installs an image, from which a server writes its log and answers for its status.
 
 use onefold_image::UnitName;
+use onefold_image::multicast::HttpReason;
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of a report in bytes.
@@ -27,6 +28,8 @@ pub struct InstallProgress {
     pub limit: Option<LimitingStage>,
     /// Whether the image comes by multicast now.
     pub is_multicast: bool,
+    /// Why the image comes over HTTP now, if it should come by multicast.
+    pub http_cause: Option<HttpCause>,
     /// Packets of multicast that arrived.
     pub received_packets: u64,
     /// Packets that the server sent meanwhile.
@@ -53,6 +56,52 @@ impl LimitingStage {
             LimitingStage::Network => "network",
             LimitingStage::Processor => "processor",
             LimitingStage::Disk => "disk",
+        }
+    }
+}
+
+/// Why an image comes over HTTP, though its machine has joined the session that sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HttpCause {
+    /// No packet has arrived.
+    NothingArrives,
+    /// Packets arrived before, and do not any more.
+    Silent,
+    /// For long, only short packets have arrived.
+    NoSymbols,
+    /// The machine loses far more packets than others, so the server does not send for it.
+    Excluded,
+    /// The requests of the machine do not arrive at the server.
+    Unheard,
+    /// The server has started again, and waits for other machines.
+    Waiting,
+}
+
+impl From<HttpReason> for HttpCause {
+    fn from(reason: HttpReason) -> HttpCause {
+        match reason {
+            HttpReason::NothingArrives => HttpCause::NothingArrives,
+            HttpReason::Silence => HttpCause::Silent,
+            HttpReason::NoSymbols => HttpCause::NoSymbols,
+            HttpReason::Excluded => HttpCause::Excluded,
+            HttpReason::Unheard => HttpCause::Unheard,
+            HttpReason::Waiting => HttpCause::Waiting,
+        }
+    }
+}
+
+impl HttpCause {
+    /// Returns the cause for people, as a sentence without its end.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            HttpCause::NothingArrives => "no packet of multicast arrives there",
+            HttpCause::Silent => "multicast has fallen silent there",
+            HttpCause::NoSymbols => "only short packets arrive there",
+            HttpCause::Excluded => "excluded, with far more loss than others",
+            HttpCause::Unheard => "requests by UDP do not arrive here",
+            HttpCause::Waiting => "the session waits for other machines",
         }
     }
 }
@@ -125,11 +174,33 @@ pub struct MachineStatus {
     pub progress: InstallProgress,
 }
 
+/// A session in which a server sends an image by multicast.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionStatus {
+    /// The image with its version.
+    pub image: String,
+    /// The group with its port.
+    pub group: String,
+    /// Rate to which the server has adapted to the losses of the machines, in bytes of UDP payload per second.
+    pub rate_bytes_per_second: u64,
+    /// The highest rate: the share of this image in the maximum of the server.
+    pub ceiling_bytes_per_second: u64,
+    /// Machines that lack chunks.
+    pub machines: u32,
+    /// Machines that are to fetch the rest over HTTP, since they lose far more packets than others.
+    pub excluded_machines: u32,
+    /// Whether the session waits for machines before it sends chunks.
+    pub is_waiting: bool,
+}
+
 /// The status of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStatus {
     /// The machines that have reported lately, sorted by image, name and address.
     pub machines: Vec<MachineStatus>,
+    /// The sessions of multicast, sorted by image.
+    #[serde(default)]
+    pub sessions: Vec<SessionStatus>,
 }
 
 /// The path of the status.
@@ -170,6 +241,7 @@ mod tests {
         let mut report = report(7);
         for limit in [None, Some(LimitingStage::Network), Some(LimitingStage::Processor), Some(LimitingStage::Disk)] {
             report.progress.limit = limit;
+            report.progress.http_cause = limit.map(|_| HttpCause::Excluded);
             let bytes = report.encode().unwrap();
             assert_eq!(MachineReport::decode(&bytes), Some(report.clone()));
             let name = limit.map_or("null".to_owned(), |limit| format!("\"{}\"", limit.name()));
@@ -195,6 +267,8 @@ mod tests {
             assert_eq!(MachineReport::decode(&serde_json::to_vec(&report).unwrap()), None, "{report:?}");
         }
         let text = String::from_utf8(good.encode().unwrap()).unwrap();
+        let earlier = text.replacen("\"http_cause\":null,", "", 1);
+        assert!(earlier.len() < text.len() && MachineReport::decode(earlier.as_bytes()) == Some(good));
         assert!(MachineReport::decode(text.replacen('{', "{\"more\":[1],", 1).as_bytes()).is_some());
         let padded = text.replacen('{', &format!("{{{}", " ".repeat(REPORT_BYTES_MAX)), 1);
         for text in ["", "{}", "[]", &text.replace(":5", ":-5"), &padded] {

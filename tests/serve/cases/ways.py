@@ -18,6 +18,8 @@ def no_requests(lab, folder, _dice):
         for machine in (mute, other):
             machine.lose(1)
         clients = site.start([mute, other], "web")
+        seconds = clients[0].wait_to_say("the server hears no request of this machine", 15)
+        lab.note(f"without requests: over HTTP after {seconds:.0f} s")
         expect_multicast(site.finish(clients[1:], 60), "a machine beside one whose requests are lost")
         [report] = site.finish(clients[:1], 120)
         counts = report["multicast"]

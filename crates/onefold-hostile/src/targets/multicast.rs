@@ -75,7 +75,9 @@ fn sample(choices: &mut Choices<'_>, kind: u64) -> Vec<u8> {
             let [sending, just_sent, unavailable, queued] = sets;
             let (machines, queue_ms) = (choices.byte().into(), choices.byte().into());
             let excluded = if choices.below(8) == 0 { set(choices, 3) } else { IndexSet::default() };
-            let beacon = Beacon { epoch: 1, machines, queue_ms, sending, just_sent, unavailable, excluded, queued };
+            let unheard = if choices.below(8) == 0 { set(choices, 3) } else { IndexSet::default() };
+            let beacon =
+                Beacon { epoch: 1, machines, queue_ms, sending, just_sent, unavailable, excluded, unheard, queued };
             beacon.encode(usize::MAX, &mut bytes);
         }
         2 => {
@@ -115,6 +117,7 @@ fn reply() -> JoinReply {
         epoch: 1,
         client: ClientNumber(1),
         machines: 1,
+        waits_for: 0,
         chunks: CHUNKS,
         repairs: RepairCode::RaptorQ,
         keys: None,

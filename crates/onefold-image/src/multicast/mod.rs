@@ -25,7 +25,7 @@ pub use pacing::BURST_PACKETS_MAX;
 pub use receiver::{
     HttpReason, Receiver, ReceiverAction, ReceiverCounts, ReceiverSettings, Settlement, UnwantedPacket,
 };
-pub use sender::{ClientStatus, Sender, SenderCounts, SenderSettings, SessionStart};
+pub use sender::{ClientStatus, Sender, SenderCounts, SenderSettings, SenderStatus, SessionStart};
 pub use timing::{BEACON_EVERY, SESSION_WAIT_MAX, SILENCE};
 
 /// Length of a usual chunk in bytes, as captures cut them. Used until a chunk has come.

@@ -21,6 +21,12 @@ pub(super) const UNAVAILABLE: Duration = Duration::from_secs(10);
 pub(super) const REJOIN_MIN: Duration = Duration::from_secs(2);
 /// Shortest time between two attempts to be heard by a server that no packet has come from; the longest is twice that.
 pub(super) const PROBE_MIN: Duration = Duration::from_secs(10);
+/// Time after the join of a machine from which on beacons list it, while no request of it arrives.
+pub(super) const UNHEARD_AFTER: Duration = Duration::from_secs(3);
+/// Least time for which a machine must have sent requests in vain to believe that. A request may be on its way.
+pub(super) const UNHEARD_FOR: Duration = Duration::from_secs(2);
+/// The same for the number of its requests, of which the network may lose some.
+pub(super) const UNHEARD_REQUESTS: u64 = 3;
 /// Time after the last beacon that lists a machine as excluded until it joins again.
 pub(super) const EXCLUDED_FOR: Duration = Duration::from_secs(60);
 

@@ -78,7 +78,8 @@ pub(super) async fn status(
         return no_answer(&state, &Problem::Refused("the status is for tokens that may read all images (`*`)"));
     }
     let room = state.room(&activity, SMALL_BYTES).await;
-    let status = ServerStatus { machines: state.machines().status(Instant::now()) };
+    let sessions = state.sessions().map(|sessions| sessions.status()).unwrap_or_default();
+    let status = ServerStatus { machines: state.machines().status(Instant::now()), sessions };
     let Ok(text) = serde_json::to_string(&status) else { return no_answer(&state, &Problem::Server) };
     let mut response = Response::new(Body::new(Pieces::new(std::iter::once(text.into()), room)));
     set(&mut response, CACHE_CONTROL, "no-store");

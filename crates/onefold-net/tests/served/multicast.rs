@@ -16,7 +16,7 @@ use onefold_image::format::multicast::{JoinReply, RepairCode};
 use onefold_image::install::{Content, FileTarget, FreeSectorPolicy, InstallOptions, InstallReport, Target, install};
 use onefold_net::{
     AccessToken, Fingerprint, GroupOptions, GroupReport, ImageServer, MulticastKey, MulticastOptions, NetError,
-    RemoteArchive, RemoteOptions, SESSIONS_MAX, ServerIdentity, ServerOptions,
+    RemoteArchive, RemoteOptions, SESSIONS_MAX, ServerIdentity, ServerOptions, StatusClient,
 };
 use parking_lot::Mutex;
 use reqwest::{Certificate, Client, Response, StatusCode};
@@ -38,10 +38,8 @@ fn write_secret(path: &Path, text: &str) {
 
 /// Returns how images are sent over loopback, to a group of the test's own.
 fn multicast(group: u8, key: Option<MulticastKey>) -> MulticastOptions {
-    // Ports that are free, in a row.
-    let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     MulticastOptions {
-        group: SocketAddrV4::new(Ipv4Addr::new(239, 192, group, 1), port.min(u16::MAX - u16::from(SESSIONS_MAX))),
+        group: SocketAddrV4::new(Ipv4Addr::new(239, 192, group, 1), free_ports()),
         ttl: 1,
         rate_bytes_per_second: NonZeroU64::new(60 << 20).unwrap(),
         rate_floor_bytes_per_second: NonZeroU64::new(1 << 20).unwrap(),
@@ -49,6 +47,21 @@ fn multicast(group: u8, key: Option<MulticastKey>) -> MulticastOptions {
         key,
         start: None,
         repairs: RepairCode::RaptorQ,
+    }
+}
+
+/// Returns the first of some ports in a row that are free.
+fn free_ports() -> u16 {
+    loop {
+        let first = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = first.local_addr().unwrap().port();
+        let is_free = |place: u8| {
+            let port = port.checked_add(u16::from(place));
+            port.is_some_and(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
+        };
+        if (1..SESSIONS_MAX).all(is_free) {
+            return port;
+        }
     }
 }
 
@@ -179,6 +192,7 @@ fn several_machines_get_an_image_by_one_transmission() {
             assert!(installed == fixture.disk.0);
             assert!(report.chunks > 10 && report.http_chunks == 0, "{report:?}");
             assert_eq!(report.refused_packets, 0, "{report:?}");
+            assert_eq!(report.http_reason, None);
             assert!(notes.len() == 1 && notes[0].contains("listening"), "{notes:?}");
         }
     });
@@ -374,6 +388,37 @@ fn keys_of_multicast_are_in_a_file_without_tls_and_nowhere_with_it() {
         let refusal = ImageServer::listen(fixture.archive(), &options, Box::new(|_| ())).err();
         assert!(matches!(refusal, Some(NetError::Multicast { .. })), "{refusal:?}");
     }
+}
+
+/// It was noticed when the first machine joined, which could only go on over HTTP.
+#[test]
+fn a_port_that_is_taken_is_noticed_when_the_server_starts() {
+    let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
+    let multicast = multicast(110, Some(key(folder.path(), 'a')));
+    let port = multicast.group.port() + u16::from(SESSIONS_MAX) - 1;
+    let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let interface = Some("lo".to_owned());
+    let options = ServerOptions { interface, multicast: Some(multicast), ..server_options() };
+    let listen = || ImageServer::listen(fixture.archive(), &options, Box::new(|_| ())).err();
+    let Some(NetError::Multicast { source, .. }) = listen() else { panic!("the port is taken") };
+    assert!(source.to_string().starts_with(&format!("UDP port 127.0.0.1:{port}: ")), "{source}");
+    drop(other);
+    assert!(listen().is_none());
+}
+
+#[test]
+fn the_status_has_the_sessions_with_their_rates() {
+    let (fixture, folder) = (Fixture::new(4 << 20), tempfile::tempdir().unwrap());
+    let (server, group) = serve(&fixture, 111, key(folder.path(), 'a'));
+    let client = StatusClient::new(&format!("http://{}", server.address), options(PATIENCE)).unwrap();
+    assert_eq!(client.read().unwrap().sessions, []);
+    install_to(&folder.path().join("disk"), &server, key(folder.path(), 'a'));
+    let status = client.read().unwrap();
+    let [session] = &status.sessions[..] else { panic!("{status:?}") };
+    assert_eq!((session.image.as_str(), session.group.as_str()), ("lab/web@1", group.to_string().as_str()));
+    assert_eq!(session.ceiling_bytes_per_second, 60 << 20);
+    assert!((1 << 20..=60 << 20).contains(&session.rate_bytes_per_second), "{session:?}");
+    assert_eq!((session.excluded_machines, session.is_waiting), (0, false));
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! | just sent   | set      | chunks whose transmission has just ended                                          |
 //! | unavailable | set      | chunks that the server cannot send by multicast                                   |
 //! | excluded    | set      | numbers of machines that are to fetch the rest over HTTP                          |
+//! | unheard     | set      | numbers of machines that joined some seconds ago, and whose requests do not arrive |
 //! | queued      | set      | chunks that will be sent; the first ones if not all fit                           |
 
 use super::IndexSet;
@@ -39,6 +40,8 @@ pub struct Beacon {
     pub unavailable: IndexSet,
     /// Numbers of machines whose requests do not count any more: they are to fetch the rest over HTTP.
     pub excluded: IndexSet,
+    /// Numbers of machines that have joined some seconds ago, and from which no request has come.
+    pub unheard: IndexSet,
     /// Chunks that will be sent.
     pub queued: IndexSet,
 }
@@ -49,7 +52,8 @@ impl Beacon {
         let mut encoder = Encoder(std::mem::take(datagram));
         let start = encoder.0.len();
         encoder.u64(self.epoch).u32(self.machines).u32(self.queue_ms);
-        let sets = [&self.sending, &self.just_sent, &self.unavailable, &self.excluded, &self.queued];
+        let Beacon { sending, just_sent, unavailable, excluded, unheard, queued, .. } = self;
+        let sets = [sending, just_sent, unavailable, excluded, unheard, queued];
         for (at, set) in sets.into_iter().enumerate() {
             let used = encoder.0.len() - start + (sets.len() - 1 - at) * EMPTY_SET_BYTES;
             set.within(bytes_max.saturating_sub(used)).encode(&mut encoder);
@@ -72,6 +76,7 @@ impl Beacon {
             just_sent: IndexSet::decode(&mut decoder, chunks)?,
             unavailable: IndexSet::decode(&mut decoder, chunks)?,
             excluded: IndexSet::decode(&mut decoder, u32::MAX)?,
+            unheard: IndexSet::decode(&mut decoder, u32::MAX)?,
             queued: IndexSet::decode(&mut decoder, chunks)?,
         };
         decoder.end()?;

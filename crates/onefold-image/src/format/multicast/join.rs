@@ -14,6 +14,7 @@
 //! | epoch   | u64        | start of the server                                                                  |
 //! | client  | u32        | number of this machine, from 1                                                       |
 //! | machines | u32       | number of machines that lack chunks, with this one                                   |
+//! | waits   | u32        | number of machines that the session waits for before it sends chunks; 0 if it does not |
 //! | chunks  | u32        | number of chunks of the image                                                        |
 //! | repair  | u8         | 1 if the server sends repair symbols of RaptorQ, 0 if it sends none                  |
 //! | keys    | u8         | 1 if keys follow (over TLS), 0 if both sides derive them from a key that they have   |
@@ -92,6 +93,8 @@ pub struct JoinReply {
     pub client: ClientNumber,
     /// Number of machines that lack chunks, with this one.
     pub machines: u32,
+    /// Number of machines that the session waits for before it sends chunks; 0 if it does not wait.
+    pub waits_for: u32,
     /// Number of chunks of the image.
     pub chunks: u32,
     /// The repair symbols that the server sends.
@@ -109,7 +112,7 @@ impl JoinReply {
         encoder.bytes(&self.group.octets()).bytes(&self.source.octets());
         encoder.u16(self.port).u16(self.request_port).u16(self.symbol_bytes);
         encoder.u64(self.rate_bytes_per_second).u32(self.session.0).u64(self.epoch);
-        encoder.u32(self.client.0).u32(self.machines).u32(self.chunks);
+        encoder.u32(self.client.0).u32(self.machines).u32(self.waits_for).u32(self.chunks);
         encoder.u8(match self.repairs {
             RepairCode::None => 0,
             RepairCode::RaptorQ => 1,
@@ -146,6 +149,7 @@ impl JoinReply {
             epoch: decoder.u64()?,
             client: ClientNumber(decoder.u32()?),
             machines: decoder.u32()?,
+            waits_for: decoder.u32()?,
             chunks: decoder.u32()?,
             repairs: decode_repairs(&mut decoder)?,
             keys: decode_keys(&mut decoder)?,

@@ -54,6 +54,7 @@ pub(super) fn beacons() -> Vec<Vec<u8>> {
         just_sent: [7, 8].into_iter().collect(),
         unavailable: [50_000].into_iter().collect(),
         excluded: [3, 1 << 31].into_iter().collect(),
+        unheard: [4, 5].into_iter().collect(),
         queued: (10..300).chain(1000..99_999).collect(),
     };
     [Beacon::default(), beacon].map(|beacon| encoded_beacon(&beacon, usize::MAX)).to_vec()
@@ -110,6 +111,7 @@ pub(super) fn joins() -> Vec<Vec<u8>> {
         epoch: 5,
         client: ClientNumber(7),
         machines: 3,
+        waits_for: 30,
         chunks: CHUNKS,
         repairs: RepairCode::RaptorQ,
         keys: None,

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::session::SessionState;
 use super::{ChunkState, Receiver};
 use crate::multicast::rules::{Rule, follows};
 
@@ -27,7 +28,7 @@ impl Receiver {
         if !self.is_open(chunk) {
             return false;
         }
-        let machines = self.session.as_ref().map_or(1, |session| session.timer.machines());
+        let machines = self.session.as_ref().map_or(1, SessionState::sharing_machines);
         if is_little(lacking_bytes, bytes, machines) {
             self.change(chunk, ChunkState::ByHttp);
             return true;

@@ -35,14 +35,14 @@ impl Exclusion {
 impl Receiver {
     /// Turns to HTTP for all that is lacking, and leaves the session; the server forgets this machine then. Chunks that
     /// pass are taken nevertheless.
-    pub(super) fn exclude(&mut self) {
+    pub(super) fn exclude(&mut self, reason: HttpReason) {
         let before = self.excluded;
         // The server may not have got the last answer.
         let is_answered = before.is_some_and(|exclusion| self.now < exclusion.answered + SILENCE);
         let answered = before.filter(|_| is_answered).map_or(self.now, |exclusion| exclusion.answered);
         self.excluded = Some(Exclusion { answered, ends: self.now + EXCLUDED_FOR });
         if before.is_none() {
-            self.actions.push_back(ReceiverAction::UseHttp(HttpReason::Excluded));
+            self.actions.push_back(ReceiverAction::UseHttp(reason));
         }
         if !is_answered {
             let action = self.request_for(0, IndexSet::default(), Vec::new());

@@ -23,13 +23,12 @@ use self::exclusion::Exclusion;
 use self::progress::Progress;
 pub use self::reach::HttpReason;
 use self::reach::{Reach, ReachStep};
-use self::requests::RequestTimer;
 use self::session::SessionState;
 use super::USUAL_CHUNK_BYTES;
 use super::coding::ReceivedChunk;
 use crate::format::FormatError;
 use crate::format::multicast::{
-    Beacon, BegunChunk, IndexSet, JoinReply, PacketHeader, PacketKind, Request, Symbol, TAG_BYTES, request_bytes_max,
+    Beacon, BegunChunk, IndexSet, PacketHeader, PacketKind, Request, Symbol, TAG_BYTES, request_bytes_max,
 };
 
 /// Facts that a receiver begins with.
@@ -184,38 +183,6 @@ impl Receiver {
         }
     }
 
-    /// Takes the reply to a join. A reply for another image is ignored.
-    pub fn joined(&mut self, reply: JoinReply, now: Duration) {
-        self.pass(now);
-        if reply.chunks as usize != self.states.len() {
-            return;
-        }
-        let mut timer = RequestTimer::joined(reply.machines, self.now, &*self.random);
-        match &self.session {
-            Some(before) => timer.continue_wait(&before.timer),
-            None => self.progress.wait(self.now),
-        }
-        let (mut first, mut highest, mut received, mut requests) = (0, 0, 0, 0);
-        match self.session.take() {
-            Some(before) if (before.reply.session, before.reply.epoch) == (reply.session, reply.epoch) => {
-                // Without TLS somebody on the way may have changed the reply.
-                if (before.reply.symbol_bytes, before.reply.repairs) != (reply.symbol_bytes, reply.repairs) {
-                    self.assemblies.begin_session(reply.symbol_bytes, reply.repairs);
-                }
-                (first, highest, received) = (before.first, before.highest, before.received);
-                // The same number has the same key, under which no sequence number comes again.
-                requests = if before.reply.client == reply.client { before.requests } else { 0 };
-            }
-            _ => {
-                timer.forget_beacons();
-                self.assemblies.begin_session(reply.symbol_bytes, reply.repairs);
-            }
-        }
-        self.session = Some(SessionState { reply, timer, first, highest, received, requests, reported: (0, 0) });
-        self.reach.joined(self.now);
-        self.end_exclusion();
-    }
-
     /// Takes a packet that was opened: its header and its plain body. Each packet is passed at most once. Of a packet
     /// of another session, which cannot be opened, the header is passed with an empty body.
     ///
@@ -248,14 +215,17 @@ impl Receiver {
                 session.note(header.sequence, &mut self.counts);
                 if is_newest {
                     let unavailable = beacon.unavailable.clone();
-                    let is_excluded = beacon.excluded.contains(session.reply.client.0);
+                    let client = session.reply.client.0;
+                    let is_unheard = beacon.unheard.contains(client) && session.has_requested_in_vain(self.now);
+                    let unserved = if beacon.excluded.contains(client) { Some(HttpReason::Excluded) } else { None };
+                    let unserved = unserved.or(is_unheard.then_some(HttpReason::Unheard));
                     // A session that waits for machines sends no symbols yet.
                     if !session.timer.hear(beacon, self.now) {
                         self.progress.wait(self.now);
                     }
                     self.fetch_unavailable(&unavailable);
-                    if is_excluded {
-                        self.exclude();
+                    if let Some(reason) = unserved {
+                        self.exclude(reason);
                     }
                 }
             }
@@ -312,7 +282,9 @@ impl Receiver {
         if let Some(exclusion) = &mut self.excluded {
             return exclusion.is_over(self.now).then_some(ReceiverAction::Join);
         }
-        match self.reach.step(self.now, &*self.random) {
+        // A server whose machines lack nothing sends nothing, and is not silent.
+        let step = if self.is_waiting() { self.reach.step(self.now, &*self.random) } else { None };
+        match step {
             Some(ReachStep::UseHttp(reason)) => return Some(ReceiverAction::UseHttp(reason)),
             Some(ReachStep::Join) => return Some(ReceiverAction::Join),
             Some(ReachStep::Probe) => return Some(self.request(IndexSet::default())),
@@ -337,6 +309,9 @@ impl Receiver {
         if let Some(exclusion) = &self.excluded {
             return Some(exclusion.ends());
         }
+        if !self.is_waiting() {
+            return Some(session.timer.next());
+        }
         let reach = self.reach.next();
         if !self.reach.is_expecting() {
             return Some(reach);
@@ -355,6 +330,12 @@ impl Receiver {
     #[must_use]
     pub fn counts(&self) -> ReceiverCounts {
         self.counts
+    }
+
+    /// Returns whether a chunk is to come by multicast, or no packet has come for so long that this machine went on over
+    /// HTTP.
+    fn is_waiting(&self) -> bool {
+        self.left > 0 || self.reach.is_http()
     }
 
     /// Lets time pass. A time that is before an earlier one changes nothing.
@@ -440,7 +421,7 @@ impl Receiver {
         let mut session = self.session.take()?;
         // The first request begins the session, even if there are no chunks to request yet.
         let has_news = session.has_losses() || (session.highest == 0 && self.left > 0);
-        let is_needed = |timer: &RequestTimer| {
+        let is_needed = |timer: &requests::RequestTimer| {
             has_news || self.begun().chain(self.window()).any(|chunk| !timer.is_answered(chunk, self.now))
         };
         let is_due = session.timer.is_due(self.now, is_needed, &*self.random);
@@ -464,8 +445,7 @@ impl Receiver {
         self.counts.requests += 1;
         self.counts.requested_symbols += begun.iter().map(|chunk| u64::from(chunk.needed)).sum::<u64>();
         if let Some(session) = &mut self.session {
-            session.requests += 1;
-            session.begin_report();
+            session.begin_report(self.now);
             let expected = session.expected();
             let request = Request {
                 seen: session.highest,

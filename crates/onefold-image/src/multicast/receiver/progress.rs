@@ -21,6 +21,11 @@ impl Progress {
         std::mem::take(&mut self.is_stalled)
     }
 
+    /// Waits for a symbol that will not come soon.
+    pub(super) fn stall(&mut self) {
+        self.is_stalled = true;
+    }
+
     /// Waits for a symbol from now on. A stall goes on until one comes.
     pub(super) fn wait(&mut self, now: Duration) {
         self.last = now;

@@ -18,6 +18,10 @@ pub enum HttpReason {
     NoSymbols,
     /// This machine loses far more packets than the others, so the server does not send for it any more.
     Excluded,
+    /// Packets arrive, and no request of this machine reaches the server.
+    Unheard,
+    /// The server has started again, and waits for other machines before it sends chunks.
+    Waiting,
 }
 
 /// A step against silence.

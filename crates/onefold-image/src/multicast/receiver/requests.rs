@@ -64,6 +64,11 @@ impl RequestTimer {
         self.machines
     }
 
+    /// Returns whether the session may still wait for machines, as far as this machine knows.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waits_until.is_some()
+    }
+
     /// Looks for a reason for a request at once: there are chunks to request that were not known before.
     pub(super) fn look_again(&mut self, now: Duration) {
         self.look = self.look.min(now);

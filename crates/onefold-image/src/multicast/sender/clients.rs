@@ -8,7 +8,7 @@ use crate::format::multicast::{ClientNumber, IndexSet, Request};
 use crate::multicast::demand::CountedRequest;
 use crate::multicast::rate::quorum;
 use crate::multicast::rules::{Rule, follows};
-use crate::multicast::timing::client_silence;
+use crate::multicast::timing::{UNHEARD_AFTER, client_silence};
 
 /// Requests of one machine that are accepted per second. A machine that follows the protocol stays far below.
 const CLIENT_REQUESTS_PER_SECOND: u32 = 30;
@@ -190,6 +190,12 @@ impl Clients {
     /// Returns the machines that are excluded.
     pub(super) fn excluded(&self) -> IndexSet {
         self.clients.iter().filter(|(_, client)| client.is_excluded).map(|(number, _)| number.0).collect()
+    }
+
+    /// Returns the machines that joined some time ago, and from which no request has come.
+    pub(super) fn unheard(&self, now: Duration) -> IndexSet {
+        let is_unheard = |client: &Client| client.left.is_none() && now.saturating_sub(client.heard) >= UNHEARD_AFTER;
+        self.clients.iter().filter(|(_, client)| is_unheard(client)).map(|(number, _)| number.0).collect()
     }
 
     /// Returns whether at most one of the machines has lost packets.

@@ -25,6 +25,11 @@ impl StartGate {
         StartGate { start, until: None }
     }
 
+    /// Returns how many machines the session waits for.
+    pub(super) fn machines(&self) -> u32 {
+        self.start.machines.get()
+    }
+
     /// Returns whether the session begins: with so many `machines` at the time `now`.
     pub(super) fn opens(&mut self, machines: u32, now: Duration) -> bool {
         if machines == 0 {

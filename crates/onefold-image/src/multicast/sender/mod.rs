@@ -9,6 +9,7 @@ mod cache;
 mod clients;
 mod gate;
 mod loss;
+mod status;
 mod transmission;
 
 use std::cmp::Ordering;
@@ -22,6 +23,7 @@ pub use self::clients::ClientStatus;
 use self::clients::Clients;
 pub use self::gate::SessionStart;
 use self::gate::StartGate;
+pub use self::status::SenderStatus;
 use self::transmission::{Plan, Transmission};
 use super::USUAL_CHUNK_BYTES;
 use super::burst::PacketBurst;
@@ -318,23 +320,6 @@ impl Sender {
         self.is_running() && self.gate.is_none()
     }
 
-    /// Returns how many machines lack chunks, or have not said yet.
-    #[must_use]
-    pub fn machines(&self) -> u32 {
-        self.clients.lacking()
-    }
-
-    /// Returns the machines of the session.
-    pub fn clients(&self) -> impl Iterator<Item = ClientStatus> + '_ {
-        self.clients.status(self.now)
-    }
-
-    /// Returns the counts since the start.
-    #[must_use]
-    pub fn counts(&self) -> SenderCounts {
-        self.counts
-    }
-
     /// Lets time pass. A time that is before an earlier one changes nothing.
     fn pass(&mut self, now: Duration) {
         self.now = self.now.max(now);
@@ -464,6 +449,7 @@ impl Sender {
             just_sent: just_sent.into_iter().collect(),
             unavailable: self.unavailable.keys().copied().collect(),
             excluded: self.clients.excluded(),
+            unheard: self.clients.unheard(self.now),
             queued: self.demand.queued(),
         }
     }

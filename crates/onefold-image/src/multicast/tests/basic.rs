@@ -48,6 +48,7 @@ fn reply(sender: &mut Sender, now: Duration) -> JoinReply {
         epoch: SETTINGS.epoch,
         client: sender.join(now).unwrap(),
         machines: sender.machines(),
+        waits_for: 0,
         chunks: CHUNKS,
         repairs: SETTINGS.repairs,
         keys: None,

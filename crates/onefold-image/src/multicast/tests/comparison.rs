@@ -23,7 +23,12 @@ fn comparing(memory_chunks: u32) -> Receiver {
         ReceiverSettings { chunks: CHUNKS, memory_bytes: usize::try_from(memory_chunks * CHUNK_BYTES).unwrap() };
     let mut receiver = Receiver::new(settings, Arc::new(SeededRandom::new(1)), Duration::ZERO);
     receiver.expect_comparison();
-    let reply = JoinReply {
+    receiver.joined(reply(), Duration::ZERO);
+    receiver
+}
+
+fn reply() -> JoinReply {
+    JoinReply {
         group: Ipv4Addr::new(239, 1, 1, 1),
         source: Ipv4Addr::new(192, 0, 2, 5),
         port: 1,
@@ -34,12 +39,11 @@ fn comparing(memory_chunks: u32) -> Receiver {
         epoch: 3,
         client: ClientNumber(1),
         machines: 1,
+        waits_for: 0,
         chunks: CHUNKS,
         repairs: RepairCode::None,
         keys: None,
-    };
-    receiver.joined(reply, Duration::ZERO);
-    receiver
+    }
 }
 
 /// Passes a symbol of a chunk.
@@ -168,4 +172,26 @@ fn a_needless_chunk_gives_its_memory_back_and_is_not_taken_any_more() {
     }
     (0..CHUNKS).for_each(|chunk| receiver.settle(chunk, Settlement::Present));
     assert_eq!(drain(&mut receiver, Duration::ZERO).0, [ReceiverAction::Finish]);
+}
+
+/// The first machines of a room would fetch over HTTP what is sent to all of them a little later.
+#[test]
+fn machines_that_will_come_count_in_a_comparison() {
+    for (waits_for, is_spared) in [(0, true), (2, false)] {
+        let mut receiver = comparing(10);
+        receiver.joined(JoinReply { waits_for, ..reply() }, Duration::ZERO);
+        assert_eq!(receiver.compared(0, 150, 300, Duration::ZERO), is_spared, "of half a chunk");
+        // Once chunks are sent, the machines that are there count.
+        pass_beacon(&mut receiver);
+        assert!(receiver.compared(1, 150, 300, Duration::ZERO));
+    }
+}
+
+/// Passes a beacon of a session that sends to one machine.
+fn pass_beacon(receiver: &mut Receiver) {
+    let mut body = Vec::new();
+    let sending = [3].into_iter().collect();
+    Beacon { epoch: 3, machines: 1, sending, ..Beacon::default() }.encode(body_bytes_max(SYMBOL_BYTES), &mut body);
+    let header = PacketHeader { kind: PacketKind::Beacon, session: SESSION, sequence: 1 };
+    receiver.packet(header, &body, Duration::ZERO).unwrap();
 }

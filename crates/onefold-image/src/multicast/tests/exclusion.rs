@@ -85,10 +85,26 @@ fn one_disturbance_excludes_no_machine_and_lasting_loss_does() {
             let first = reports.machines[0].number;
             if found.is_none() && reports.beacon(second).excluded.contains(first.0) {
                 found = Some(second);
+                assert_eq!(reports.sender.status().excluded, 1);
             }
         }
         assert_eq!(found, excluded, "{later_loss} % are lost later");
     }
+}
+
+#[test]
+fn beacons_list_machines_from_which_no_request_comes() {
+    let mut reports = Reports::of(3);
+    reports.report(0, 0, 0, 0);
+    let unheard = |reports: &mut Reports, second| reports.beacon(second).unheard.iter().collect::<Vec<_>>();
+    assert!(unheard(&mut reports, 2).is_empty(), "they have just joined");
+    let numbers: Vec<u32> = reports.machines.iter().map(|machine| machine.number.0).collect();
+    assert_eq!(unheard(&mut reports, 4), numbers[1..]);
+    reports.report(1, 0, 0, 4);
+    assert_eq!(unheard(&mut reports, 5), numbers[2..]);
+    let status = reports.sender.status();
+    assert_eq!((status.rate_bytes_per_second.get(), status.machines), (100_000, 3));
+    assert_eq!((status.excluded, status.is_waiting), (0, false));
 }
 
 /// Machines that multicast does not reach go on over HTTP. They must not count as machines that lose nothing.

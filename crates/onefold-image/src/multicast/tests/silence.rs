@@ -26,6 +26,7 @@ fn reply(session: u32) -> JoinReply {
         epoch: session.into(),
         client: ClientNumber(1),
         machines: 1,
+        waits_for: 0,
         chunks: CHUNKS,
         repairs: RepairCode::None,
         keys: None,
@@ -258,4 +259,67 @@ fn a_reply_with_another_size_of_symbols_drops_what_has_begun() {
     let actions = machine.pass(1);
     let whole = |(_, action): &(u64, ReceiverAction)| matches!(action, ReceiverAction::Take { chunk: 0, .. });
     assert!(actions.iter().any(whole), "{actions:?}");
+}
+
+/// Nobody requested chunks any more, so the server sent no beacons. That was taken for silence.
+#[test]
+fn a_machine_that_waits_for_nothing_by_multicast_does_not_call_the_server_silent() {
+    let mut machine = TimedReceiver::joined();
+    machine.pass(10);
+    assert!(machine.hear_beacon(1));
+    (0..CHUNKS).for_each(|chunk| assert_eq!(machine.receiver.claim(chunk), Some(chunk)));
+    let actions = machine.pass(20_000);
+    assert!(
+        actions.iter().all(|(_, action)| is_request(action).is_some_and(|request| request.left == 0)),
+        "{actions:?}"
+    );
+    assert!((1..10).contains(&actions.len()), "{} requests", actions.len());
+    (1..CHUNKS).for_each(|chunk| machine.receiver.settle(chunk, Settlement::Present));
+    machine.receiver.settle(0, Settlement::Lacking);
+    assert_eq!(machine.pass(10)[0].1, ReceiverAction::UseHttp(HttpReason::Silence), "it lacks one again");
+}
+
+/// Chunks that others request pass, and symbols that are lost on the way to this machine never come again.
+#[test]
+fn a_machine_whose_requests_do_not_arrive_turns_to_http_within_seconds() {
+    for unheard in [1, 2] {
+        let mut machine = TimedReceiver::joined();
+        let unheard_set = [unheard].into_iter().collect();
+        let beacon = Beacon { epoch: 1, machines: 2, unheard: unheard_set, ..Beacon::default() };
+        let mut found = None;
+        for _ in 0..100 {
+            assert!(machine.hear(1, &beacon));
+            let actions = machine.pass(100);
+            found = found.or(find(&actions, &ReceiverAction::UseHttp(HttpReason::Unheard)));
+        }
+        assert_eq!(found, if unheard == 1 { Some(2000) } else { None }, "one request may be on its way");
+    }
+}
+
+/// A server that has started again waits for a whole class, of which most machines have ended.
+#[test]
+fn a_machine_that_has_begun_waits_for_no_others_after_a_restart() {
+    let mut machine = TimedReceiver::joined();
+    let sending = |epoch| Beacon { epoch, machines: 1, sending: [2].into_iter().collect(), ..Beacon::default() };
+    assert!(machine.hear(1, &sending(1)));
+    machine.pass(100);
+    let wait = |machine: &mut TimedReceiver, session| {
+        machine.receiver.joined(JoinReply { waits_for: 30, ..reply(session) }, Duration::from_millis(machine.now_ms));
+        assert!(machine.hear_beacon(session));
+        machine.pass(1)
+    };
+    assert_eq!(wait(&mut machine, 2), [(100, ReceiverAction::UseHttp(HttpReason::Waiting))]);
+    assert!(machine.hear_beacon(2));
+    let others = machine.pass(5000).into_iter().filter(|(_, action)| *action == ReceiverAction::UseMulticast);
+    assert_eq!(others.count(), 0, "beacons are no chunks");
+    assert!(machine.hear(2, &sending(2)));
+    let symbol = Symbol { chunk: 2, form: 1, chunk_bytes: 300, index: 0, payload: &[7; 128] };
+    let mut body = Vec::new();
+    symbol.encode(&mut body);
+    let header = PacketHeader { kind: PacketKind::Symbol, session: SessionId(2), sequence: 100 };
+    machine.receiver.packet(header, &body, Duration::from_millis(machine.now_ms)).unwrap();
+    assert!(find(&machine.pass(10), &ReceiverAction::UseMulticast).is_some());
+    // A machine that has got nothing yet waits with the others.
+    let mut fresh = TimedReceiver::joined();
+    assert!(wait(&mut fresh, 2).iter().all(|(_, action)| is_request(action).is_some()));
 }

@@ -110,6 +110,7 @@ mod tests {
             epoch: 4,
             client: ClientNumber(5),
             machines: 1,
+            waits_for: 0,
             chunks: 6,
             repairs: RepairCode::RaptorQ,
             keys: keys.cloned(),

@@ -219,12 +219,12 @@ impl ListenerThread {
             ReceiverAction::FetchByHttp { chunk } => self.fetch(chunk),
             ReceiverAction::UseHttp(reason) => {
                 self.is_http = true;
-                self.report.lock().is_arriving = false;
+                self.note_way(Some(reason));
                 (self.options.on_note)(&self.complaint(reason));
             }
             ReceiverAction::UseMulticast => {
                 self.is_http = false;
-                self.report.lock().is_arriving = true;
+                self.note_way(None);
                 (self.options.on_note)(&format!("{} arrives again", self.link.text()));
             }
             // The reply to an overlapping join would be another number, which nobody uses.
@@ -233,6 +233,12 @@ impl ListenerThread {
             ReceiverAction::Join => self.is_joining = self.join.begin().is_ok(),
             ReceiverAction::Finish => self.is_finished = true,
         }
+    }
+
+    /// Notes for the report on which way the rest comes.
+    fn note_way(&self, http_reason: Option<HttpReason>) {
+        let mut report = self.report.lock();
+        (report.is_arriving, report.http_reason) = (http_reason.is_none(), http_reason);
     }
 
     /// Describes why multicast does not arrive.
@@ -244,6 +250,11 @@ impl ListenerThread {
                 format!("{way} is not sealed under the key of this session: does another program send there?")
             }
             HttpReason::NothingArrives => format!("{way} does not arrive on {interface}: is there an IGMP querier?"),
+            HttpReason::Unheard => {
+                let port = self.link.reply.request_port;
+                format!("{way}: the server hears no request of this machine: does a firewall drop UDP to port {port}?")
+            }
+            HttpReason::Waiting => format!("{way}: the server has started again, and waits for other machines."),
             HttpReason::NoSymbols => {
                 format!("{way} arrives on {interface} in part: is the MTU on the way smaller than the server's?")
             }

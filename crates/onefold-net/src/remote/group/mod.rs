@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_image::archive::ArchiveError;
-use onefold_image::multicast::ReceivedChunk;
+use onefold_image::multicast::{HttpReason, ReceivedChunk};
 use onefold_image::remote::{Chunks, RemoteImages, Transport};
 use onefold_image::{Arrivals, ImageVersion, LackingPart, UnitName};
 use parking_lot::Mutex;
@@ -74,6 +74,8 @@ pub struct GroupReport {
     pub repeated_bytes: u64,
     /// Whether multicast arrives now, or did until the end.
     pub is_arriving: bool,
+    /// Why the rest comes over HTTP, if multicast arrived too little.
+    pub http_reason: Option<HttpReason>,
 }
 
 impl GroupReport {

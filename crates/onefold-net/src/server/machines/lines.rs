@@ -30,7 +30,8 @@ pub(super) fn of_return(machine: &Machine) -> String {
 pub(super) fn of_move(machine: &Machine) -> String {
     let progress = &machine.report.progress;
     let to = if progress.is_multicast { "multicast" } else { "HTTP" };
-    format!("{} moved to {to} at {}", whose(machine), done(progress))
+    let cause = progress.http_cause.map(|cause| format!(": {}", cause.text())).unwrap_or_default();
+    format!("{} moved to {to} at {}{cause}", whose(machine), done(progress))
 }
 
 /// Returns the line for the end of a machine.

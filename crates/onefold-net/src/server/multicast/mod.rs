@@ -27,7 +27,7 @@ use onefold_image::format::multicast::{
     CHUNKS_MAX, HEADER_BYTES, JoinReply, RepairCode, SessionId, TAG_BYTES, body_bytes_max, symbol_bytes_for,
 };
 use onefold_image::multicast::{SenderSettings, SessionStart};
-use onefold_image::{ImageName, UnitName};
+use onefold_image::{ImageName, ImageVersion, UnitName};
 use parking_lot::Mutex;
 
 use super::network::network_of;
@@ -36,9 +36,10 @@ use crate::NetError;
 use crate::multicast::{
     GroupRoute, JOIN_BYTES, JOIN_REQUEST_BYTES, KeySource, MulticastKey, ServerSocket, address_of, mtu_bytes,
 };
+use crate::report::SessionStatus;
 
 use joins::LatestJoins;
-use session::{Join, Session};
+use session::{Join, Session, SessionFigures};
 use shares::{RateShare, RateShares};
 
 /// Number of images that are sent at the same time. Machines get others over HTTP.
@@ -98,6 +99,12 @@ impl MulticastOptions {
         group.is_multicast().then(|| SocketAddrV4::new(group, port))
     }
 
+    /// Returns the way of a session's packets that leave by the interface with an address.
+    fn route(&self, source: Ipv4Addr, place: u8) -> Option<GroupRoute> {
+        let group = self.group_of(place)?;
+        Some(GroupRoute { group, source: SocketAddrV4::new(source, group.port()), ttl: self.ttl })
+    }
+
     /// Returns the weight of an image.
     fn weight(&self, image: &ImageName) -> NonZeroU32 {
         let weight = self.weights.iter().rfind(|(name, _)| name == image);
@@ -131,14 +138,32 @@ struct Running {
 struct SessionHandle {
     /// Which of the groups it uses.
     place: u8,
+    image: ImageVersion,
+    group: SocketAddrV4,
+    figures: Arc<Mutex<SessionFigures>>,
     joins: mpsc::SyncSender<Join>,
+}
+
+impl SessionHandle {
+    fn status(&self) -> SessionStatus {
+        let SessionFigures { status, ceiling } = *self.figures.lock();
+        SessionStatus {
+            image: self.image.to_string(),
+            group: self.group.to_string(),
+            rate_bytes_per_second: status.rate_bytes_per_second.min(ceiling).get(),
+            ceiling_bytes_per_second: ceiling.get(),
+            machines: status.machines,
+            excluded_machines: status.excluded,
+            is_waiting: status.is_waiting,
+        }
+    }
 }
 
 impl Sessions {
     /// Prepares sessions that leave by an interface.
     ///
     /// # Errors
-    /// When the interface has no IPv4 address, or there are not enough groups.
+    /// When the interface has no IPv4 address, there are not enough groups, or another program has one of the ports.
     pub(super) fn new(options: MulticastOptions, interface: &str, memory_bytes: usize) -> Result<Sessions, NetError> {
         let cannot = |source| NetError::Multicast { interface: interface.to_owned(), source };
         if options.group_of(SESSIONS_MAX - 1).is_none() || !options.group.ip().is_multicast() {
@@ -147,6 +172,10 @@ impl Sessions {
         }
         let source = address_of(interface).map_err(cannot)?;
         let symbol_bytes = symbol_bytes_for(mtu_bytes(source, options.group).map_err(cannot)?);
+        // A port that is taken is noticed now rather than when the first machine joins.
+        for route in (0..SESSIONS_MAX).filter_map(|place| options.route(source, place)) {
+            open_socket(route, symbol_bytes).map_err(cannot)?;
+        }
         let (mut epoch, mut last) = ([0; 8], [0; 4]);
         let random = Arc::new(SystemRandom);
         random.fill(&mut epoch).and_then(|()| random.fill(&mut last)).map_err(cannot)?;
@@ -172,6 +201,14 @@ impl Sessions {
         let MulticastOptions { group, ttl, rate_bytes_per_second, .. } = &self.options;
         let rate = onefold_block::size::human(rate_bytes_per_second.get());
         format!("from {} to {group} up to {last}, TTL {ttl}, at most {rate} a second", self.source)
+    }
+
+    /// Returns the state of all sessions, sorted by image.
+    pub(super) fn status(&self) -> Vec<SessionStatus> {
+        let running = self.running.lock();
+        let mut sessions: Vec<&SessionHandle> = running.sessions.values().collect();
+        sessions.sort_by(|one, other| one.image.cmp(&other.image));
+        sessions.into_iter().map(SessionHandle::status).collect()
     }
 
     /// Ends all sessions.
@@ -246,14 +283,12 @@ impl Sessions {
     ) -> io::Result<Option<SessionHandle>> {
         let is_taken = |place: &u8| running.sessions.values().any(|session| session.place == *place);
         let Some(place) = (0..SESSIONS_MAX).find(|place| !is_taken(place)) else { return Ok(None) };
-        let Some(group) = self.options.group_of(place) else { return Ok(None) };
+        let Some(route) = self.options.route(self.source, place) else { return Ok(None) };
         let Some(count) = u32::try_from(chunks.len()).ok().filter(|count| *count <= CHUNKS_MAX) else {
             return Ok(None);
         };
         let number = running.last.checked_add(1).ok_or(io::ErrorKind::StorageFull)?;
-        let route = GroupRoute { group, source: SocketAddrV4::new(self.source, group.port()), ttl: self.options.ttl };
-        let packet_bytes = HEADER_BYTES + body_bytes_max(self.symbol_bytes) + TAG_BYTES;
-        let socket = ServerSocket::open(route, u16::try_from(packet_bytes).unwrap_or(u16::MAX))?;
+        let socket = open_socket(route, self.symbol_bytes)?;
         let share = RateShare::new(&self.shares, place, self.options.weight(&image.image.name));
         let settings = SenderSettings {
             session: SessionId(number),
@@ -272,11 +307,12 @@ impl Sessions {
         if let Some(start) = self.options.start {
             session.wait_for(start);
         }
+        let figures = session.figures();
         let (sessions, digest) = (Arc::clone(self), image.digest);
         std::thread::Builder::new().name("multicast".to_owned()).spawn(move || {
             session.run(&joined, &|| sessions.is_stopped.load(Ordering::Relaxed), &|| sessions.end(digest, &joined));
         })?;
-        Ok(Some(SessionHandle { place, joins }))
+        Ok(Some(SessionHandle { place, image: image.image.clone(), group: route.group, figures, joins }))
     }
 
     /// Takes a session away, unless a machine is about to join it.
@@ -288,4 +324,11 @@ impl Sessions {
         }
         waiting
     }
+}
+
+/// Opens the socket of a session with symbols of this size.
+fn open_socket(route: GroupRoute, symbol_bytes: u16) -> io::Result<ServerSocket> {
+    let packet_bytes = HEADER_BYTES + body_bytes_max(symbol_bytes) + TAG_BYTES;
+    let socket = ServerSocket::open(route, u16::try_from(packet_bytes).unwrap_or(u16::MAX));
+    socket.map_err(|error| io::Error::new(error.kind(), format!("UDP port {}: {error}", route.source)))
 }

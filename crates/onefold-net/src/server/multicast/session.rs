@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,9 @@ use onefold_image::UnitName;
 use onefold_image::format::multicast::{
     ClientNumber, JoinReply, PacketHeader, PacketKind, REQUEST_HEADER_BYTES, Request, TAG_BYTES, body_bytes_max,
 };
-use onefold_image::multicast::{PacketBurst, Sender, SenderSettings, SessionStart};
+use onefold_image::multicast::{PacketBurst, Sender, SenderSettings, SenderStatus, SessionStart};
 use onefold_linux::DatagramBatch;
+use parking_lot::Mutex;
 
 use super::builders::{Builders, BuiltContent, TaskResult};
 use super::shares::RateShare;
@@ -25,6 +27,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_secs(30);
 /// How often the keys of machines that are gone are dropped.
 const FORGET: Duration = Duration::from_secs(5);
+/// How often the figures for the status are set.
+const FIGURES: Duration = Duration::from_millis(200);
 /// Keys that are kept until then, for each machine that there may be: a machine that was forgotten, since it was
 /// silent for long, is back with its next request.
 const MEMBERS_PER_CLIENT: usize = 2;
@@ -49,6 +53,14 @@ struct Member {
     address: IpAddr,
 }
 
+/// Figures of a session for the status of the server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionFigures {
+    pub(super) status: SenderStatus,
+    /// The highest rate of the session now, in bytes of UDP payload per second.
+    pub(super) ceiling: NonZeroU64,
+}
+
 /// One session.
 pub(super) struct Session {
     settings: SenderSettings,
@@ -66,6 +78,8 @@ pub(super) struct Session {
     idle_since: Instant,
     forgot: Instant,
     has_failed: bool,
+    figures: Arc<Mutex<SessionFigures>>,
+    figured: Instant,
 }
 
 impl Session {
@@ -86,8 +100,10 @@ impl Session {
         let build = move |index: u32| chunks.get(index as usize).and_then(|name| built(&archive, name));
         let builders = Builders::start(build)?;
         let began = Instant::now();
+        let sender = Sender::new(settings, Duration::ZERO);
+        let figures = SessionFigures { status: sender.status(), ceiling: settings.rate_bytes_per_second };
         Ok(Session {
-            sender: Sender::new(settings, Duration::ZERO),
+            sender,
             sealer: Sealer::new(keys.group()),
             members: HashMap::new(),
             settings,
@@ -101,12 +117,19 @@ impl Session {
             idle_since: began,
             forgot: began,
             has_failed: false,
+            figures: Arc::new(Mutex::new(figures)),
+            figured: began,
         })
     }
 
     /// Has the session wait for machines before it sends chunks.
     pub(super) fn wait_for(&mut self, start: SessionStart) {
         self.sender.wait_for(start);
+    }
+
+    /// Returns the figures of the session, which are set from time to time while it runs.
+    pub(super) fn figures(&self) -> Arc<Mutex<SessionFigures>> {
+        Arc::clone(&self.figures)
     }
 
     /// Sends until the server ends, or no machine has lacked anything for a while. Then `end` is called, which returns
@@ -177,6 +200,7 @@ impl Session {
             epoch: self.settings.epoch,
             client,
             machines: self.sender.machines().max(1),
+            waits_for: self.sender.waits_for(),
             chunks: self.settings.chunks,
             repairs: self.settings.repairs,
             keys,
@@ -221,7 +245,12 @@ impl Session {
 
     fn send(&mut self, burst: &mut PacketBurst) {
         burst.clear();
-        self.sender.set_ceiling(self.share.rate(self.sender.is_sending()));
+        let ceiling = self.share.rate(self.sender.is_sending());
+        self.sender.set_ceiling(ceiling);
+        if self.figured.elapsed() >= FIGURES {
+            self.figured = Instant::now();
+            *self.figures.lock() = SessionFigures { status: self.sender.status(), ceiling };
+        }
         self.sender.send(self.now(), burst);
         if burst.is_empty() {
             return;

@@ -10,7 +10,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::size::percent;
 use onefold_disk::Progress;
 use onefold_image::{ImageSource, Stage, StageFigures, StageMeter};
-use onefold_net::{InstallProgress, LimitingStage, SharedGroupReport};
+use onefold_net::{HttpCause, InstallProgress, LimitingStage, SharedGroupReport};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -146,6 +146,7 @@ impl InstallFigures {
             bytes_per_second: per_second(done_bytes, time),
             limit: stages.limit().map(limit_of),
             is_multicast: group.is_arriving,
+            http_cause: group.http_reason.map(HttpCause::from),
             received_packets: group.received_packets,
             sent_packets: group.sent_packets,
         }
@@ -154,7 +155,7 @@ impl InstallFigures {
     /// Returns the time of all threads in each stage, and the bytes that went through it.
     pub(super) fn table(&self) -> TextTable {
         let figures = self.stages.figures();
-        let mut table = TextTable::new(["stage", "bytes", "seconds"]);
+        let mut table = TextTable::new(["stage", "bytes", "seconds of all threads"]);
         for (stage, figure) in figures.all() {
             if stage != Stage::Receive || figures.receive.is_some() {
                 let seconds = format!("{:.1}", figure.busy.as_secs_f64());

@@ -1,12 +1,13 @@
 //! `onefold image serve --status`
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use onefold_block::Clock;
 use onefold_block::Show;
 use onefold_block::size::percent;
-use onefold_net::{InstallState, MachineStatus, ServerStatus, StatusClient};
+use onefold_net::{HttpCause, InstallState, MachineStatus, ServerStatus, SessionStatus, StatusClient};
 use serde_json::{Value, json};
 
 use super::remote;
@@ -16,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt::{Interrupt, InterruptibleClock};
 use crate::output::{Document, Report, TextTable};
 use crate::progress::duration;
-use crate::size::human;
+use crate::size::{grouped, human};
 
 /// Time between two looks of `--watch`.
 const WATCH: Duration = Duration::from_secs(2);
@@ -25,6 +26,8 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 /// Maximum length of a machine's name in the table, and the end of a longer one.
 const NAME_CHARS: usize = 20;
 const CUT: &str = "...";
+/// Machines that a line about several names.
+const NAMES_MAX: usize = 3;
 
 pub(super) fn run(server: &str, arguments: &ServeArgs, talk: Talk) -> Outcome<Report> {
     let cannot = || "cannot read the status of the server".to_owned();
@@ -62,15 +65,48 @@ fn print(status: &ServerStatus, as_json: bool) -> io::Result<()> {
 
 /// Returns the status for people: a table for each image.
 fn text(status: &ServerStatus) -> String {
-    if status.machines.is_empty() {
-        return "no machine has reported lately".to_owned();
-    }
     let images = status.machines.chunk_by(|one, next| one.image == next.image);
-    images.map(of_image).collect::<Vec<_>>().join("\n\n")
+    let mut parts: Vec<String> = images.map(|machines| of_image(machines, &status.sessions)).collect();
+    // Machines of a session may not have reported yet.
+    let is_shown = |session: &&SessionStatus| status.machines.iter().any(|machine| machine.image == session.image);
+    let others = status.sessions.iter().filter(|session| !is_shown(session));
+    parts.extend(others.map(|session| format!("{}:\n{}", session.image.shown(), of_session(session))));
+    if parts.is_empty() { "no machine has reported lately".to_owned() } else { parts.join("\n\n") }
+}
+
+/// Returns the line of a session.
+fn of_session(session: &SessionStatus) -> String {
+    let (rate, ceiling) = (human(session.rate_bytes_per_second), human(session.ceiling_bytes_per_second));
+    let state = if session.is_waiting { "waits for machines, " } else { "" };
+    let excluded = match session.excluded_machines {
+        0 => String::new(),
+        count => format!(", {} excluded", grouped(count.into())),
+    };
+    format!("{}: {state}{rate}/s of {ceiling}/s{excluded}", session.group.shown())
+}
+
+/// Returns lines about the machines that turned to HTTP: a cause, and their names.
+fn causes(machines: &[MachineStatus]) -> String {
+    let mut of_cause: BTreeMap<HttpCause, Vec<&MachineStatus>> = BTreeMap::new();
+    for machine in machines.iter().filter(|machine| machine.state == InstallState::Installing) {
+        if let Some(cause) = machine.progress.http_cause {
+            of_cause.entry(cause).or_default().push(machine);
+        }
+    }
+    let line = |(cause, machines): (&HttpCause, &Vec<&MachineStatus>)| {
+        let names = machines.iter().take(NAMES_MAX).map(|machine| shortened(machine.name.shown().to_string()));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let others = match machines.len().saturating_sub(NAMES_MAX) {
+            0 => String::new(),
+            others => format!(" and {} more", grouped(others as u64)),
+        };
+        format!("\n{names}{others} over HTTP: {}", cause.text())
+    };
+    of_cause.iter().map(line).collect()
 }
 
 /// Returns the machines that install one image.
-fn of_image(machines: &[MachineStatus]) -> String {
+fn of_image(machines: &[MachineStatus], sessions: &[SessionStatus]) -> String {
     let count = |state| machines.iter().filter(|machine| machine.state == state).count();
     let mut text = machines.first().map(|machine| machine.image.shown().to_string()).unwrap_or_default() + ":";
     let states = [
@@ -82,12 +118,14 @@ fn of_image(machines: &[MachineStatus]) -> String {
     let counts = states.into_iter().map(|(state, name)| (count(state), name)).filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, name)| format!(" {count} {name}")).collect();
     text += &counts.join(",");
+    let session = sessions.iter().find(|session| machines.first().is_some_and(|first| first.image == session.image));
+    text += &session.map(|session| format!("\n{}", of_session(session))).unwrap_or_default();
     let headings = ["machine", "address", "done", "rate", "limit", "way", "lost", "time"];
     let mut table = TextTable::new(headings);
     for machine in machines {
         table.row(row(machine));
     }
-    format!("{text}\n{table}")
+    format!("{text}\n{table}{}", causes(machines))
 }
 
 /// Returns a machine as a row. Its hardware address and the rest of a long name are in `--json`.
@@ -124,7 +162,7 @@ fn shortened(name: String) -> String {
 
 /// Returns the status for machines.
 fn json(status: &ServerStatus) -> Value {
-    serde_json::to_value(status).unwrap_or_else(|_| json!({ "machines": [] }))
+    serde_json::to_value(status).unwrap_or_else(|_| json!({ "machines": [], "sessions": [] }))
 }
 
 #[cfg(test)]
@@ -161,7 +199,7 @@ mod tests {
         other.image = "xen@1".to_owned();
         (other.mac, other.progress.is_multicast, other.progress.sent_packets) = (None, false, 0);
         let machines = vec![machine("a", InstallState::Installing), machine("b\u{1b}[2J", InstallState::Lost), other];
-        let text = text(&ServerStatus { machines });
+        let text = text(&ServerStatus { machines, ..ServerStatus::default() });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "web@3: 1 installing, 1 lost");
         let words: Vec<&str> = lines[2].split_whitespace().collect();
@@ -174,11 +212,43 @@ mod tests {
 
     #[test]
     fn a_table_of_usual_machines_fits_a_terminal_and_a_long_name_is_cut() {
-        let status = |name: &str| text(&ServerStatus { machines: vec![machine(name, InstallState::Installing)] });
+        let status = |name: &str| {
+            text(&ServerStatus { machines: vec![machine(name, InstallState::Installing)], ..ServerStatus::default() })
+        };
         let width = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(width(&status("lab-07")) <= 80, "{}", status("lab-07"));
         let long = status(&"\u{202e}".repeat(64));
         assert!(width(&long) <= width(&status(&"x".repeat(NAME_CHARS))) && long.contains("... "), "{long}");
+    }
+
+    #[test]
+    fn sessions_show_their_rates_and_machines_why_they_turned_to_http() {
+        let session = SessionStatus {
+            image: "web@3".to_owned(),
+            group: "239.192.3.7:7443".to_owned(),
+            rate_bytes_per_second: 10 << 20,
+            ceiling_bytes_per_second: 80 << 20,
+            machines: 30,
+            excluded_machines: 1,
+            is_waiting: false,
+        };
+        let waiting = SessionStatus {
+            image: "xen@1".to_owned(),
+            group: "239.192.3.8:7444".to_owned(),
+            excluded_machines: 0,
+            is_waiting: true,
+            ..session.clone()
+        };
+        let mut machines: Vec<MachineStatus> =
+            (1..=5).map(|number| machine(&format!("lab-{number}"), InstallState::Installing)).collect();
+        machines[0].progress.http_cause = Some(HttpCause::Excluded);
+        machines[1..].iter_mut().for_each(|machine| machine.progress.http_cause = Some(HttpCause::Unheard));
+        let text = text(&ServerStatus { machines, sessions: vec![session, waiting] });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "239.192.3.7:7443: 10.0 MiB/s of 80.0 MiB/s, 1 excluded");
+        assert_eq!(lines[8], "lab-1 over HTTP: excluded, with far more loss than others");
+        assert_eq!(lines[9], "lab-2, lab-3, lab-4 and 1 more over HTTP: requests by UDP do not arrive here");
+        assert_eq!(lines[11..], ["xen@1:", "239.192.3.8:7444: waits for machines, 10.0 MiB/s of 80.0 MiB/s"]);
     }
 
     #[test]

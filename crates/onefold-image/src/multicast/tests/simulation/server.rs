@@ -199,6 +199,7 @@ impl World {
             epoch: server.epoch,
             client,
             machines: server.sender.machines(),
+            waits_for: server.sender.waits_for(),
             chunks: self.options.chunks,
             repairs: self.options.repairs,
             keys: None,
