@@ -90,13 +90,19 @@ fn a_file_system_that_is_full_or_read_only() {
     session.run("share status data").done();
     session.run("share index data").done();
     session.run("share explain data/images/one.raw").done();
+    // The attribute alone needs room here.
+    session.run("share exclude data/images/two.raw");
     session.run("share run --quiet data/own");
     session.shell("onefold share run --quiet data/images | tail -2").done();
+    session.run("share exclude data/images/two.raw").done();
+    session.run("share include data/images/two.raw").done();
     session.run("share status data/images").done();
     session.shell("mount -o remount,ro data").done();
     session.run("share status data/images").done();
     session.run("share explain data/images/half.raw").done();
+    session.shell("onefold share index data | head -2").done();
     session.run("share exclude data/images/two.raw");
+    session.run("share include data/images/two.raw");
     session.run("share run --quiet data/images");
     session.run("share clone data/images/one.raw data/images/new.raw");
     session.assert_kept("share-full");
