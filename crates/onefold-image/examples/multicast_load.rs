@@ -1,8 +1,8 @@
 //! Measures the load that machines put on a sender of multicast: `multicast_load MACHINES LOSS`, where each machine
 //! loses LOSS packets of a million by itself. All of them are state machines in this process, and time is simulated, so
-//! a thousand machines need no network. Prints one JSON object: requests a second that reach the sender, bytes of chunks
-//! that it sends for each byte of the image, and the processor time of its decisions, packets and repair symbols. Seals
-//! and sockets are left out, which take the same time for each packet, however many machines there are.
+//! a thousand machines need no network. Prints one JSON object: requests a second that reach the sender, bytes of
+//! chunks that it sends for each byte of the image, and the processor time of its decisions, packets and repair
+//! symbols. Seals and sockets are left out: they take the same time for each packet, however many machines there are.
 
 use std::error::Error;
 use std::net::Ipv4Addr;

@@ -13,11 +13,11 @@ const FLUSHED_BYTES: u64 = 8 << 20;
 /// The bytes of a target that the kernel was not asked to write yet.
 #[derive(Debug, Default)]
 pub(super) struct EarlyFlush {
-    written: Mutex<Written>,
+    written: Mutex<PendingWrites>,
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct PendingWrites {
     /// Number of bytes.
     bytes: u64,
     /// The least range that has all of them.
@@ -34,7 +34,7 @@ impl EarlyFlush {
     }
 }
 
-impl Written {
+impl PendingWrites {
     /// Adds a range. Returns the range that the kernel is to write now.
     fn add(&mut self, range: Range<u64>) -> Option<Range<u64>> {
         self.bytes += range.end - range.start;
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn many_bytes_are_flushed_together_and_each_once() {
         const HALF: u64 = FLUSHED_BYTES / 2;
-        let mut written = Written::default();
+        let mut written = PendingWrites::default();
         assert_eq!(written.add(6 * HALF..8 * HALF - 1), None);
         assert_eq!(written.add(HALF..HALF + 1), Some(HALF..8 * HALF - 1));
         assert_eq!(written.add(0..1), None, "it counts anew");

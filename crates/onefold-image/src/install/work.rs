@@ -323,7 +323,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Writes bytes in a row. If that fails, it writes them in small pieces, to report the place that cannot be written.
+    /// Writes bytes in a row. If that fails, it writes them in small pieces, and reports the place of the failure.
     fn write_run(&self, offset: u64, bytes: &[u8]) -> Result<(), InstallError> {
         let Err(error) = self.ends.write(self.target, offset, bytes) else { return Ok(()) };
         // Pieces end where blocks of the disk do.

@@ -1,8 +1,8 @@
 //! The pace of a sender: token buckets that are empty when it begins.
 //!
 //! The sending thread may get the processor too late for its packets. A bucket that has room for one burst then loses
-//! the rest, and the sender stays below its rate. So it makes up for a short delay, slowly: a second bucket has room for
-//! more, and the first one fills a little faster.
+//! the rest, and the sender stays below its rate. So it makes up for a short delay, slowly: a second bucket has room
+//! for more, and the first one fills a little faster.
 
 use std::num::NonZeroU64;
 use std::time::Duration;

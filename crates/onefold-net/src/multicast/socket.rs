@@ -16,8 +16,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 /// Maximum length of what the kernel cuts into packets.
 const SEGMENTED_BYTES_MAX: usize = 60 << 10;
-/// Room for received packets that wait for the receiving thread, in bytes: at 1 Gbit/s they come in 70 milliseconds. The
-/// kernel may grant less to a program that may not administer the network.
+/// Room for received packets that wait for the receiving thread, in bytes: at 1 Gbit/s they come in 70 milliseconds.
+/// The kernel may grant less to a program that may not administer the network.
 const RECEIVE_BYTES: usize = 8 << 20;
 /// The same for packets that wait to be sent. A burst fits.
 const SEND_BYTES: usize = 1 << 20;

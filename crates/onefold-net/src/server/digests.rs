@@ -199,8 +199,8 @@ impl DiskDigests {
         }
     }
 
-    /// Reads the disks that wait with `read`, one after the other, until none is left. One whose reading panics counts as
-    /// one that cannot be read: others would wait for it for ever.
+    /// Reads the disks that wait with `read`, one after the other, until none is left. A disk whose reading panics
+    /// counts as unreadable, because others would wait for it for ever.
     fn read_waiting(&self, read: &dyn Fn(&ImageRecord) -> Result<Option<RawDigests>, ()>) {
         let mut next = self.state.lock().waiting.front().cloned();
         while let Some(record) = next {

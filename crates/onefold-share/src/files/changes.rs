@@ -56,7 +56,7 @@ struct SeenImage {
 impl DatabaseLook {
     /// Looks again. An image that this look has not seen counts as changed: a record shows that the image was examined,
     /// but not that it was shared with the others. The record only spares opening the image. An image whose content
-    /// changed less than `stable_for` ago is left to a later look. One that could not be read, or whose search takes too
+    /// changed less than `stable_for` ago is left to a later look. An unreadable image, or one whose search takes too
     /// much, is tried again after pauses that grow.
     ///
     /// # Errors

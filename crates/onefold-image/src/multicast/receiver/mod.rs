@@ -332,8 +332,7 @@ impl Receiver {
         self.counts
     }
 
-    /// Returns whether a chunk is to come by multicast, or no packet has come for so long that this machine went on over
-    /// HTTP.
+    /// Returns whether a chunk is to come by multicast, or this machine went on over HTTP because no packet came.
     fn is_waiting(&self) -> bool {
         self.left > 0 || self.reach.is_http()
     }

@@ -24,8 +24,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Batches of packets that are taken before anything else is done.
 const BATCHES_MAX: usize = 16;
-/// Pause after packets that were all that had come, so that the thread does not wake up for each one. Even a socket with
-/// little room has it for the packets of 1 Gbit/s in this time.
+/// Pause once no packet waits, so that the thread does not wake up for each one. Even a small buffer of the socket
+/// takes the packets that 1 Gbit/s brings in this time.
 const PAUSE: Duration = Duration::from_micros(500);
 /// How often packets and requests are counted for the report.
 const COUNT: Duration = Duration::from_millis(500);

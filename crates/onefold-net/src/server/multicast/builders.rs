@@ -1,6 +1,6 @@
 //! Threads that build the chunks of a session, and one that makes its repair symbols, so that the sending thread waits
-//! neither for the archive nor for these. Repair symbols never wait for the archive, either: they are of chunks that are
-//! in memory.
+//! neither for the archive nor for these. Repair symbols never wait for the archive, either: their chunks are in
+//! memory.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
