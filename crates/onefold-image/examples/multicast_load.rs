@@ -158,6 +158,7 @@ impl Group {
             epoch: 1,
             client,
             machines: self.sender.machines().max(1),
+            waits_for: 0,
             chunks: CHUNKS,
             repairs: RepairCode::RaptorQ,
             keys: None,

@@ -80,10 +80,10 @@ multicast header 18 d775d7a58d1a80cf
 multicast symbol 142 9b511bfbe025dd0b
 multicast symbol 58 e0a72a804d4c3e9f
 multicast symbol 142 b0b950aee2fe7430
-multicast beacon 21 a07a347ec1b10d5a
-multicast beacon 45 5214b0af08789239
+multicast beacon 22 529f7022f08e501c
+multicast beacon 48 2a113a3e6acf89ca
 multicast request 30 392d892c704d816f
 multicast request 80 d51edf6a4f48c0c7
-multicast join 54 6eecc75d56b59cab
-multicast join 118 074bdd5542ffe8a5
+multicast join 58 d8f3c746cf21106f
+multicast join 122 d311e857709396fd
 ";

@@ -226,7 +226,7 @@ fn packets_that_are_not_for_a_machine_change_nothing() {
     let mut receiver = receiver(10_000);
     let header = |kind, session| PacketHeader { kind, session: SessionId(session), sequence: 1 };
     let beacon = |receiver: &mut Receiver, session| {
-        receiver.packet(header(PacketKind::Beacon, session), &[0; 21], Duration::ZERO)
+        receiver.packet(header(PacketKind::Beacon, session), &[0; 22], Duration::ZERO)
     };
     assert_eq!(beacon(&mut receiver, 7), Err(UnwantedPacket::OtherSession), "it has not joined");
     receiver.joined(reply(&mut sender, Duration::ZERO), Duration::ZERO);
