@@ -87,8 +87,8 @@ class Network:
         return int(words[words.index("packets") + 1]), int(words[words.index("bytes") + 1])
 
     def _make(self, bits_per_second, loss):
-        # Packets are joined as on any machine: processor time counts.
-        network = self._closing.enter_context(spaces.Network(spaces.Bridge(), is_segmented=False))
+        # Packets are joined as on any machine: processor time counts. But each is lost by itself.
+        network = self._closing.enter_context(spaces.Network(spaces.Bridge(), is_segmented=loss > 0))
         for number in (SERVER, *self.clients):
             rate = bits_per_second / MEGA if bits_per_second and number == SERVER else None
             machine = self._machines[number] = network.machine(rate)
