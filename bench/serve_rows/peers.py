@@ -50,9 +50,10 @@ class Udpcast:
             receivers.append(Child(*self.network.at(number), "bash", "-o", "pipefail", "-ec", script))
         pace = ("--max-bitrate", f"{int(self.bits_per_second) // 1000}k") if self.bits_per_second else ()
         groups = ("--mcast-rdv-address", RENDEZVOUS, "--mcast-data-address", "239.192.4.1")
+        # To one machine alone it would not send by multicast.
+        words = ("udp-sender", "--nokbd", "--nopointopoint", "--interface", INTERFACE, *groups)
         # Otherwise it calls once, and a receiver that does not hear it waits for ever.
-        words = ("udp-sender", "--nokbd", "--interface", INTERFACE, *groups, "--rexmit-hello-interval", "200")
-        words = (*words, "--file", file, "--min-receivers", str(len(targets)), *pace)
+        words = (*words, "--rexmit-hello-interval", "200", "--file", file, "--min-receivers", str(len(targets)), *pace)
         return run(self.network, receivers, words)
 
 
