@@ -26,6 +26,7 @@ mod look;
 pub(crate) mod maps;
 pub(crate) mod merged_logs;
 mod notice;
+pub(crate) mod progress;
 mod scratch;
 pub mod shards;
 mod tag;
@@ -59,7 +60,7 @@ use crate::policy::SharePolicy;
 const ARENA: &str = "arena";
 pub(crate) const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
-const SUBFOLDERS: [&str; 12] = [
+const SUBFOLDERS: [&str; 13] = [
     ARENA,
     batches::FOLDER,
     claims::FOLDER,
@@ -68,6 +69,7 @@ const SUBFOLDERS: [&str; 12] = [
     "locks",
     "logs",
     maps::FOLDER,
+    progress::FOLDER,
     "requests",
     SCRATCH,
     "shards",

@@ -38,7 +38,8 @@ pub trait RunBatch {
         true
     }
 
-    /// Notes the outcome of a part of a run from file to file. Parts of one run have its key, and come in any order.
+    /// Notes the outcome of a part of a run from a file or from slots. Parts of one run from a file have its key, and
+    /// come in any order. Parts of runs from slots have any key.
     fn note(&mut self, part: &FinderRun, outcome: Outcome) {
         let _ = (part, outcome);
     }

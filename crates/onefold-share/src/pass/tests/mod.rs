@@ -5,6 +5,7 @@ mod collect;
 mod cut;
 mod declared;
 mod disturbed;
+mod done;
 mod finders;
 mod intents;
 mod maps;
