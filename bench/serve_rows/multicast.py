@@ -170,7 +170,8 @@ class GrowthRow(ServeRow):
 
     def measure(self, images, settings, round_no):
         for side, clients in alternating(round_no, (ONEFOLD, settings.clients), ("one machine", 1)):
-            sent = send(images, settings, ONEFOLD, Stream(SHORT, clients, settings.many_bits))
+            stream = Stream(SHORT, clients, settings.many_bits, begins_together=True)
+            sent = send(images, settings, ONEFOLD, stream)
             yield "growth-cpu", side, Sample(sent.sender_cpu_seconds)
             yield "growth-requests", side, Sample(sent.requests / sent.seconds)
 
