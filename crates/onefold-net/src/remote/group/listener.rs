@@ -245,6 +245,8 @@ impl ListenerThread {
     fn complaint(&self, reason: HttpReason) -> String {
         let (way, interface) = (self.link.text(), &self.link.interface);
         let (_, forged) = self.link.refused();
+        let counts = self.receiver.counts();
+        let has_symbols = counts.useful_bytes + counts.repeated_bytes > 0;
         let text = match reason {
             HttpReason::NothingArrives if forged > 0 => {
                 format!("{way} is not sealed under the key of this session: does another program send there?")
@@ -255,11 +257,12 @@ impl ListenerThread {
                 format!("{way}: the server hears no request of this machine: does a firewall drop UDP to port {port}?")
             }
             HttpReason::Waiting => format!("{way}: the server has started again, and waits for other machines."),
-            HttpReason::NoSymbols => {
-                format!("{way} arrives on {interface} in part: is the MTU on the way smaller than the server's?")
-            }
-            HttpReason::Excluded => {
+            HttpReason::Excluded if has_symbols => {
                 format!("{way} loses far more packets on {interface} than on the way to other machines.")
+            }
+            // Where only small packets pass, the server sees the loss of all others.
+            HttpReason::NoSymbols | HttpReason::Excluded => {
+                format!("{way} arrives on {interface} in part: is the MTU on the way smaller than the server's?")
             }
             HttpReason::Silence => format!("{way} has fallen silent on {interface}."),
         };
