@@ -1,5 +1,5 @@
 //! Decoders of the files in sharing's state folder: identity, marks, write logs, shards of the index and their entries,
-//! intents, kept maps and guests, runs over guest files, the progress of passes, settings of domains.
+//! intents, kept maps and guests, runs over guest files, settings of domains.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,6 @@ use onefold_share::format::intent::{self, Intent, IntentRun};
 use onefold_share::format::log::{LogKind, LogWriter, Note, WrittenBlock, read_log};
 use onefold_share::format::map::{self, KeptExtent};
 use onefold_share::format::mark::{Mark, MarkFlags, Stamp};
-use onefold_share::format::progress::{self, DoneRun, LogProgress};
 use onefold_share::format::reading::{ReadingState, Round};
 use onefold_share::format::shard::{ShardReader, ShardWriter};
 use onefold_share::format::{FileBlock, FileNo, FingerprintPrefix, FormatError, Slot, cursor};
@@ -69,7 +68,7 @@ pub(super) fn run(bytes: &[u8]) {
         static DESK: Desk = Desk::new();
     }
     let mut choices = Choices::new(bytes);
-    DESK.with(|desk| match choices.below(10) {
+    DESK.with(|desk| match choices.below(9) {
         0 => identity(&mut choices, desk),
         1 => mark(&mut choices, desk),
         2 => log(&mut choices, desk),
@@ -78,7 +77,6 @@ pub(super) fn run(bytes: &[u8]) {
         5 => map(&mut choices, desk),
         6 => cursor(&mut choices, desk),
         7 => kept_guest(&mut choices, desk),
-        8 => progress(&mut choices, desk),
         _ => {
             let rest = choices.take_rest();
             entries(rest);
@@ -228,29 +226,6 @@ fn cursor(choices: &mut Choices<'_>, desk: &Desk) {
     if let Ok(found) = cursor::read(&desk.substrate, desk.holding(&bytes), &UUID) {
         let again = desk.written(|file| write(&found, file));
         assert_eq!(cursor::read(&desk.substrate, desk.holding(&again), &UUID).ok(), Some(found));
-    }
-}
-
-fn progress(choices: &mut Choices<'_>, desk: &Desk) {
-    let run = |at: u32| DoneRun {
-        first: FileBlock(u64::from(at) * 300),
-        slot: Slot::new(at, 5).expect("a slot"),
-        count: 1 + u64::from(at) * 40,
-    };
-    let sound =
-        ["9.0a.host.0", "10.0b.host.1"].map(|log| LogProgress { log: log.to_owned(), runs: (0..5).map(run).collect() });
-    let write = |logs: &[LogProgress], file| progress::write(&desk.substrate, file, UUID, logs).expect("there is room");
-    let bytes = damaged(choices, desk, |file| write(&sound, file));
-    if let Ok(found) = progress::read(&desk.substrate, desk.holding(&bytes), &UUID, usize::MAX) {
-        for LogProgress { runs, .. } in &found {
-            assert!(runs.windows(2).all(|pair| pair[0].end() <= pair[1].first), "{runs:?}");
-            for run in runs {
-                assert!(run.count > 0 && run.end().0 <= FileBlock::LIMIT, "{run:?}");
-                assert_eq!(run.places().count() as u64, run.count, "{run:?}");
-            }
-        }
-        let again = desk.written(|file| write(&found, file));
-        assert_eq!(progress::read(&desk.substrate, desk.holding(&again), &UUID, usize::MAX).ok(), Some(found));
     }
 }
 

@@ -16,7 +16,6 @@ pub mod map;
 pub mod mark;
 mod number;
 pub mod prefix;
-pub mod progress;
 pub mod reading;
 pub mod record;
 pub mod shard;

@@ -101,11 +101,6 @@ impl RereadSet {
         self.changed.contains_key(&number) || self.failed.contains_key(&number) || self.whole.contains(&number)
     }
 
-    /// Returns whether all of a file is read again.
-    pub(super) fn has_all_of(&self, number: FileNo) -> bool {
-        self.whole.contains(&number)
-    }
-
     /// Returns whether nothing is read again.
     pub(super) fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.changed.is_empty() && self.failed.is_empty()

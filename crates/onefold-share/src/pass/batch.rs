@@ -20,7 +20,7 @@ use super::publish::KnownShards;
 use super::publish_batch::{PlannedChanges, publish_batch};
 use super::requests;
 use super::rows::{Candidate, Change, Step, Target, WaitingPlace};
-use super::runs::{ContentKey, FinderRun, Outcome, RunBatch, Source};
+use super::runs::{ContentKey, FinderRun, RunBatch, Source};
 use super::stop_watch::StopWatch;
 use super::stretches::{Candidates, Targets, WaitingPlaces};
 use crate::format::entry::{ContentEntry, ContentPlace};
@@ -102,12 +102,6 @@ impl<S: Substrate> RunBatch for ScanFinder<'_, '_, '_, S> {
         }))
     }
 
-    fn note(&mut self, part: &FinderRun, outcome: Outcome) {
-        if let (Source::Slot(slot), Outcome::Shared | Outcome::Before) = (part.source, outcome) {
-            self.indexing.done.note(part.file, part.first_block(), slot, part.count);
-        }
-    }
-
     fn leave(&mut self, part: &FinderRun) -> Result<(), PassError> {
         for block in 0..part.count {
             let part = part.part(block, 1);
@@ -148,7 +142,6 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
         let targets = if engine.passed.trouble.is_full {
             // Nothing shares with the slots, so they are emptied.
             entries.clear();
-            self.indexing.done.drop_batch();
             None
         } else {
             entries.sort_unstable_by_key(|entry| entry.place);
@@ -163,14 +156,12 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
         let mut elsewhere = self.take_elsewhere(engine);
         self.indexing.left.append(&mut elsewhere.left);
         let ScanBatch::Promoted { targets, entries } = std::mem::replace(&mut self.batch, ScanBatch::Known) else {
-            self.indexing.done.complete_batch(&engine.passed.trouble.again);
             return Ok(());
         };
         let requests = if targets.is_some() { Some(elsewhere.requests.finish()?) } else { None };
         if self.publish(engine, entries, requests)? {
             self.indexing.filled.extend(self.arena.numbers());
             self.arena.note_published();
-            self.indexing.done.complete_batch(&engine.passed.trouble.again);
         }
         Ok(())
     }
@@ -185,11 +176,10 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
             ScanBatch::Promoted { targets: Some(_), entries } if !entries.is_empty() => {
                 elsewhere.requests.finish()?.try_for_each(|row| requests.push(row?))?;
                 // The pass empties the other slots of the batch.
-                self.publish(engine, entries, Some(requests.finish()?))?;
+                self.publish(engine, entries, Some(requests.finish()?)).map(drop)
             }
-            ScanBatch::Promoted { .. } | ScanBatch::Known => {}
+            ScanBatch::Promoted { .. } | ScanBatch::Known => Ok(()),
         }
-        Ok(self.indexing.done.keep(engine.state)?)
     }
 }
 
@@ -218,9 +208,6 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
             }
             published => published?,
         };
-        if !again.is_empty() {
-            self.indexing.done.drop_batch();
-        }
         let options = engine.options;
         let mut rows = SortWriter::new(options.temporary_folder, part_bytes(options) / 8);
         again.into_iter().try_for_each(|place| rows.push(place.row()))?;
@@ -266,7 +253,6 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
                 let (digest, of) = (candidate.digest, candidate.key());
                 if let Some(slot) = slot {
                     entries.push(ContentEntry { digest, place: ContentPlace::Shared(slot) });
-                    self.indexing.done.note(candidate.file, candidate.block, slot, 1);
                     while let Some(WaitingPlace { file, block, is_of_index, .. }) = others.take(of)? {
                         targets.push(Target { file, block, slot: Some(slot) }.row())?;
                         if is_of_index {

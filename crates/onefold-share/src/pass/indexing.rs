@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use onefold_sort::{SortWriter, Spool, SpoolWriter};
 use onefold_substrate::Substrate;
 
-use super::done_places::DonePlaces;
 use super::engine::Engine;
 use super::lists::part_bytes;
 use super::outcome::PassError;
@@ -27,8 +26,6 @@ pub(super) struct FinderState {
     pub(super) filled: BTreeSet<u32>,
     /// Files whose logs stay, because another host had them locked at their turn.
     pub(super) left: BTreeSet<FileNo>,
-    /// Places that the next pass leaves out if this one is told to end.
-    pub(super) done: DonePlaces,
 }
 
 impl FinderState {

@@ -29,9 +29,6 @@ impl<S: Substrate> Pass<'_, '_, S> {
     ) -> Result<Vec<TakenLog>, PassError> {
         let ahead = self.free_logs()?;
         let claimed = self.claim(ahead.iter().map(|(file, _)| *file).collect())?;
-        if !self.engine.options.is_dry_run && !claimed.is_empty() {
-            self.indexing.done.load(self.engine.state)?;
-        }
         let mut done = Vec::new();
         for (file, log) in ahead {
             self.engine.options.pace.boundary()?;
@@ -132,8 +129,6 @@ impl<S: Substrate> Pass<'_, '_, S> {
         let LogContents { seen, written } = told;
         let is_reserved = self.engine.images.is_reserved(file);
         let is_unnoted = self.engine.images.is_unnoted(log);
-        self.indexing.done.take_log(file, log);
-        let mut done = self.indexing.done.of_log(log);
         let mut told_blocks = 0;
         let read = self.engine.state.read_log(log, |note| -> Result<(), PassError> {
             self.engine.options.pace.boundary()?;
@@ -154,8 +149,6 @@ impl<S: Substrate> Pass<'_, '_, S> {
             };
             let Some(block) = told else { return Ok(()) };
             match block.digest {
-                // An earlier pass has shared it.
-                Some(_) if done.contains(block.block) => {}
                 Some(digest) => seen.push(SeenContent { digest, file, block: block.block }.row())?,
                 // The user who reserved the space of the file wants to keep it.
                 None if is_reserved => {}

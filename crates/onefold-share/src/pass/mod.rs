@@ -22,15 +22,13 @@
 //!
 //! A pass that is cut off keeps its published batches, and its logs: the next pass plans anew, and sees in the maps
 //! which blocks share. A pass that is told to end publishes those slots of its batch that were read, and empties the
-//! others. It notes the places of its complete batches, and the next pass leaves them out (`done_places`). After an
-//! error it empties all slots of the batch.
+//! others. After an error it empties all slots of the batch.
 
 mod again;
 mod arenas;
 mod batch;
 mod collect;
 mod copies;
-mod done_places;
 mod dry_run;
 mod elsewhere;
 mod engine;

@@ -167,7 +167,6 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             &mut self.indexing.index.named,
             self.engine.options,
         )?;
-        self.indexing.done.check(&self.indexing.index.named, &mut self.engine.passed.trouble.again);
         self.engine.passed.planned = counts;
         self.engine.passed.times.plan = watch.lap();
         let targets = counts.targets * BLOCK_BYTES_U64;
@@ -260,7 +259,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         for (_, log) in causes.logs.iter().filter(|(file, _)| !self.indexing.left.contains(file)) {
             self.engine.state.remove_log(log)?;
         }
-        Ok(self.indexing.done.remove(self.engine.state)?)
+        Ok(())
     }
 
     /// Notes the ranges that have to be read again, and waits for files that other hosts have. If a file is not

@@ -51,12 +51,6 @@ impl LogName {
     pub fn order(&self) -> LogOrder {
         self.order
     }
-
-    /// Returns the name of the log's own file. No other log gets it, also later.
-    #[must_use]
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 fn folder(kind: LogKind) -> &'static str {

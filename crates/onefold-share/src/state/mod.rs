@@ -26,7 +26,6 @@ mod look;
 pub(crate) mod maps;
 pub(crate) mod merged_logs;
 mod notice;
-pub(crate) mod progress;
 mod scratch;
 pub mod shards;
 mod tag;
@@ -60,7 +59,7 @@ use crate::policy::SharePolicy;
 const ARENA: &str = "arena";
 pub(crate) const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
-const SUBFOLDERS: [&str; 13] = [
+const SUBFOLDERS: [&str; 12] = [
     ARENA,
     batches::FOLDER,
     claims::FOLDER,
@@ -69,7 +68,6 @@ const SUBFOLDERS: [&str; 13] = [
     "locks",
     "logs",
     maps::FOLDER,
-    progress::FOLDER,
     "requests",
     SCRATCH,
     "shards",

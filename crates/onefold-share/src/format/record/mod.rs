@@ -71,8 +71,6 @@ pub(crate) enum RecordKind {
     Guest,
     /// The conclusion of a run over guest files.
     FilesRun,
-    /// The progress of an interrupted pass, in `progress/`.
-    Progress,
 }
 
 impl RecordKind {
@@ -91,7 +89,6 @@ impl RecordKind {
             RecordKind::Claim => 11,
             RecordKind::Guest => 12,
             RecordKind::FilesRun => 13,
-            RecordKind::Progress => 14,
         }
     }
 
@@ -100,7 +97,7 @@ impl RecordKind {
         match self {
             RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
             RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor => 1,
-            RecordKind::Guest | RecordKind::FilesRun | RecordKind::Progress => 1,
+            RecordKind::Guest | RecordKind::FilesRun => 1,
             // 2: sharing domains. Marks note them, and all digests are made with their keys.
             RecordKind::Mark | RecordKind::Shard => 2,
             // 2: changed blocks without a digest. 3: sharing domains.
@@ -113,7 +110,7 @@ impl RecordKind {
         match self {
             RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
             RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor => 1,
-            RecordKind::Guest | RecordKind::FilesRun | RecordKind::Progress => 1,
+            RecordKind::Guest | RecordKind::FilesRun => 1,
             RecordKind::Mark | RecordKind::Shard => 2,
             RecordKind::Log | RecordKind::Request => 3,
         }

@@ -38,8 +38,7 @@ pub trait RunBatch {
         true
     }
 
-    /// Notes the outcome of a part of a run from a file or from slots. Parts of one run from a file have its key, and
-    /// come in any order. Parts of runs from slots have any key.
+    /// Notes the outcome of a part of a run from file to file. Parts of one run have its key, and come in any order.
     fn note(&mut self, part: &FinderRun, outcome: Outcome) {
         let _ = (part, outcome);
     }

@@ -38,14 +38,10 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     /// Reports the outcome of a part to the finder.
     fn tell(&mut self, part: &FinderRun, outcome: Outcome) {
         // If shares are declared, the outcome of a run is known later; there are no runs from file to file then.
-        match part.source {
-            Source::File(_) => {
-                for part in self.joined.by_content(part) {
-                    self.batch.note(&part, outcome);
-                }
+        if matches!(part.source, Source::File(_)) {
+            for part in self.joined.by_content(part) {
+                self.batch.note(&part, outcome);
             }
-            Source::Slot(_) => self.batch.note(part, outcome),
-            Source::Zeros => {}
         }
     }
 

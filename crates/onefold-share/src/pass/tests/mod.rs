@@ -5,7 +5,6 @@ mod collect;
 mod cut;
 mod declared;
 mod disturbed;
-mod done;
 mod finders;
 mod intents;
 mod maps;
