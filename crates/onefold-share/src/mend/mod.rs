@@ -302,7 +302,9 @@ fn mend_image<S: Substrate>(
             Err(FillError::Io(error)) => return MendOutcome::Failed(error),
         }
     }
-    if let Err(error) = substrate.sync_shares(file) {
+    // The shares may be those of a host that failed and lives. What this host syncs of the file system does not include
+    // them, but a sync of the file does. Otherwise a crash of that host could leave holes that no intent names.
+    if let Err(error) = substrate.sync(file).and_then(|()| substrate.sync_shares(file)) {
         return MendOutcome::Failed(error);
     }
     match became {
