@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::fs::{XattrFlags, fgetxattr, fgetxattr_query, fremovexattr, fsetxattr};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -34,7 +34,8 @@ pub(super) fn get(file: impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Sets an attribute, or removes it. Removing a missing attribute succeeds.
-pub(super) fn set(file: &OwnedFd, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+pub(super) fn set(file: impl AsFd, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+    let file = file.as_fd();
     match value {
         Some(value) => Ok(retry_on_intr(|| fsetxattr(file, name, value, XattrFlags::empty()))?),
         None => match retry_on_intr(|| fremovexattr(file, name)) {

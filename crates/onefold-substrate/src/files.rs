@@ -180,4 +180,14 @@ pub trait Files {
         let _ = (file, name);
         Ok(None)
     }
+
+    /// Like [`Names::set_attribute`](crate::Names::set_attribute), but of an open file: no other file can take its
+    /// place meanwhile.
+    ///
+    /// # Errors
+    /// `Unsupported`; `PermissionDenied`; no space; those of the device.
+    fn set_attribute_of(&self, file: &Self::File, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+        let _ = (file, name, value);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }

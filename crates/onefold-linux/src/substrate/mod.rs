@@ -243,6 +243,10 @@ impl Files for LinuxSubstrate {
     fn attribute_of(&self, file: &LinuxFile, name: &str) -> io::Result<Option<Vec<u8>>> {
         attributes::get(file, name)
     }
+
+    fn set_attribute_of(&self, file: &LinuxFile, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+        attributes::set(file, name, value)
+    }
 }
 
 impl Names for LinuxSubstrate {

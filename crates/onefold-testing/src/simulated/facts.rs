@@ -32,20 +32,22 @@ impl World {
             Ok(folder) => &mut self.names.folder_mut(folder).attributes,
             Err(_) => {
                 let no = self.find_file(path)?;
-                if self.files.get(no).refusal == Some(Refusal::Immutable) {
-                    return Err(Errno::PERM.into());
-                }
-                let changed = self.file_time(actor.host());
-                let file = self.files.get_mut(no);
-                file.changed = changed;
-                &mut file.attributes
+                self.file_attributes(actor, no)?
             }
         };
-        match value {
-            Some(value) => drop(attributes.insert(name.to_owned(), value.to_owned())),
-            None => drop(attributes.remove(name)),
-        }
+        set_in(attributes, name, value);
         Ok(())
+    }
+
+    /// Returns the attributes of a file that are about to change.
+    pub(super) fn file_attributes(&mut self, actor: Actor, no: FileNo) -> io::Result<&mut AttributeMap> {
+        if self.files.get(no).refusal == Some(Refusal::Immutable) {
+            return Err(Errno::PERM.into());
+        }
+        let changed = self.file_time(actor.host());
+        let file = self.files.get_mut(no);
+        file.changed = changed;
+        Ok(&mut file.attributes)
     }
 
     /// Gives a file to another user.
@@ -89,5 +91,13 @@ impl World {
         self.set_length(actor, clone, length)?;
         self.clone_range(actor, SharedRanges { source: (source, 0), into: (clone, 0), count });
         Ok(clone)
+    }
+}
+
+/// Sets or removes an attribute.
+pub(super) fn set_in(attributes: &mut AttributeMap, name: &str, value: Option<&[u8]>) {
+    match value {
+        Some(value) => drop(attributes.insert(name.to_owned(), value.to_owned())),
+        None => drop(attributes.remove(name)),
     }
 }

@@ -13,6 +13,8 @@ use super::plan::{Addition, Origin};
 use super::reading::{is_equal, pairs};
 use super::sources::OpenSource;
 use super::volume::{ATTRIBUTE, ATTRIBUTE_VALUE, Volume, draft_prefix};
+use crate::domain::label;
+use crate::opt_out;
 
 /// Result of filling the blocks of a content.
 pub(super) enum FillOutcome {
@@ -22,7 +24,7 @@ pub(super) enum FillOutcome {
 }
 
 /// A generation in the making. Dropping this removes its file.
-pub(super) struct Draft<'a, S: Substrate + VolumeTools> {
+pub(super) struct Draft<'a, S: Substrate> {
     pub(super) substrate: &'a S,
     pub(super) file: S::File,
     pub(super) path: PathBuf,
@@ -30,10 +32,28 @@ pub(super) struct Draft<'a, S: Substrate + VolumeTools> {
     pub(super) owner: UserNo,
 }
 
-impl<S: Substrate + VolumeTools> Drop for Draft<'_, S> {
+impl<S: Substrate> Drop for Draft<'_, S> {
     fn drop(&mut self) {
         // A renamed draft has lost its name. If the removal fails, the next change of the volume removes the draft.
         let _ = self.substrate.remove(&self.path);
+    }
+}
+
+impl<S: Substrate> Draft<'_, S> {
+    fn io<T>(&self, outcome: std::io::Result<T>) -> Result<T, CommonError> {
+        outcome.map_err(|error| CommonError::io(self.volume, error))
+    }
+
+    /// Takes over the label and the opt-out of the volume's file, which a clone of its blocks lacks. A user neither
+    /// sees nor sets a label.
+    pub(super) fn take_choices(&self, volume: &S::File) -> Result<(), CommonError> {
+        for name in [label::ATTRIBUTE, opt_out::ATTRIBUTE] {
+            let chosen = self.io(self.substrate.attribute_of(volume, name))?;
+            if self.io(self.substrate.attribute_of(&self.file, name))? != chosen {
+                self.io(self.substrate.set_attribute_of(&self.file, name, chosen.as_deref()))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -47,16 +67,13 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
         let file =
             substrate.create_clone(&volume.file, &path).map_err(|error| CommonError::share(&volume.path, error))?;
         Ok(Draft { substrate, file, path, volume: &volume.path, owner: volume.owner })
-            .and_then(|draft| draft.prepare().map(|()| draft))
+            .and_then(|draft| draft.prepare(&volume.file).map(|()| draft))
     }
 
-    fn io<T>(&self, outcome: std::io::Result<T>) -> Result<T, CommonError> {
-        outcome.map_err(|error| CommonError::io(self.volume, error))
-    }
-
-    /// Gives the draft to the owner of the volume.
-    fn prepare(&self) -> Result<(), CommonError> {
-        self.io(self.substrate.give(&self.file, self.owner))
+    /// Gives the draft to the owner of the volume, with the choices that were made for the volume.
+    fn prepare(&self, volume: &S::File) -> Result<(), CommonError> {
+        self.io(self.substrate.give(&self.file, self.owner))?;
+        self.take_choices(volume)
     }
 
     pub(super) fn tool_failure(&self, error: ToolError) -> CommonError {
@@ -107,7 +124,7 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
     /// Checks the draft, marks it, and makes it durable.
     pub(super) fn seal(&self) -> Result<(), CommonError> {
         self.io(self.substrate.give(&self.file, self.owner))?;
-        self.io(self.substrate.set_attribute(&self.path, ATTRIBUTE, Some(ATTRIBUTE_VALUE)))?;
+        self.io(self.substrate.set_attribute_of(&self.file, ATTRIBUTE, Some(ATTRIBUTE_VALUE)))?;
         self.substrate.check_volume(&self.file, self.owner).map_err(|error| match error {
             ToolError::Failed { complaint, .. } => {
                 CommonError::Damaged { path: self.volume.to_owned(), why: complaint }
@@ -159,4 +176,37 @@ pub(super) fn check_name<S: Substrate>(
     let file = substrate.open(name, Access::Read).map_err(|_| replaced())?;
     let stat = substrate.stat(&file).map_err(|error| CommonError::io(volume, error))?;
     if stat.handle == *handle { Ok(()) } else { Err(replaced()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_substrate::{Files, Names, Sharing};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+
+    use super::*;
+
+    /// Regression: the first change of a volume dropped its label. Its content then shared with images of the owner's
+    /// domain.
+    #[test]
+    fn a_draft_has_the_label_and_the_opt_out_of_the_volume() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+        let substrate = file_system.observe().substrate;
+        let [path, draft_path] = ["volume", "draft"].map(Path::new);
+        let volume = substrate.create(path).unwrap();
+        let file = substrate.create_clone(&volume, draft_path).unwrap();
+        let owner = UserNo::ROOT;
+        let draft = Draft { substrate: &substrate, file, path: draft_path.to_owned(), volume: path, owner };
+        let set = |path, name, value: Option<&str>| {
+            substrate.set_attribute(path, name, value.map(str::as_bytes)).unwrap();
+        };
+        let choices =
+            |path| [label::ATTRIBUTE, opt_out::ATTRIBUTE].map(|name| substrate.attribute(path, name).unwrap());
+        for (label, choice) in [(None, None), (Some("customer-a"), Some("on")), (None, Some("off")), (Some("b"), None)]
+        {
+            set(path, label::ATTRIBUTE, label);
+            set(path, opt_out::ATTRIBUTE, choice);
+            draft.take_choices(&volume).unwrap();
+            assert_eq!(choices(draft_path), [label, choice].map(|value| value.map(|value| value.as_bytes().to_vec())));
+        }
+    }
 }

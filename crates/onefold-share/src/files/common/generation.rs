@@ -187,6 +187,7 @@ pub(super) fn change<S: Substrate + VolumeTools>(
     record.write(&draft, &plan.contents, &mut commands)?;
     draft.edit(&commands)?;
     see_contents(&draft, &plan.contents, &good)?;
+    draft.take_choices(&volume.file)?;
     draft.seal()?;
     draft.publish(volume)?;
     Ok(plan.changed)

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::checks::AllowedChanges;
 use super::clock::{nanoseconds_of, timestamp};
+use super::facts::set_in;
 use super::files::FileNo;
 use super::host::HostNo;
 use super::mount::{SimulatedFile, SimulatedSubstrate};
@@ -279,6 +280,17 @@ impl<'run> Files for SimulatedSubstrate<'run> {
         self.call_file(file, "attribute", |world, host| {
             io_fault(world, host)?;
             Ok(world.files.get(file.no).attributes.get(name).cloned())
+        })
+    }
+
+    fn set_attribute_of(&self, file: &SimulatedFile<'run>, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+        self.call_file(file, "set an attribute of", |world, host| {
+            io_fault(world, host)?;
+            if world.fails(host, |faults| faults.full) {
+                return Err(Errno::NOSPC.into());
+            }
+            set_in(world.file_attributes(Actor::Engine(host), file.no)?, name, value);
+            Ok(())
         })
     }
 }
