@@ -116,7 +116,7 @@ fn text(report: &AddReport) -> String {
     let mut text = format!("{files} {}: {added} new {}, {bytes}", noun(*files, "file"), noun(*added, "content"));
     for (count, why) in [
         (differed, "left out: changed since they were packaged, or not zero behind their ends"),
-        (refused, "left out: the file system did not clone their blocks"),
+        (refused, "left out: the image may not give them any more, or the file system did not clone their blocks"),
         (misaligned, "left out: not in whole blocks of the host"),
     ] {
         if *count > 0 {
