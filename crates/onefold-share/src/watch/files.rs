@@ -100,7 +100,6 @@ impl<S: Substrate> Watcher<'_, S> {
         self.say(file, WatchPhase::Scanning)?;
         self.pace.begin();
         let look = self.files.databases.again(state, &self.options.selection, self.options.stable_for, self.pace)?;
-        self.files.databases.wait_as(&look);
         let surroundings = self.surroundings;
         let seams = &surroundings.seams;
         if !self.files.wants(look.changed, seams.clock.monotonic()) {
