@@ -8,11 +8,11 @@ use onefold_guest::packages::Package;
 use onefold_substrate::{Substrate, VolumeTools};
 
 use super::CommonError;
-use super::generation::{change, lock};
+use super::generation::{Change, lock};
 use super::grow::{ADDITION_PIECES, pieces_max};
 use super::names::{file_path, package_folder};
 use super::plan::{Addition, ChangeCounts, Origin};
-use super::sources::{SourceImages, may_give};
+use super::sources::{ListedVolume, SourceImages, may_give};
 use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_packaged};
 use crate::pace::Pace;
 use crate::scan::{ListedFile, list};
@@ -64,7 +64,7 @@ pub fn add_packages<S: Substrate + VolumeTools>(
     let substrate = state.substrate();
     let volume = lock(substrate, adding.volume)?;
     let mut marks = Marks::load(state)?;
-    let image = listed(state, adding, &mut marks)?;
+    let (image, own) = listed(state, adding, &mut marks)?;
     if !may_give(image.stat.owner, volume.owner) {
         let why = "it belongs to another user than the volume".to_owned();
         return Err(CommonError::Image { path: image.path, why });
@@ -98,7 +98,10 @@ pub fn add_packages<S: Substrate + VolumeTools>(
         return Err(CommonError::Image { path: image.path, why });
     }
     let mut sources = SourceImages::new(state, &marks, vec![&image], volume.owner)?;
-    report.changed = change(substrate, adding.random, &volume, &[], &additions, &mut |image| sources.open(image))?;
+    let listed = ListedVolume { state, marks: &marks, listed: own };
+    let (mut open, check) = (|image| sources.open(image), || listed.check());
+    let change = Change { removed: &[], additions: &additions, open: &mut open, check: &check };
+    report.changed = change.make(substrate, adding.random, &volume)?;
     Ok(report)
 }
 
@@ -113,12 +116,12 @@ pub(super) fn addition_of(packaged: &PackageFile<'_>, image: usize, is_added: bo
     }
 }
 
-/// Returns the image, if it may share with the volume.
+/// Returns the image, if it may share with the volume, and the volume.
 fn listed<S: Substrate>(
     state: &State<'_, S>,
     adding: &AddOptions<'_>,
     marks: &mut Marks,
-) -> Result<ListedFile, CommonError> {
+) -> Result<(ListedFile, ListedFile), CommonError> {
     let paths: [PathBuf; 2] = [adding.volume.to_owned(), adding.image.to_owned()];
     let listed = list(state, marks, &Selection::new(&paths, &|_, _| true))?;
     let of = |path: &Path| listed.iter().find(|file| file.path == path);
@@ -131,7 +134,7 @@ fn listed<S: Substrate>(
             let why = format!("its sharing domain is {}, and that of the volume {}", image.domain, of_volume.shown());
             Err(failed(why))
         }
-        Some(_) => Ok(image.clone()),
+        Some(volume) => Ok((image.clone(), volume.clone())),
     }
 }
 

@@ -19,7 +19,7 @@ use tar::EntryType;
 use super::CommonError;
 use super::add::{ADDITIONS_MAX, AddReport};
 use super::draft::draft_path;
-use super::generation::{change, lock};
+use super::generation::{Change, lock};
 use super::names::{file_path, package_folder};
 use super::plan::{Addition, Origin};
 use crate::format::guest::Piece;
@@ -74,7 +74,9 @@ pub fn add_archives<S: Substrate + VolumeTools>(
     }
     let Spool { file, additions, files, .. } = spool;
     let file = Rc::new(file);
-    let changed = change(substrate, adding.random, &volume, &[], &additions, &mut |_| Some(Rc::clone(&file)))?;
+    let mut open = |_| Some(Rc::clone(&file));
+    let change = Change { removed: &[], additions: &additions, open: &mut open, check: &|| Ok(()) };
+    let changed = change.make(substrate, adding.random, &volume)?;
     Ok(AddReport { files, misaligned: 0, changed })
 }
 

@@ -137,7 +137,7 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
     pub(super) fn publish(&self, volume: &Volume<S::File>) -> Result<(), CommonError> {
         let stat = self.io(self.substrate.stat(&self.file))?;
         check_name(self.substrate, &self.path, &stat.handle, self.volume)?;
-        check_name(self.substrate, &volume.path, &volume.handle, self.volume)?;
+        check_volume(self.substrate, volume)?;
         self.io(self.substrate.rename(&self.path, &volume.path))
     }
 }
@@ -165,13 +165,18 @@ pub(super) fn remove_drafts<S: Substrate>(substrate: &S, path: &Path) -> Result<
     Ok(())
 }
 
+/// Checks that a volume has its name, and the owner to whom the next generation is given.
+pub(super) fn check_volume<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> Result<(), CommonError> {
+    check_name(substrate, &volume.path, &volume.handle, &volume.path)?;
+    let stat = substrate.stat(&volume.file).map_err(|error| CommonError::io(&volume.path, error))?;
+    match stat.owner == volume.owner.0 {
+        true => Ok(()),
+        false => Err(CommonError::Replaced { path: volume.path.clone() }),
+    }
+}
+
 /// Checks that a name leads to a file.
-pub(super) fn check_name<S: Substrate>(
-    substrate: &S,
-    name: &Path,
-    handle: &FileHandle,
-    volume: &Path,
-) -> Result<(), CommonError> {
+fn check_name<S: Substrate>(substrate: &S, name: &Path, handle: &FileHandle, volume: &Path) -> Result<(), CommonError> {
     let replaced = || CommonError::Replaced { path: volume.to_owned() };
     let file = substrate.open(name, Access::Read).map_err(|_| replaced())?;
     let stat = substrate.stat(&file).map_err(|error| CommonError::io(volume, error))?;
@@ -181,8 +186,9 @@ pub(super) fn check_name<S: Substrate>(
 #[cfg(test)]
 mod tests {
     use onefold_substrate::{Files, Names, Sharing};
-    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{HostNo, SimulatedFileSystem, SimulationOptions};
 
+    use super::super::contents::Contents;
     use super::*;
 
     /// Regression: the first change of a volume dropped its label. Its content then shared with images of the owner's
@@ -208,5 +214,28 @@ mod tests {
             draft.take_choices(&volume).unwrap();
             assert_eq!(choices(draft_path), [label, choice].map(|value| value.map(|value| value.as_bytes().to_vec())));
         }
+    }
+
+    /// Regression: the next generation went to the earlier owner of a volume that was given away meanwhile.
+    #[test]
+    fn a_volume_that_was_given_away_or_renamed_gets_no_next_generation() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+        let host = file_system.mount(HostNo(0));
+        let [path, other] = ["volume", "other"].map(Path::new);
+        let file = host.substrate.create(path).unwrap();
+        let handle = host.substrate.stat(&file).unwrap().handle;
+        let volume = Volume { file, path: path.to_owned(), handle, owner: UserNo::ROOT, contents: Contents::default() };
+        let is_good = || match check_volume(&host.substrate, &volume) {
+            Ok(()) => true,
+            Err(CommonError::Replaced { .. }) => false,
+            Err(other) => panic!("{other}"),
+        };
+        assert!(is_good());
+        file_system.give_image(host.no, path, 4711).unwrap();
+        assert!(!is_good());
+        file_system.give_image(host.no, path, 0).unwrap();
+        assert!(is_good());
+        host.substrate.rename(path, other).unwrap();
+        assert!(!is_good());
     }
 }

@@ -10,7 +10,8 @@
 //! 5. Make the blocks of good content count as written, and remove the names of the rest. Write the record.
 //! 6. Check that the draft has the record, and the new content where it was read back. Check the file system, and make
 //!    the draft durable.
-//! 7. Check that both names lead to the files that they should, and rename the draft into place.
+//! 7. Check that both names lead to the files that they should, and that the volume has not got another owner or domain.
+//!    Rename the draft into place.
 //!
 //! A process that dies before the last step leaves the old generation. A process that loses the lock fails at the last
 //! step: another process has removed its draft or replaced the volume.
@@ -26,7 +27,7 @@ use onefold_substrate::{Substrate, ToolError, UserNo, VolumeTools};
 use super::CommonError;
 use super::commands::{Commands, PlacedContent, all_folders};
 use super::contents::{self, ContentId, Contents, RECORD_FOLDER};
-use super::draft::{Draft, FillOutcome, check_name, draft_path, remove_drafts};
+use super::draft::{Draft, FillOutcome, check_volume, draft_path, remove_drafts};
 use super::names::hexadecimal;
 use super::plan::{Addition, ChangeCounts, Plan};
 use super::reading::{each_part, is_equal, places};
@@ -83,7 +84,8 @@ pub fn remove<S: Substrate + VolumeTools>(
     let is_removed = |path: &String| path.split('/').nth(2).is_some_and(wants);
     let removed: Vec<_> =
         volume.contents.iter().filter(|(_, content)| content.paths.iter().any(is_removed)).map(|(id, _)| *id).collect();
-    change(substrate, random, &volume, &removed, &[], &mut |_| None)
+    let change = Change { removed: &removed, additions: &[], open: &mut |_| None, check: &|| Ok(()) };
+    change.make(substrate, random, &volume)
 }
 
 /// Checks the file system in a volume, and compares all contents with their digests. Returns how many bytes were read.
@@ -123,74 +125,86 @@ pub(super) fn lock<S: Substrate>(substrate: &S, path: &Path) -> Result<Volume<S:
     if !substrate.try_lock(&volume.file).map_err(|error| CommonError::io(path, error))? {
         return Err(CommonError::Busy { path: path.to_owned() });
     }
-    check_name(substrate, path, &volume.handle, path)?;
+    check_volume(substrate, &volume)?;
     remove_drafts(substrate, path)?;
     Ok(volume)
 }
 
-/// Makes the next generation of a volume whose lock is held. Makes none if nothing changes. `open` opens the files that
-/// give content.
-///
-/// # Errors
-/// See [`CommonError`]; the volume is unchanged then.
-pub(super) fn change<S: Substrate + VolumeTools>(
-    substrate: &S,
-    random: &dyn Random,
-    volume: &Volume<S::File>,
-    removed: &[ContentId],
-    additions: &[Addition],
-    open: &mut OpenSource<'_, S::File>,
-) -> Result<ChangeCounts, CommonError> {
-    let mut plan = Plan::new(&volume.contents, removed, additions);
-    if plan.contents == volume.contents {
-        return Ok(plan.changed);
-    }
-    let draft = Draft::of(substrate, random, volume)?;
-    let mut commands = Commands::default();
-    let old_paths = plan.removed.iter().filter_map(|(id, content)| Some((content.paths.first()?.as_str(), id.1)));
-    for unneeded in places(substrate, &volume.file, &volume.path, old_paths, ExtentKind::Written)? {
-        draft.punch(&unneeded.unwrap_or_default())?;
-    }
-    plan.make(&volume.contents, &mut commands);
-    let record = Record::begin(&plan.contents, &mut commands);
-    draft.edit(&commands)?;
-    let made = plan.made.iter().map(|(addition, path)| (path.as_str(), addition.id.1));
-    let made = places(substrate, &draft.file, &volume.path, made, ExtentKind::Unwritten)?;
-    let (before, mut good) = (plan.contents.clone(), Vec::new());
-    let mut commands = Commands::default();
-    for ((addition, path), places) in std::mem::take(&mut plan.made).into_iter().zip(made) {
-        let places = places.ok_or_else(|| CommonError::Damaged {
-            path: volume.path.clone(),
-            why: format!("`{path}` did not get its blocks"),
-        })?;
-        match draft.fill(addition, &places, open)? {
-            FillOutcome::Good => {
-                commands.make_written(&path, &places);
-                good.push((path, addition.id.1, places));
-                plan.changed.added += 1;
-                plan.changed.added_bytes = plan.changed.added_bytes.saturating_add(addition.id.1);
-                continue;
+/// A change of a volume whose lock is held.
+pub(super) struct Change<'c, F> {
+    pub(super) removed: &'c [ContentId],
+    pub(super) additions: &'c [Addition],
+    /// Opens the files that give content.
+    pub(super) open: &'c mut OpenSource<'c, F>,
+    /// Checks that the volume may still get content of these files.
+    pub(super) check: &'c dyn Fn() -> Result<(), CommonError>,
+}
+
+impl<F> Change<'_, F> {
+    /// Makes the next generation of a volume; none if nothing changes.
+    ///
+    /// # Errors
+    /// See [`CommonError`]; the volume is unchanged then.
+    pub(super) fn make<S: Substrate<File = F> + VolumeTools>(
+        self,
+        substrate: &S,
+        random: &dyn Random,
+        volume: &Volume<F>,
+    ) -> Result<ChangeCounts, CommonError> {
+        let Change { removed, additions, open, check } = self;
+        let mut plan = Plan::new(&volume.contents, removed, additions);
+        if plan.contents == volume.contents {
+            return Ok(plan.changed);
+        }
+        check()?;
+        let draft = Draft::of(substrate, random, volume)?;
+        let mut commands = Commands::default();
+        let old_paths = plan.removed.iter().filter_map(|(id, content)| Some((content.paths.first()?.as_str(), id.1)));
+        for unneeded in places(substrate, &volume.file, &volume.path, old_paths, ExtentKind::Written)? {
+            draft.punch(&unneeded.unwrap_or_default())?;
+        }
+        plan.make(&volume.contents, &mut commands);
+        let record = Record::begin(&plan.contents, &mut commands);
+        draft.edit(&commands)?;
+        let made = plan.made.iter().map(|(addition, path)| (path.as_str(), addition.id.1));
+        let made = places(substrate, &draft.file, &volume.path, made, ExtentKind::Unwritten)?;
+        let (before, mut good) = (plan.contents.clone(), Vec::new());
+        let mut commands = Commands::default();
+        for ((addition, path), places) in std::mem::take(&mut plan.made).into_iter().zip(made) {
+            let places = places.ok_or_else(|| CommonError::Damaged {
+                path: volume.path.clone(),
+                why: format!("`{path}` did not get its blocks"),
+            })?;
+            match draft.fill(addition, &places, open)? {
+                FillOutcome::Good => {
+                    commands.make_written(&path, &places);
+                    good.push((path, addition.id.1, places));
+                    plan.changed.added += 1;
+                    plan.changed.added_bytes = plan.changed.added_bytes.saturating_add(addition.id.1);
+                    continue;
+                }
+                FillOutcome::Differs => plan.changed.differed += 1,
+                FillOutcome::Refused => plan.changed.refused += 1,
             }
-            FillOutcome::Differs => plan.changed.differed += 1,
-            FillOutcome::Refused => plan.changed.refused += 1,
+            draft.punch(&places)?;
+            if let Some(content) = plan.contents.remove(&addition.id) {
+                commands.remove(&content.paths);
+            }
         }
-        draft.punch(&places)?;
-        if let Some(content) = plan.contents.remove(&addition.id) {
-            commands.remove(&content.paths);
+        if plan.contents == volume.contents {
+            return Ok(plan.changed);
         }
+        let folders = |contents| all_folders(contents, Some(RECORD_FOLDER));
+        commands.change_folders(&folders(&before), &folders(&plan.contents));
+        record.write(&draft, &plan.contents, &mut commands)?;
+        draft.edit(&commands)?;
+        see_contents(&draft, &plan.contents, &good)?;
+        draft.take_choices(&volume.file)?;
+        draft.seal()?;
+        check()?;
+        draft.publish(volume)?;
+        Ok(plan.changed)
     }
-    if plan.contents == volume.contents {
-        return Ok(plan.changed);
-    }
-    let folders = |contents| all_folders(contents, Some(RECORD_FOLDER));
-    commands.change_folders(&folders(&before), &folders(&plan.contents));
-    record.write(&draft, &plan.contents, &mut commands)?;
-    draft.edit(&commands)?;
-    see_contents(&draft, &plan.contents, &good)?;
-    draft.take_choices(&volume.file)?;
-    draft.seal()?;
-    draft.publish(volume)?;
-    Ok(plan.changed)
 }
 
 /// Checks that a draft has a record of `contents`, and files where `good` content was read back. Each of these needs

@@ -17,11 +17,11 @@ use onefold_substrate::{Substrate, VolumeTools};
 use super::CommonError;
 use super::add::addition_of;
 use super::contents::ContentId;
-use super::generation::{change, lock};
+use super::generation::{Change, lock};
 use super::held::{NumberKey, RepeatedContents, held_twice, number_of};
 use super::plan::{Addition, ChangeCounts};
 use super::reading::places;
-use super::sources::{SourceImages, may_give};
+use super::sources::{ListedVolume, SourceImages, may_give};
 use super::volume::{Volume, is_marked};
 use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_packaged};
 use crate::format::guest::Piece;
@@ -79,7 +79,7 @@ pub fn grow<S: Substrate + VolumeTools>(
     let substrate = state.substrate();
     let volume = lock(substrate, growing.volume)?;
     let mut marks = Marks::load(state)?;
-    let images = images(state, growing, &volume, &mut marks)?;
+    let (images, own) = images(state, growing, &volume, &mut marks)?;
     let removed = unreferred(substrate, &volume)?;
     let mut report = GrowReport::default();
     let has = |id: &ContentId| volume.contents.get(id).is_some() && !removed.contains(id);
@@ -90,29 +90,33 @@ pub fn grow<S: Substrate + VolumeTools>(
     let holders: Vec<_> = images.iter().zip(holders).filter(|(_, holds)| *holds).map(|(image, _)| image).collect();
     let (additions, givers) = found(substrate, growing, (&holders, &key), (&mut numbers, &mut report.failed))?;
     let mut sources = SourceImages::new(state, &marks, givers, volume.owner)?;
+    let listed = ListedVolume { state, marks: &marks, listed: own };
     let removed: Vec<_> = removed.into_iter().collect();
-    let mut open = |image| sources.open(image);
-    report.changed = change(substrate, growing.random, &volume, &removed, &additions, &mut open)?;
+    let (mut open, check) = (|image| sources.open(image), || listed.check());
+    let change = Change { removed: &removed, additions: &additions, open: &mut open, check: &check };
+    report.changed = change.make(substrate, growing.random, &volume)?;
     Ok(report)
 }
 
-/// Returns the images that may give content: those in the volume's domain that belong to its owner. If root owns the
-/// volume, the images of all users may.
+/// Returns the images that may give content, and the volume: those in the volume's domain that belong to its owner. If
+/// root owns the volume, the images of all users may.
 fn images<S: Substrate>(
     state: &State<'_, S>,
     growing: &GrowOptions<'_>,
     volume: &Volume<S::File>,
     marks: &mut Marks,
-) -> Result<Vec<ListedFile>, CommonError> {
+) -> Result<(Vec<ListedFile>, ListedFile), CommonError> {
     let mut listed = list(state, marks, &growing.selection)?;
     let replaced = || CommonError::Replaced { path: volume.path.clone() };
     let own = listed.iter().position(|file| file.stat.handle == volume.handle).ok_or_else(replaced)?;
-    let domain = listed.swap_remove(own).domain;
+    let own = listed.swap_remove(own);
     listed.retain(|file| {
-        file.domain == domain && may_give(file.stat.owner, volume.owner) && !is_marked(state.substrate(), &file.path)
+        file.domain == own.domain
+            && may_give(file.stat.owner, volume.owner)
+            && !is_marked(state.substrate(), &file.path)
     });
     listed.sort_by_key(|file| file.number);
-    Ok(listed)
+    Ok((listed, own))
 }
 
 /// Returns the contents that no user added and no other file refers to.

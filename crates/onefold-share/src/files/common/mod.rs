@@ -88,8 +88,9 @@ pub enum CommonError {
         /// The volume.
         path: PathBuf,
     },
-    /// The volume was removed or replaced meanwhile.
-    #[error("the common volume `{}` was removed or replaced meanwhile", .path.shown())]
+    /// The volume was removed, replaced or opted out meanwhile, or has got another owner or domain.
+    #[error("the common volume `{}` was removed, replaced or opted out meanwhile, or has got another owner or domain",
+        .path.shown())]
     Replaced {
         /// The volume.
         path: PathBuf,
