@@ -31,7 +31,7 @@ pub use self::bucket::BURST;
 pub(crate) use self::reading::ReadPace;
 
 /// The processor time of work without a limit on it, which is never asked for.
-struct UncountedCpu;
+pub(crate) struct UncountedCpu;
 
 impl CpuTime for UncountedCpu {
     fn used(&self) -> Duration {

@@ -38,7 +38,7 @@ pub struct AddOptions<'a> {
     pub cache_bytes: usize,
     /// For the names of drafts.
     pub random: &'a dyn Random,
-    /// Asked before each file and at each read of the image.
+    /// Asked before each file, and at each read of the image or of the volume.
     pub pace: &'a Pace<'a>,
 }
 
@@ -100,7 +100,7 @@ pub fn add_packages<S: Substrate + VolumeTools>(
     let mut sources = SourceImages::new(state, &marks, vec![&image], volume.owner)?;
     let listed = ListedVolume { state, marks: &marks, listed: own };
     let (mut open, check) = (|image| sources.open(image), || listed.check());
-    let change = Change { removed: &[], additions: &additions, open: &mut open, check: &check };
+    let change = Change { removed: &[], additions: &additions, open: &mut open, check: &check, pace: adding.pace };
     report.changed = change.make(substrate, adding.random, &volume)?;
     Ok(report)
 }

@@ -23,6 +23,7 @@ use super::generation::{Change, lock};
 use super::names::{file_path, package_folder};
 use super::plan::{Addition, Origin};
 use crate::format::guest::Piece;
+use crate::pace::Pace;
 use crate::state::StateError;
 
 /// Maximum length of a name in an archive, in bytes.
@@ -50,8 +51,8 @@ pub struct ArchiveAddOptions<'a> {
     pub tools: &'a dyn PackageTools,
     /// For the names of drafts.
     pub random: &'a dyn Random,
-    /// Asked before each file; false ends the work.
-    pub go_on: &'a dyn Fn() -> bool,
+    /// Asked before each file, and when it is read back.
+    pub pace: &'a Pace<'a>,
 }
 
 /// Adds the files of package archives to a volume, except configuration files.
@@ -68,14 +69,14 @@ pub fn add_archives<S: Substrate + VolumeTools>(
     let file = substrate.create(&path).map_err(failed)?;
     substrate.remove(&path).map_err(failed)?;
     let mut spool =
-        Spool { substrate, file, end: 0, bytes_left: 0, additions: Vec::new(), files: 0, go_on: adding.go_on };
+        Spool { substrate, file, end: 0, bytes_left: 0, additions: Vec::new(), files: 0, pace: adding.pace };
     for (name, archive) in adding.archives {
         spool.add_archive(adding.tools, archive).map_err(|error| of_archive(name, error))?;
     }
     let Spool { file, additions, files, .. } = spool;
     let file = Rc::new(file);
     let mut open = |_| Some(Rc::clone(&file));
-    let change = Change { removed: &[], additions: &additions, open: &mut open, check: &|| Ok(()) };
+    let change = Change { removed: &[], additions: &additions, open: &mut open, check: &|| Ok(()), pace: adding.pace };
     let changed = change.make(substrate, adding.random, &volume)?;
     Ok(AddReport { files, misaligned: 0, changed })
 }
@@ -156,7 +157,7 @@ struct Spool<'a, S: Substrate> {
     bytes_left: u64,
     additions: Vec<Addition>,
     files: u64,
-    go_on: &'a dyn Fn() -> bool,
+    pace: &'a Pace<'a>,
 }
 
 impl<S: Substrate> Spool<'_, S> {
@@ -181,7 +182,7 @@ impl<S: Substrate> Spool<'_, S> {
         tools.unpack(archive, ArchivePart::Files, &mut |stream| {
             let folder = control.folder.as_deref().ok_or(ArchiveError::Nameless)?;
             each_entry(stream, &mut |name, kind, length, content| {
-                if !(self.go_on)() {
+                if self.pace.reading().go_on().is_err() {
                     return Err(ArchiveError::Interrupted.into());
                 }
                 let shown = || String::from_utf8_lossy(name).into_owned();

@@ -15,6 +15,7 @@ use super::sources::OpenSource;
 use super::volume::{ATTRIBUTE, ATTRIBUTE_VALUE, Volume, draft_prefix};
 use crate::domain::label;
 use crate::opt_out;
+use crate::pace::ReadPace;
 
 /// Result of filling the blocks of a content.
 pub(super) enum FillOutcome {
@@ -97,12 +98,13 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
         })
     }
 
-    /// Fills the blocks of a content, and reads them back.
+    /// Fills the blocks of a content, and reads them back within the limit on reads.
     pub(super) fn fill(
         &self,
         addition: &Addition,
         places: &[PlacedContent],
         open: &mut OpenSource<'_, S::File>,
+        pace: ReadPace<'_>,
     ) -> Result<FillOutcome, CommonError> {
         let Origin { image, pieces } = &addition.origin;
         let Some(image) = open(*image) else { return Ok(FillOutcome::Refused) };
@@ -117,7 +119,7 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
                 Err(_) => return Ok(FillOutcome::Refused),
             }
         }
-        let is_good = is_equal(self.substrate, &self.file, places, &addition.id, self.volume)?;
+        let is_good = is_equal(self.substrate, &self.file, places, &addition.id, self.volume, pace)?;
         Ok(if is_good { FillOutcome::Good } else { FillOutcome::Differs })
     }
 

@@ -33,6 +33,7 @@ use super::plan::{Addition, ChangeCounts, Plan};
 use super::reading::{each_part, is_equal, places};
 use super::sources::OpenSource;
 use super::volume::{Volume, record};
+use crate::pace::Pace;
 
 /// Minimum length of a volume, in bytes.
 pub const LENGTH_MIN: u64 = 16 << 20;
@@ -84,7 +85,8 @@ pub fn remove<S: Substrate + VolumeTools>(
     let is_removed = |path: &String| path.split('/').nth(2).is_some_and(wants);
     let removed: Vec<_> =
         volume.contents.iter().filter(|(_, content)| content.paths.iter().any(is_removed)).map(|(id, _)| *id).collect();
-    let change = Change { removed: &removed, additions: &[], open: &mut |_| None, check: &|| Ok(()) };
+    let pace = Pace::unlimited();
+    let change = Change { removed: &removed, additions: &[], open: &mut |_| None, check: &|| Ok(()), pace: &pace };
     change.make(substrate, random, &volume)
 }
 
@@ -101,10 +103,11 @@ pub fn check<S: Substrate + VolumeTools>(substrate: &S, volume: &Volume<S::File>
     let ids: Vec<_> = volume.contents.iter().collect();
     let paths = ids.iter().filter_map(|(id, content)| Some((content.paths.first()?.as_str(), id.1)));
     let places = places(substrate, &volume.file, &volume.path, paths, ExtentKind::Written)?;
+    let pace = Pace::unlimited();
     let mut bytes: u64 = 0;
     for ((id, content), places) in ids.iter().zip(places) {
         let is_good = match places {
-            Some(places) => is_equal(substrate, &volume.file, &places, id, &volume.path)?,
+            Some(places) => is_equal(substrate, &volume.file, &places, id, &volume.path, pace.reading())?,
             None => false,
         };
         if !is_good {
@@ -138,6 +141,8 @@ pub(super) struct Change<'c, F> {
     pub(super) open: &'c mut OpenSource<'c, F>,
     /// Checks that the volume may still get content of these files.
     pub(super) check: &'c dyn Fn() -> Result<(), CommonError>,
+    /// Asked before each addition, and at each read of it.
+    pub(super) pace: &'c Pace<'c>,
 }
 
 impl<F> Change<'_, F> {
@@ -151,7 +156,7 @@ impl<F> Change<'_, F> {
         random: &dyn Random,
         volume: &Volume<F>,
     ) -> Result<ChangeCounts, CommonError> {
-        let Change { removed, additions, open, check } = self;
+        let Change { removed, additions, open, check, pace } = self;
         let mut plan = Plan::new(&volume.contents, removed, additions);
         if plan.contents == volume.contents {
             return Ok(plan.changed);
@@ -175,7 +180,8 @@ impl<F> Change<'_, F> {
                 path: volume.path.clone(),
                 why: format!("`{path}` did not get its blocks"),
             })?;
-            match draft.fill(addition, &places, open)? {
+            pace.go_on()?;
+            match draft.fill(addition, &places, open, pace.reading())? {
                 FillOutcome::Good => {
                     commands.make_written(&path, &places);
                     good.push((path, addition.id.1, places));

@@ -25,7 +25,8 @@ use super::sources::{ListedVolume, SourceImages, may_give};
 use super::volume::{Volume, is_marked};
 use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_packaged};
 use crate::format::guest::Piece;
-use crate::pace::Pace;
+use crate::kept_map::LOOK_BYTES;
+use crate::pace::{Pace, ReadPace};
 use crate::scan::{ListedFile, list};
 use crate::selection::Selection;
 use crate::state::State;
@@ -52,7 +53,7 @@ pub struct GrowOptions<'a> {
     pub temporary_folder: &'a Path,
     /// For the names of drafts.
     pub random: &'a dyn Random,
-    /// Asked before each file and at each read of an image.
+    /// Asked before each file, and at each read of an image or of the volume.
     pub pace: &'a Pace<'a>,
 }
 
@@ -80,7 +81,7 @@ pub fn grow<S: Substrate + VolumeTools>(
     let volume = lock(substrate, growing.volume)?;
     let mut marks = Marks::load(state)?;
     let (images, own) = images(state, growing, &volume, &mut marks)?;
-    let removed = unreferred(substrate, &volume)?;
+    let removed = unreferred(substrate, &volume, growing.pace.reading())?;
     let mut report = GrowReport::default();
     let has = |id: &ContentId| volume.contents.get(id).is_some() && !removed.contains(id);
     let mut key = NumberKey::default();
@@ -93,7 +94,8 @@ pub fn grow<S: Substrate + VolumeTools>(
     let listed = ListedVolume { state, marks: &marks, listed: own };
     let removed: Vec<_> = removed.into_iter().collect();
     let (mut open, check) = (|image| sources.open(image), || listed.check());
-    let change = Change { removed: &removed, additions: &additions, open: &mut open, check: &check };
+    let change =
+        Change { removed: &removed, additions: &additions, open: &mut open, check: &check, pace: growing.pace };
     report.changed = change.make(substrate, growing.random, &volume)?;
     Ok(report)
 }
@@ -120,10 +122,13 @@ fn images<S: Substrate>(
 }
 
 /// Returns the contents that no user added and no other file refers to.
-fn unreferred<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> Result<HashSet<ContentId>, CommonError> {
-    let failed = |error| CommonError::io(&volume.path, error);
-    let shared = shared_ranges(substrate, volume).map_err(failed)?;
-    let own = own_ranges(substrate, volume).map_err(failed)?;
+fn unreferred<S: Substrate>(
+    substrate: &S,
+    volume: &Volume<S::File>,
+    pace: ReadPace<'_>,
+) -> Result<HashSet<ContentId>, CommonError> {
+    let shared = shared_ranges(substrate, volume, pace)?;
+    let own = own_ranges(substrate, volume, pace)?;
     let found: Vec<_> = volume.contents.iter().filter(|(_, content)| !content.is_added).collect();
     let paths = found.iter().filter_map(|(id, content)| Some((content.paths.first()?.as_str(), id.1)));
     let places = places(substrate, &volume.file, &volume.path, paths, ExtentKind::Written)?;
@@ -150,11 +155,16 @@ fn within(ranges: &[ByteRange], begin: u64, end: u64) -> impl Iterator<Item = By
     rest.map(move |(range_begin, range_end)| ((*range_begin).max(begin), (*range_end).min(end)))
 }
 
-/// Returns the ranges of a volume that the host's map shows as shared.
-fn shared_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Result<Vec<ByteRange>> {
+/// Returns the ranges of a volume that the host's map shows as shared. Reads the map within the limit on reads.
+fn shared_ranges<S: Substrate>(
+    substrate: &S,
+    volume: &Volume<S::File>,
+    pace: ReadPace<'_>,
+) -> Result<Vec<ByteRange>, CommonError> {
     let (mut shared, mut from) = (Vec::new(), 0);
     loop {
-        let extents = substrate.extents(&volume.file, from)?;
+        let extents = substrate.extents(&volume.file, from).map_err(|error| CommonError::io(&volume.path, error))?;
+        pace.read((extents.len() as u64).saturating_mul(LOOK_BYTES))?;
         let Some(last) = extents.last().filter(|last| last.end() > from) else { return Ok(shared) };
         from = last.end();
         shared.extend(extents.iter().filter(|extent| extent.is_shared).map(|extent| (extent.offset, extent.end())));
@@ -163,8 +173,13 @@ fn shared_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::R
 
 /// Returns the ranges of a volume in whole extents that only the volume refers to. Btrfs shows an extent as shared even
 /// if the volume alone refers to it several times. Only root may ask for the references; for other users, everything
-/// that the map shows as shared is kept.
-fn own_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Result<Vec<ByteRange>> {
+/// that the map shows as shared is kept. Reads within the limit on reads.
+fn own_ranges<S: Substrate>(
+    substrate: &S,
+    volume: &Volume<S::File>,
+    pace: ReadPace<'_>,
+) -> Result<Vec<ByteRange>, CommonError> {
+    let failed = |error| CommonError::io(&volume.path, error);
     let (mut own, mut from) = (Vec::new(), 0);
     if !substrate.abilities().frees_whole_extents {
         return Ok(own);
@@ -173,19 +188,22 @@ fn own_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Resu
     loop {
         let slices = match substrate.slices(&volume.file, from) {
             Err(error) if is_untold(&error) => return Ok(own),
-            slices => slices?,
+            slices => slices.map_err(failed)?,
         };
+        pace.read((slices.len() as u64).saturating_mul(LOOK_BYTES))?;
         let Some(last) = slices.last().filter(|last| last.end() > from) else { return Ok(own) };
         from = last.end();
         for slice in &slices {
             let is_own = match known.get(&slice.extent) {
                 Some(is_own) => *is_own,
                 None => {
+                    pace.read(LOOK_BYTES)?;
                     let is_own = match substrate.references(slice.extent) {
                         Err(error) if is_untold(&error) => false,
                         // No process can open a file without a handle any more.
                         references => {
-                            references?.iter().filter_map(|one| one.handle.as_ref()).all(|of| *of == volume.handle)
+                            let references = references.map_err(failed)?;
+                            references.iter().filter_map(|one| one.handle.as_ref()).all(|of| *of == volume.handle)
                         }
                     };
                     known.insert(slice.extent, is_own);
@@ -273,13 +291,21 @@ pub(super) fn visit<S: Substrate>(
 
 #[cfg(test)]
 mod tests {
-    use onefold_block::random::SeededRandom;
-    use onefold_substrate::Files;
-    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+    use std::num::NonZeroU64;
+    use std::time::Duration;
 
+    use onefold_block::Clock;
+    use onefold_block::clock::ManualClock;
+    use onefold_block::random::SeededRandom;
+    use onefold_substrate::{Files, UserNo};
+    use onefold_testing::simulated::{Habits, SimulatedFileSystem, SimulationOptions};
+
+    use super::super::contents::Contents;
     use super::*;
     use crate::domain::Domain;
     use crate::format::FileNo;
+    use crate::pace::{Limits, UncountedCpu, Wish};
+    use crate::state::StateError;
 
     /// What is kept of an image names its contents, but the image itself cannot be read.
     #[test]
@@ -308,6 +334,38 @@ mod tests {
             found(&substrate, &growing, (&images, &NumberKey::default()), (wanted, &mut failed)).unwrap();
         assert!(additions.is_empty());
         assert_eq!(failed.iter().map(|(path, _)| path.to_str().unwrap()).collect::<Vec<_>>(), ["first", "second"]);
+    }
+
+    /// Regression: the maps of the volume were read at once, whatever the limit.
+    #[test]
+    fn the_maps_of_a_volume_are_read_within_the_limit_on_reads() {
+        const EXTENTS: u64 = 4000;
+        let habits = Habits { frees_whole_extents: true, ..Habits::default() };
+        let options = SimulationOptions { images: 0, total_blocks: 1 << 14, habits, ..SimulationOptions::default() };
+        let file_system = SimulatedFileSystem::new(&options);
+        let substrate = file_system.observe().substrate;
+        let path = PathBuf::from("volume");
+        let file = substrate.create(&path).unwrap();
+        for block in 0..EXTENTS {
+            substrate.write_at(&file, 2 * block * BLOCK_BYTES_U64, &[7]).unwrap();
+        }
+        let handle = substrate.stat(&file).unwrap().handle;
+        let volume = Volume { file, path, handle, owner: UserNo::ROOT, contents: Contents::default() };
+        for ranges in [shared_ranges, own_ranges] {
+            let clock = ManualClock::starting_at(1000);
+            let rate = NonZeroU64::new(EXTENTS * LOOK_BYTES / 20);
+            let limits = Limits { read_bytes_per_second: rate, ..Limits::default() };
+            let pace = Pace::new(limits, &clock, &UncountedCpu, &|| Wish::GoOn);
+            let began = clock.monotonic();
+            ranges(&substrate, &volume, pace.reading()).unwrap();
+            // The next read waits until the last part of the map is paid for.
+            pace.reading().read(1).unwrap();
+            let took = clock.monotonic() - began;
+            assert!(took > Duration::from_secs(15), "{took:?}");
+            let ended = pace.stopped_by(&|| true);
+            let outcome = ranges(&substrate, &volume, ended.reading());
+            assert!(matches!(outcome, Err(CommonError::State(StateError::Interrupted))), "{outcome:?}");
+        }
     }
 
     #[test]

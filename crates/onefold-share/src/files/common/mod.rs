@@ -41,6 +41,7 @@ pub use self::plan::ChangeCounts;
 pub(crate) use self::volume::is_marked;
 pub use self::volume::{Volume, find, open};
 
+use crate::pace::StopRequest;
 use crate::state::StateError;
 
 /// Why a common volume could not be used or changed. The volume is as it was before.
@@ -134,6 +135,12 @@ pub enum CommonError {
     /// The state folder failed, or the user ended the work.
     #[error(transparent)]
     State(#[from] StateError),
+}
+
+impl From<StopRequest> for CommonError {
+    fn from(stopped: StopRequest) -> CommonError {
+        CommonError::State(stopped.into())
+    }
 }
 
 impl CommonError {

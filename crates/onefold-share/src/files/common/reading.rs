@@ -12,6 +12,7 @@ use super::commands::PlacedContent;
 use super::contents::ContentId;
 use super::volume::{places_of, with_volume};
 use crate::format::guest::Piece;
+use crate::pace::ReadPace;
 
 /// Size of one read, in bytes.
 const READ_BYTES: usize = 1 << 20;
@@ -54,13 +55,17 @@ pub(super) fn pairs(pieces: &[Piece], places: &[PlacedContent], count_max: u64) 
     pairs
 }
 
-/// Returns whether blocks of a volume hold a content, and zeros behind its end.
+/// Returns whether blocks of a volume hold a content, and zeros behind its end. Reads within the limit on reads.
+///
+/// # Errors
+/// Errors of reading, and `Interrupted` if the work is to end.
 pub(super) fn is_equal<S: Substrate>(
     substrate: &S,
     file: &S::File,
     places: &[PlacedContent],
     (digest, length): &ContentId,
     volume: &Path,
+    pace: ReadPace<'_>,
 ) -> Result<bool, CommonError> {
     let mut hasher = Md5::new();
     let mut bytes = vec![0; READ_BYTES];
@@ -71,6 +76,7 @@ pub(super) fn is_equal<S: Substrate>(
         while offset < end {
             let at_once = usize::try_from(end - offset).unwrap_or(READ_BYTES).min(READ_BYTES);
             let Some(into) = bytes.get_mut(..at_once) else { return Ok(false) };
+            pace.read(at_once as u64)?;
             let read = substrate.read_at(file, offset, into).map_err(|error| CommonError::io(volume, error))?;
             if read < at_once {
                 return Ok(false);
@@ -98,7 +104,46 @@ pub(super) fn each_part<'t>(places: &'t [PlacedContent], text: &'t [u8]) -> impl
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+    use std::time::Duration;
+
+    use onefold_block::Clock;
+    use onefold_block::clock::ManualClock;
+    use onefold_substrate::Files;
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+
     use super::*;
+    use crate::pace::{Limits, Pace, UncountedCpu, Wish};
+    use crate::state::StateError;
+
+    /// Regression: new content of a volume was read back at full speed, whatever the limit, and to its end, whatever the
+    /// user wanted.
+    #[test]
+    fn contents_are_read_back_within_the_limit_on_reads_and_until_the_work_is_to_end() {
+        const BYTES: u64 = 12 << 20;
+        let file_system = SimulatedFileSystem::new(&SimulationOptions {
+            images: 0,
+            total_blocks: 1 << 14,
+            ..SimulationOptions::default()
+        });
+        let substrate = file_system.observe().substrate;
+        let path = Path::new("volume");
+        let file = substrate.create(path).unwrap();
+        let content: Vec<u8> = (0..BYTES).map(|at| at.to_le_bytes()[1]).collect();
+        substrate.write_at(&file, BLOCK_BYTES_U64, &content).unwrap();
+        let clock = ManualClock::starting_at(1000);
+        let limits = Limits { read_bytes_per_second: NonZeroU64::new(1 << 20), ..Limits::default() };
+        let pace = Pace::new(limits, &clock, &UncountedCpu, &|| Wish::GoOn);
+        let places = [placed(0, 1, BYTES / BLOCK_BYTES_U64)];
+        let id = (Md5::digest(&content).into(), BYTES);
+        let began = clock.monotonic();
+        assert!(is_equal(&substrate, &file, &places, &id, path, pace.reading()).unwrap());
+        let took = clock.monotonic() - began;
+        assert!(took > Duration::from_secs(9) && took < Duration::from_secs(13), "{took:?}");
+        let ended = pace.stopped_by(&|| true);
+        let outcome = is_equal(&substrate, &file, &places, &id, path, ended.reading());
+        assert!(matches!(outcome, Err(CommonError::State(StateError::Interrupted))), "{outcome:?}");
+    }
 
     fn placed(content: u64, block: u64, count: u64) -> PlacedContent {
         PlacedContent { content, block, count }

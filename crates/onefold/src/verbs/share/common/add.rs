@@ -67,8 +67,7 @@ fn from_image(
     let take = |notice: Notice| notices.borrow_mut().push(file_system.notice_text(notice));
     let state = State::open(&file_system.substrate, &SystemClock, &SystemRandom, &take);
     let state = state.map_err(|error| file_system.state_failure(cannot, error))?;
-    let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
-    let stop = || interrupt.is_asked();
+    let (wish, stop) = wishes(interrupt);
     let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
     let adding = AddOptions {
         volume,
@@ -98,15 +97,17 @@ fn from_archives(
         Ok((path.clone(), File::open(path).map_err(failed)?))
     });
     let archives = opened.collect::<Outcome<Vec<_>>>()?;
-    let adding = ArchiveAddOptions {
-        volume,
-        archives: &archives,
-        tools: &DpkgDeb,
-        random: &SystemRandom,
-        go_on: &|| !interrupt.is_asked(),
-    };
+    let (wish, stop) = wishes(interrupt);
+    let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
+    let adding = ArchiveAddOptions { volume, archives: &archives, tools: &DpkgDeb, random: &SystemRandom, pace: &pace };
     common::add_archives(&file_system.substrate, &adding)
         .map_err(|error| common_failure(cannot, error, &file_system.user_paths))
+}
+
+/// Returns the wishes of the user, who may want the work to end, for one thread and for all.
+fn wishes(interrupt: &Interrupt) -> (impl Fn() -> Wish, impl Fn() -> bool + Sync) {
+    let wish = move || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
+    (wish, move || interrupt.is_asked())
 }
 
 fn text(report: &AddReport) -> String {
