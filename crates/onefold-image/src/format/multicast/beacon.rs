@@ -11,6 +11,8 @@
 //! | excluded    | set      | numbers of machines that are to fetch the rest over HTTP                          |
 //! | unheard     | set      | numbers of machines that joined some seconds ago, and whose requests do not arrive |
 //! | queued      | set      | chunks that will be sent; the first ones if not all fit                           |
+//!
+//! Unheard machines take at most a quarter of the bytes: the first ones if not all fit.
 
 use super::IndexSet;
 use crate::format::FormatError;
@@ -22,6 +24,8 @@ const STRUCTURE: &str = "multicast beacon";
 const FIXED_BYTES: usize = 8 + 4 + 4;
 /// Length of an empty set.
 const EMPTY_SET_BYTES: usize = 1;
+/// Divisor for the share of a beacon that unheard machines take. Without the queue, all machines would request more.
+const UNHEARD_DIVISOR: usize = 4;
 
 /// A note of the server to the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +57,8 @@ impl Beacon {
         let start = encoder.0.len();
         encoder.u64(self.epoch).u32(self.machines).u32(self.queue_ms);
         let Beacon { sending, just_sent, unavailable, excluded, unheard, queued, .. } = self;
+        // A machine that does not fit is listed later, when others are not any more.
+        let unheard = &unheard.within(bytes_max / UNHEARD_DIVISOR);
         let sets = [sending, just_sent, unavailable, excluded, unheard, queued];
         for (at, set) in sets.into_iter().enumerate() {
             let used = encoder.0.len() - start + (sets.len() - 1 - at) * EMPTY_SET_BYTES;

@@ -216,9 +216,10 @@ impl Receiver {
                 if is_newest {
                     let unavailable = beacon.unavailable.clone();
                     let client = session.reply.client.0;
-                    let is_unheard = beacon.unheard.contains(client) && session.has_requested_in_vain(self.now);
+                    session.timer.is_unheard = beacon.unheard.contains(client);
+                    let is_in_vain = session.timer.is_unheard && session.has_requested_in_vain(self.now);
                     let unserved = if beacon.excluded.contains(client) { Some(HttpReason::Excluded) } else { None };
-                    let unserved = unserved.or(is_unheard.then_some(HttpReason::Unheard));
+                    let unserved = unserved.or(is_in_vain.then_some(HttpReason::Unheard));
                     // A session that waits for machines sends no symbols yet.
                     if !session.timer.hear(beacon, self.now) {
                         self.progress.wait(self.now);
@@ -418,8 +419,10 @@ impl Receiver {
     /// Returns the request that is due now.
     fn due_request(&mut self) -> Option<ReceiverAction> {
         let mut session = self.session.take()?;
-        // The first request begins the session, even if there are no chunks to request yet.
-        let has_news = session.has_losses() || (session.highest == 0 && self.left > 0);
+        // The first request begins the session, even if there are no chunks to request yet. A machine that the server
+        // has not heard requests again before the server forgets it, though beacons answer all that it lacks.
+        let is_first = session.highest == 0 && self.left > 0;
+        let has_news = session.timer.is_unheard || session.has_losses() || is_first;
         let is_needed = |timer: &requests::RequestTimer| {
             has_news || self.begun().chain(self.window()).any(|chunk| !timer.is_answered(chunk, self.now))
         };

@@ -25,6 +25,8 @@ pub(super) struct RequestTimer {
     look: Duration,
     /// Time of the last request, or of the join.
     last: Duration,
+    /// Whether the last beacon lists this machine as one from which no request has come.
+    pub(super) is_unheard: bool,
 }
 
 impl RequestTimer {
@@ -34,7 +36,8 @@ impl RequestTimer {
         let pause = request_pause(machines, Duration::ZERO);
         let wait = if machines <= 1 { Duration::ZERO } else { BEACON_EVERY * 3 / 2 + drawn(pause * 2, random) };
         let waits_until = Some(now + SESSION_WAIT_MAX);
-        RequestTimer { beacon: None, machines, waits_until, due: Some(now + wait), look: now + wait, last: now }
+        let (due, look) = (Some(now + wait), now + wait);
+        RequestTimer { beacon: None, machines, waits_until, due, look, last: now, is_unheard: false }
     }
 
     /// Takes a beacon. Returns whether the session has begun to send symbols, or could have waited for machines no
@@ -124,7 +127,9 @@ impl RequestTimer {
 
     /// Returns the average pause before a request.
     fn pause(&self) -> Duration {
-        let queue = self.beacon.as_ref().map_or(0, |(_, beacon)| beacon.queue_ms);
+        // The server soon forgets a machine that it has not heard, however long its queue is.
+        let beacon = self.beacon.as_ref().filter(|_| !self.is_unheard);
+        let queue = beacon.map_or(0, |(_, beacon)| beacon.queue_ms);
         request_pause(self.machines, Duration::from_millis(queue.into()))
     }
 }

@@ -232,10 +232,11 @@ impl Clients {
 
     /// Removes machines that have been silent for too long, and returns their requests.
     pub(super) fn expire(&mut self, now: Duration) -> Vec<CountedRequest> {
-        // If fewer machines lack chunks than before, beacons say so, and all of them send requests more often.
-        let latest = now + client_silence(self.lacking());
+        // If fewer machines lack chunks than before, beacons say so, and all of them send requests more often. If more
+        // do, they send requests less often.
+        let silence = client_silence(self.lacking());
         let has_expired = |client: &mut Client| {
-            client.expires = client.expires.min(latest);
+            client.expires = client.expires.max(client.heard + silence).min(now + silence);
             now >= client.expires
         };
         self.clients.extract_if(.., |_, client| has_expired(client)).filter_map(|(_, client)| client.request).collect()

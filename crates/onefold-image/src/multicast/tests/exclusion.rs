@@ -1,12 +1,18 @@
 //! Which machines a sender excludes for their losses, and which losses slow it.
 
-use std::num::NonZeroU64;
+use std::net::Ipv4Addr;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
 use std::time::Duration;
 
+use onefold_block::random::SeededRandom;
+
 use crate::format::multicast::{
-    Beacon, ClientNumber, PacketHeader, PacketKind, RepairCode, Request, SessionId, TAG_BYTES,
+    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, TAG_BYTES,
 };
-use crate::multicast::{PacketBurst, Sender, SenderSettings};
+use crate::multicast::{
+    HttpReason, PacketBurst, Receiver, ReceiverAction, ReceiverSettings, Sender, SenderSettings, SessionStart,
+};
 
 const CHUNKS: u32 = 5;
 
@@ -25,6 +31,11 @@ struct Machine {
 
 impl Reports {
     fn of(machines: usize) -> Reports {
+        Reports::of_large_class(machines, 100)
+    }
+
+    /// As [`Self::of`], for more machines.
+    fn of_large_class(machines: usize, clients_max: u32) -> Reports {
         let settings = SenderSettings {
             session: SessionId(7),
             epoch: 3,
@@ -33,7 +44,7 @@ impl Reports {
             rate_bytes_per_second: NonZeroU64::new(100_000).unwrap(),
             rate_floor_bytes_per_second: NonZeroU64::new(1_000).unwrap(),
             cache_bytes: 3000,
-            clients_max: 100,
+            clients_max,
             repairs: RepairCode::RaptorQ,
         };
         let mut sender = Sender::new(settings, Duration::ZERO);
@@ -66,6 +77,26 @@ impl Reports {
             (header.kind == PacketKind::Beacon).then(|| Beacon::decode(body, CHUNKS).unwrap())
         });
         beacon.unwrap()
+    }
+}
+
+/// The reply to the join of the first machine.
+fn reply(reports: &Reports) -> JoinReply {
+    JoinReply {
+        group: Ipv4Addr::new(239, 1, 1, 1),
+        source: Ipv4Addr::new(192, 0, 2, 5),
+        port: 1,
+        request_port: 2,
+        symbol_bytes: 128,
+        rate_bytes_per_second: 100_000,
+        session: SessionId(7),
+        epoch: 3,
+        client: reports.machines[0].number,
+        machines: reports.sender.machines(),
+        waits_for: reports.sender.waits_for(),
+        chunks: CHUNKS,
+        repairs: RepairCode::RaptorQ,
+        keys: None,
     }
 }
 
@@ -105,6 +136,50 @@ fn beacons_list_machines_from_which_no_request_comes() {
     let status = reports.sender.status();
     assert_eq!((status.rate_bytes_per_second.get(), status.machines), (100_000, 3));
     assert_eq!((status.excluded, status.is_waiting), (0, false));
+}
+
+/// In a session that waits, beacons answer all that a machine lacks. The server forgets a machine that it never hears,
+/// and lists it until then.
+#[test]
+fn a_machine_whose_requests_are_lost_learns_of_it_while_the_session_waits_for_others() {
+    for machines in [2, 16, 100] {
+        let mut reports = Reports::of_large_class(machines, 200);
+        let (all, at_most) = (NonZeroU32::new(200).unwrap(), Duration::from_secs(3600));
+        reports.sender.wait_for(SessionStart { machines: all, at_most });
+        let settings = ReceiverSettings { chunks: CHUNKS, memory_bytes: 10_000 };
+        let mut receiver = Receiver::new(settings, Arc::new(SeededRandom::new(1)), Duration::ZERO);
+        receiver.joined(reply(&reports), Duration::ZERO);
+        let (mut burst, mut found) = (PacketBurst::default(), None);
+        for tick in 0..6000_u64 {
+            let now = Duration::from_millis(10 * tick);
+            // The others report each second.
+            if tick % 100 == 0 {
+                (1..machines).for_each(|machine| reports.report(machine, 0, 0, tick / 100));
+            }
+            burst.clear();
+            reports.sender.send(now, &mut burst);
+            for packet in burst.packets_mut() {
+                let (header, body) = PacketHeader::decode(&packet[..packet.len() - TAG_BYTES]).unwrap();
+                receiver.packet(header, body, now).unwrap();
+            }
+            let actions = std::iter::from_fn(|| receiver.next_action(now));
+            if actions.into_iter().any(|action| action == ReceiverAction::UseHttp(HttpReason::Unheard)) {
+                found = found.or(Some(tick / 100));
+            }
+        }
+        let second = found.expect("the machine is not told");
+        assert!((3..=4 + machines as u64 / 2).contains(&second), "{machines} machines: {second} s");
+    }
+}
+
+/// Many machines join at once, and every second one is heard at first.
+#[test]
+fn unheard_machines_leave_room_for_the_queue_in_beacons() {
+    let mut reports = Reports::of_large_class(1000, 1000);
+    (0..1000).step_by(2).for_each(|machine| reports.report(machine, 0, 0, 0));
+    let beacon = reports.beacon(4);
+    assert!(!beacon.unheard.is_empty());
+    assert!(!beacon.queued.is_empty() || !beacon.sending.is_empty(), "{beacon:?}");
 }
 
 /// Machines that multicast does not reach go on over HTTP. They must not count as machines that lose nothing.

@@ -282,17 +282,18 @@ fn a_machine_that_waits_for_nothing_by_multicast_does_not_call_the_server_silent
 /// Chunks that others request pass, and symbols that are lost on the way to this machine never come again.
 #[test]
 fn a_machine_whose_requests_do_not_arrive_turns_to_http_within_seconds() {
-    for unheard in [1, 2] {
+    for (unheard, is_queued) in [(1, false), (1, true), (2, false), (2, true)] {
         let mut machine = TimedReceiver::joined();
         let unheard_set = [unheard].into_iter().collect();
-        let beacon = Beacon { epoch: 1, machines: 2, unheard: unheard_set, ..Beacon::default() };
+        let queued = (0..CHUNKS).filter(|_| is_queued).collect();
+        let beacon = Beacon { epoch: 1, machines: 2, unheard: unheard_set, queued, ..Beacon::default() };
         let mut found = None;
         for _ in 0..100 {
             assert!(machine.hear(1, &beacon));
             let actions = machine.pass(100);
             found = found.or(find(&actions, &ReceiverAction::UseHttp(HttpReason::Unheard)));
         }
-        assert_eq!(found, if unheard == 1 { Some(2000) } else { None }, "one request may be on its way");
+        assert_eq!(found, if unheard == 1 { Some(2000) } else { None }, "one request may be on its way; {is_queued}");
     }
 }
 
