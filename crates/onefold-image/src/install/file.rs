@@ -131,12 +131,12 @@ impl FileTarget {
         let again = format!("/proc/self/fd/{}", file.as_raw_fd());
         let direct = open(again.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT, Mode::empty());
         FileTarget {
+            early_flush: EarlyFlush::of(&file),
             file,
             length_bytes,
             is_blank,
             direct: direct.ok().map(File::from),
             refuses: Refusals::default(),
-            early_flush: EarlyFlush::default(),
         }
     }
 
@@ -280,7 +280,7 @@ impl Target for FileTarget {
 
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         self.file.write_all_at(from, offset)?;
-        self.early_flush.note(&self.file, offset, from.len() as u64);
+        self.early_flush.note(offset, from.len() as u64);
         Ok(())
     }
 
@@ -365,6 +365,16 @@ mod tests {
             assert!(into == expected[start..start + length], "{offset} {length}");
         }
         assert!(target.read(299_999, &mut [0; 2]).is_err(), "past the end");
+    }
+
+    #[test]
+    fn written_ranges_are_flushed_early() {
+        let (flush, flushed) = std::sync::mpsc::channel();
+        let mut target = FileTarget::blank(tempfile::tempfile().unwrap(), 16 << 20).unwrap();
+        target.early_flush = EarlyFlush::by(move |range| flush.send(range).unwrap());
+        let bytes = vec![3; 1 << 20];
+        (4..12).for_each(|at| target.write(at << 20, &bytes).unwrap());
+        assert_eq!(flushed.recv_timeout(Duration::from_secs(20)), Ok(4 << 20..12 << 20));
     }
 
     #[test]
