@@ -26,6 +26,8 @@ pub(super) struct Pacing {
     packet_bytes: usize,
     /// Time that a burst takes at this rate.
     burst: Duration,
+    /// The same at the rate of a sender that makes up for a delay.
+    spaced_burst: Duration,
     /// Time at which everything that was sent is paid for.
     paid_at: Duration,
     /// The same at the rate of a sender that makes up for a delay.
@@ -36,7 +38,8 @@ impl Pacing {
     /// Returns a limit for packets of at most `packet_bytes`, from `now` on.
     pub(super) fn new(bytes_per_second: NonZeroU64, packet_bytes: usize, now: Duration) -> Pacing {
         let burst = burst_time(packet_bytes, bytes_per_second);
-        Pacing { bytes_per_second, packet_bytes, burst, paid_at: now, spaced_at: now }
+        let spaced_burst = spaced_burst_time(packet_bytes, bytes_per_second);
+        Pacing { bytes_per_second, packet_bytes, burst, spaced_burst, paid_at: now, spaced_at: now }
     }
 
     /// Changes the rate, which counts from now on. The bytes that a pause has saved stay as many.
@@ -54,8 +57,9 @@ impl Pacing {
             now.saturating_sub(scaled(saved)).saturating_add(scaled(at.saturating_sub(now)))
         };
         self.paid_at = rescaled(self.paid_at, self.delay_max());
-        self.spaced_at = rescaled(self.spaced_at, self.burst);
+        self.spaced_at = rescaled(self.spaced_at, self.spaced_burst);
         self.burst = burst_time(self.packet_bytes, bytes_per_second);
+        self.spaced_burst = spaced_burst_time(self.packet_bytes, bytes_per_second);
         self.bytes_per_second = bytes_per_second;
     }
 
@@ -74,7 +78,7 @@ impl Pacing {
         let time = time_of(bytes, self.bytes_per_second);
         let start = |at: Duration, room| at.max(now.saturating_sub(room));
         self.paid_at = start(self.paid_at, self.delay_max()).saturating_add(time);
-        self.spaced_at = start(self.spaced_at, self.burst).saturating_add(time - time / (FASTER_DIVISOR + 1));
+        self.spaced_at = start(self.spaced_at, self.spaced_burst).saturating_add(faster(time));
     }
 
     /// Returns the longest time that the sender makes up for. At low rates, a burst takes longer than any delay.
@@ -86,6 +90,18 @@ impl Pacing {
 /// Returns the time that a burst takes, from its first packet to its last.
 fn burst_time(packet_bytes: usize, bytes_per_second: NonZeroU64) -> Duration {
     time_of((BURST_PACKETS_MAX - 1) * packet_bytes, bytes_per_second)
+}
+
+/// Returns the time of a burst for a sender that makes up for a delay. The sum of the times of its packets, so that the
+/// last one is due after any pause.
+fn spaced_burst_time(packet_bytes: usize, bytes_per_second: NonZeroU64) -> Duration {
+    let packets = u32::try_from(BURST_PACKETS_MAX - 1).unwrap_or(u32::MAX);
+    faster(time_of(packet_bytes, bytes_per_second)).saturating_mul(packets)
+}
+
+/// Returns the time that a sender which makes up for a delay takes instead of this one.
+fn faster(time: Duration) -> Duration {
+    time - time / (FASTER_DIVISOR + 1)
 }
 
 /// Returns the time that bytes take at a rate.
@@ -100,7 +116,11 @@ mod tests {
 
     /// Sends packets as fast as it may, at the times given, and returns how many went at each of them.
     fn sent(times_ms: &[u64]) -> Vec<usize> {
-        let mut pacing = Pacing::new(NonZeroU64::new(100_000).unwrap(), 100, Duration::ZERO);
+        sent_at(100_000, times_ms)
+    }
+
+    fn sent_at(rate: u64, times_ms: &[u64]) -> Vec<usize> {
+        let mut pacing = Pacing::new(NonZeroU64::new(rate).unwrap(), 100, Duration::ZERO);
         let count = |time: &u64| {
             let now = Duration::from_millis(*time);
             let mut count = 0;
@@ -122,6 +142,9 @@ mod tests {
     #[test]
     fn a_pause_allows_one_burst() {
         assert_eq!(sent(&[1000, 1001, 5000]), [BURST_PACKETS_MAX, 1, BURST_PACKETS_MAX]);
+        for rate in [400_000, 1_000_000, 7_654_321, 10_000_000, 100_000_000, 999_999_937] {
+            assert_eq!(sent_at(rate, &[1000, 5000]), [BURST_PACKETS_MAX; 2], "{rate}");
+        }
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub(super) struct Options {
     pub(super) build_ms_max: u64,
     /// Chance that a chunk cannot be built.
     pub(super) build_fails: u64,
+    /// Chance that the server wakes up late, and the longest delay.
+    pub(super) late_wakes: u64,
+    pub(super) late_ms_max: u64,
     pub(super) network: NetworkOptions,
     /// The repair symbols of the server.
     pub(super) repairs: RepairCode,
@@ -101,6 +104,8 @@ impl Options {
             cache_chunks: 16,
             build_ms_max: 5,
             build_fails: 0,
+            late_wakes: 0,
+            late_ms_max: 0,
             network: NetworkOptions::PERFECT,
             repairs: RepairCode::RaptorQ,
             slow_links: 0,

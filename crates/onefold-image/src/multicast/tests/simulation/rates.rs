@@ -78,3 +78,24 @@ fn machines_with_slow_disks_do_not_slow_the_others() {
     assert!(outcome.dropped_chunks > 10 && outcome.finished_ms > 2 * outcome.fast_finished_ms, "{outcome:?}");
     assert!(slower < 1.25, "{slower:.2}");
 }
+
+/// At this rate, a delay is longer than a burst.
+#[test]
+fn a_server_that_wakes_up_late_now_and_then_holds_its_rate() {
+    let late = |late_wakes| Options {
+        chunks: 200,
+        rate: 20_000_000,
+        memory_chunks: 201,
+        build_ms_max: 0,
+        late_wakes,
+        late_ms_max: 6,
+        ..large(14, 2, 300)
+    };
+    let slower = |options: Options| {
+        let outcome = run(options, None).unwrap();
+        outcome.finished_ms as f64 / image_ms(&outcome, options.rate, 100)
+    };
+    let (in_time, late) = (slower(late(0)), slower(late(2_000)));
+    println!("in time: {in_time:.3} of the best time, with delays: {late:.3}");
+    assert!(late < in_time + 0.03, "{in_time:.3} {late:.3}");
+}

@@ -18,6 +18,9 @@ use crate::multicast::{
 };
 
 pub(super) const SYMBOL_BYTES: u16 = 128;
+const PACKET_BYTES: usize = HEADER_BYTES + SYMBOL_HEADER_BYTES + SYMBOL_BYTES as usize + TAG_BYTES;
+/// A burst, and one packet that the rate covers.
+const BURST_BYTES_MAX: usize = (BURST_PACKETS_MAX + 1) * PACKET_BYTES;
 
 /// A server from its start to its death.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(super) struct Server {
     pub(super) session: SessionId,
     epoch: u64,
     replays: std::collections::BTreeMap<u32, ReplayWindow>,
+    /// When it wants to wake up, and when it does.
+    wanted_wake: Option<u64>,
     wake: Option<u64>,
     /// Bytes that were sent and that the rate has not covered yet, and when they were counted.
     uncovered_nanobytes: u64,
@@ -55,19 +60,20 @@ impl Server {
             session,
             epoch,
             replays: std::collections::BTreeMap::new(),
+            wanted_wake: None,
             wake: None,
             uncovered_nanobytes: 0,
             counted_at: now,
         }
     }
 
-    /// Counts a packet. The server may be ahead of its rate by a burst and by what it makes up for.
+    /// Counts a packet. The server may be ahead of its rate by a burst, or by what it makes up for if that is more.
     fn check_pace(&mut self, bytes: usize, rate: u64, now: u64) -> Result<(), Violation> {
         let covered = (now - self.counted_at).saturating_mul(rate);
         self.counted_at = now;
         self.uncovered_nanobytes = self.uncovered_nanobytes.saturating_sub(covered) + bytes as u64 * SECOND;
-        let packet_bytes = HEADER_BYTES + SYMBOL_HEADER_BYTES + usize::from(SYMBOL_BYTES) + TAG_BYTES;
-        let bound = ((BURST_PACKETS_MAX + 1) * packet_bytes) as u64 + nanoseconds(DELAY_MAX) * rate / SECOND;
+        let delayed = nanoseconds(DELAY_MAX) * rate / SECOND + PACKET_BYTES as u64;
+        let bound = delayed.max(BURST_BYTES_MAX as u64);
         if self.uncovered_nanobytes / SECOND > bound {
             return Err(format!("a burst of {} bytes", self.uncovered_nanobytes / SECOND));
         }
@@ -103,10 +109,16 @@ impl World {
                 packets.push(packet.to_vec());
             }
         }
+        let at_once: usize = packets.iter().map(Vec::len).sum();
+        if at_once > BURST_BYTES_MAX {
+            return Err(format!("{at_once} bytes at once"));
+        }
         let next = server.sender.next_send().map(|time| nanoseconds(time).max(now));
-        if next != server.wake || is_wake {
-            server.wake = next;
-            if let Some(at) = next {
+        if next != server.wanted_wake || is_wake {
+            let is_late = self.options.late_wakes > 0 && happens(&self.random, self.options.late_wakes);
+            let late = if is_late { self.random.below(self.options.late_ms_max * MILLISECOND + 1) } else { 0 };
+            (server.wanted_wake, server.wake) = (next, next.map(|at| at + late));
+            if let Some(at) = server.wake {
                 self.after(at - now, Event::ServerWake { life });
             }
         }
