@@ -289,7 +289,8 @@ impl Receiver {
             Some(ReachStep::UseHttp(reason)) => return Some(ReceiverAction::UseHttp(reason)),
             Some(ReachStep::Join) => return Some(ReceiverAction::Join),
             Some(ReachStep::Probe) => return Some(self.request(IndexSet::default())),
-            None if !self.reach.is_expecting() => return None,
+            // A machine that waits for no chunk takes no step, and reports that.
+            None if self.is_waiting() && !self.reach.is_expecting() => return None,
             None => {}
         }
         if self.stalls() {

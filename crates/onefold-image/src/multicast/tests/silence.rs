@@ -279,6 +279,22 @@ fn a_machine_that_waits_for_nothing_by_multicast_does_not_call_the_server_silent
     assert_eq!(machine.pass(10)[0].1, ReceiverAction::UseHttp(HttpReason::Silence), "it lacks one again");
 }
 
+/// The thread of such a machine looked each half millisecond, until HTTP had brought the rest.
+#[test]
+fn a_machine_that_waits_for_nothing_rests_though_the_server_has_started_again() {
+    let mut machine = TimedReceiver::joined();
+    machine.pass(50);
+    assert!(machine.hear_beacon(1));
+    machine.pass(1500);
+    assert!(!machine.hear_beacon(2));
+    (0..CHUNKS).for_each(|chunk| assert_eq!(machine.receiver.claim(chunk), Some(chunk)));
+    for _ in 0..200 {
+        machine.pass(100);
+        let next = machine.receiver.next_time().unwrap();
+        assert!(next >= Duration::from_millis(machine.now_ms), "{next:?} at {} ms", machine.now_ms);
+    }
+}
+
 /// Chunks that others request pass, and symbols that are lost on the way to this machine never come again.
 #[test]
 fn a_machine_whose_requests_do_not_arrive_turns_to_http_within_seconds() {
