@@ -172,6 +172,8 @@ pub(crate) enum Membership {
 pub(crate) struct GroupSocket {
     socket: UdpSocket,
     membership: Membership,
+    /// Room for received packets, in bytes of the kernel's memory.
+    room_bytes: usize,
 }
 
 impl GroupSocket {
@@ -198,7 +200,14 @@ impl GroupSocket {
                 Membership::AnySource
             }
         };
-        Ok(GroupSocket { socket: socket.into(), membership })
+        let room_bytes = socket.recv_buffer_size()?;
+        Ok(GroupSocket { socket: socket.into(), membership, room_bytes })
+    }
+
+    /// Returns the room for received packets that the system has granted, in bytes of the kernel's memory. A packet takes
+    /// up to three times its length of it.
+    pub(crate) fn room_bytes(&self) -> usize {
+        self.room_bytes
     }
 
     /// Returns how the group was joined.

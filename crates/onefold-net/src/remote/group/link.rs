@@ -95,6 +95,12 @@ impl GroupLink {
         }
     }
 
+    /// Returns how long packets may wait in the socket: they fill an eighth of its room at the rate of the session. The
+    /// kernel counts up to three times their length, a burst comes on top, and the thread may be late by as much.
+    pub(super) fn pause_max(&self) -> Duration {
+        pause_max(self.group.room_bytes(), self.reply.rate_bytes_per_second)
+    }
+
     /// Returns the number of datagrams that were dropped unread, and of those among them that are not sealed under this
     /// session's key.
     pub(super) fn refused(&self) -> (u64, u64) {
@@ -154,5 +160,30 @@ impl GroupLink {
             }
         }
         Ok(true)
+    }
+}
+
+/// Returns the time in which packets at a rate take an eighth of so much room.
+fn pause_max(room_bytes: usize, bytes_per_second: u64) -> Duration {
+    let nanoseconds = room_bytes as u128 / 8 * 1_000_000_000 / u128::from(bytes_per_second.max(1));
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ordinary program gets 416 KiB from most systems, and a packet of 1,500 bytes takes 2,304 of it, or 4,352.
+    #[test]
+    fn packets_of_a_pause_fit_into_a_small_buffer_at_any_rate() {
+        const ROOM: usize = 425_984;
+        for (gigabits, packet_room) in [(1, 4352), (10, 4352), (100, 4352), (10, 2304)] {
+            let rate = gigabits * 125_000_000;
+            let packets = pause_max(ROOM, rate).as_nanos() * u128::from(rate) / 1_000_000_000 / 1500;
+            assert!((packets + 32) * packet_room < ROOM as u128, "{gigabits} Gbit/s: {packets} packets");
+            assert!(packets > 30, "{gigabits} Gbit/s: {packets} packets");
+        }
+        assert!(pause_max(16 << 20, 125_000_000) > Duration::from_millis(10), "a large buffer does not limit it");
+        assert_eq!(pause_max(ROOM, 0), Duration::from_secs(ROOM as u64 / 8), "a rate of zero");
     }
 }

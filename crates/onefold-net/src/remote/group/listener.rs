@@ -24,8 +24,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Batches of packets that are taken before anything else is done.
 const BATCHES_MAX: usize = 16;
-/// Pause once no packet waits, so that the thread does not wake up for each one. Even a small buffer of the socket
-/// takes the packets that 1 Gbit/s brings in this time.
+/// Pause once no packet waits, so that the thread does not wake up for each one. It is shorter where packets would take
+/// too much of the socket's buffer meanwhile.
 const PAUSE: Duration = Duration::from_micros(500);
 /// How often packets and requests are counted for the report.
 const COUNT: Duration = Duration::from_millis(500);
@@ -200,7 +200,7 @@ impl ListenerThread {
             if !has_come {
                 // Without any packets, it has waited for one.
                 if patience.is_zero() {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(PAUSE.min(self.link.pause_max()));
                 }
                 break;
             }
