@@ -219,6 +219,8 @@ impl ListenerThread {
             ReceiverAction::FetchByHttp { chunk } => self.fetch(chunk),
             ReceiverAction::UseHttp(reason) => {
                 self.is_http = true;
+                let counts = self.receiver.counts();
+                let reason = told_reason(reason, counts.useful_bytes + counts.repeated_bytes);
                 self.note_way(Some(reason));
                 (self.options.on_note)(&self.complaint(reason));
             }
@@ -245,8 +247,6 @@ impl ListenerThread {
     fn complaint(&self, reason: HttpReason) -> String {
         let (way, interface) = (self.link.text(), &self.link.interface);
         let (_, forged) = self.link.refused();
-        let counts = self.receiver.counts();
-        let has_symbols = counts.useful_bytes + counts.repeated_bytes > 0;
         let text = match reason {
             HttpReason::NothingArrives if forged > 0 => {
                 format!("{way} is not sealed under the key of this session: does another program send there?")
@@ -257,11 +257,10 @@ impl ListenerThread {
                 format!("{way}: the server hears no request of this machine: does a firewall drop UDP to port {port}?")
             }
             HttpReason::Waiting => format!("{way}: the server has started again, and waits for other machines."),
-            HttpReason::Excluded if has_symbols => {
+            HttpReason::Excluded => {
                 format!("{way} loses far more packets on {interface} than on the way to other machines.")
             }
-            // Where only small packets pass, the server sees the loss of all others.
-            HttpReason::NoSymbols | HttpReason::Excluded => {
+            HttpReason::NoSymbols => {
                 format!("{way} arrives on {interface} in part: is the MTU on the way smaller than the server's?")
             }
             HttpReason::Silence => format!("{way} has fallen silent on {interface}."),
@@ -335,5 +334,26 @@ impl ListenerThread {
         };
         self.report.lock().add_since(&counted, &self.counted);
         (self.counted, self.counted_at) = (counted, Instant::now());
+    }
+}
+
+/// Returns why multicast does not arrive, for people. Where only small packets pass, the server sees the loss of all
+/// others before the machine has waited long enough for one.
+fn told_reason(reason: HttpReason, symbol_bytes: u64) -> HttpReason {
+    match reason {
+        HttpReason::Excluded if symbol_bytes == 0 => HttpReason::NoSymbols,
+        reason => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_got_no_symbol_is_told_of_the_mtu_though_it_is_excluded() {
+        assert_eq!(told_reason(HttpReason::Excluded, 0), HttpReason::NoSymbols);
+        assert_eq!(told_reason(HttpReason::Excluded, 1), HttpReason::Excluded);
+        assert_eq!(told_reason(HttpReason::Unheard, 0), HttpReason::Unheard);
     }
 }
