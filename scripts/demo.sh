@@ -19,6 +19,9 @@ source "$here/lib.sh"
 # shellcheck source=demo/pool.sh
 source "$here/demo/pool.sh"
 
+# The demo's own images are not signed, and no key of this machine counts.
+export ONEFOLD_TRUSTED_KEYS=/dev/null
+
 readonly RUN=$repo/demo-run
 readonly POOL=$RUN/images.pool
 readonly MNT=$RUN/mnt
@@ -313,8 +316,7 @@ serve_to_three() {
         die 'not every machine got the image' "what the machines said is in $SERVED"
     say '    booting machine 1, which was killed and went on'
     if ! "$here/boot-image.sh" --timeout "$BOOT_SECONDS_MAX" --log "$RUN/console.log" "$SERVED/machine-1.raw"; then
-        ((${#user_images[@]} > 0)) || die 'the installed machine did not come up' "its console is in $RUN/console.log"
-        say '    machine 1 cannot boot here, which is all right'
+        die 'the installed machine did not come up' "its console is in $RUN/console.log"
     fi
     rm -r "$SERVED"
 }

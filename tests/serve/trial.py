@@ -40,10 +40,15 @@ class Trial:
         self.lab.prepare()
         number = 0
         while number == 0 or not (self.failed or self.is_over()):
+            kills = self.counts["kills"]
             for name in self.options.cases:
                 if number == 0 or (name != "boot" and not self.is_over()):
                     self.case(name, number)
             number += 1
+            if self.options.kills is not None and self.counts["kills"] == kills and not self.failed:
+                raise Failed("these cases kill nothing")
+            if self.options.cases == ["boot"]:
+                break
         print(f"serve: {self.counts['cases']} cases, {self.counts['disks']} disks, {self.counts['kills']} kills, "
               f"{self.counts['boots']} boots; {time.monotonic() - self.began:.0f} s", flush=True)
 
