@@ -1,7 +1,8 @@
 //! Measures the load that machines put on a sender of multicast: `multicast_load MACHINES LOSS`, where each machine
 //! loses LOSS packets of a million by itself. All of them are state machines in this process, and time is simulated, so
-//! a thousand machines need no network. Prints one JSON object: requests a second that reach the sender, bytes of
-//! chunks that it sends for each byte of the image, and the processor time of its decisions, packets and repair
+//! a thousand machines need no network. Prints one JSON object: requests a second that reach the sender while machines
+//! lack chunks, the number of farewells (the last request of each machine, which says that it has all), bytes of chunks
+//! that the sender sends for each byte of the image, and the processor time of its decisions, packets and repair
 //! symbols. Seals and sockets are left out: they take the same time for each packet, however many machines there are.
 
 use std::error::Error;
@@ -53,9 +54,10 @@ fn main() -> Done<()> {
     }
     let (counts, seconds) = (group.sender.counts(), now.as_secs_f64());
     println!(
-        r#"{{ "seconds": {seconds:.3}, "requests": {}, "requests_per_second": {:.3}, "sent_ratio": {:.5}, "sender_seconds": {:.6} }}"#,
+        r#"{{ "seconds": {seconds:.3}, "requests": {}, "requests_per_second": {:.3}, "farewells": {}, "sent_ratio": {:.5}, "sender_seconds": {:.6} }}"#,
         group.requests,
         group.requests as f64 / seconds,
+        group.farewells,
         (counts.payload_bytes + counts.repeated_bytes) as f64 / (u64::from(CHUNKS) * CHUNK_BYTES as u64) as f64,
         group.sender_time.as_secs_f64(),
     );
@@ -76,6 +78,7 @@ struct Group {
     sender_time: Duration,
     machines: Vec<Machine>,
     requests: u64,
+    farewells: u64,
     loss: u64,
     random: SeededRandom,
 }
@@ -84,6 +87,8 @@ struct Machine {
     receiver: Receiver,
     starts: Duration,
     client: Option<ClientNumber>,
+    /// The highest sequence number that it has received.
+    highest: u64,
     is_finished: bool,
 }
 
@@ -105,11 +110,11 @@ impl Group {
         let machine = |number| {
             let starts = STARTS * u32::try_from(random.below(1000)).unwrap_or(0) / 1000;
             let receiver = Receiver::new(receiver_settings, Arc::new(SeededRandom::new(number)), Duration::ZERO);
-            Machine { receiver, starts, client: None, is_finished: false }
+            Machine { receiver, starts, client: None, highest: 0, is_finished: false }
         };
         let machines = (0..machines).map(machine).collect();
         let sender = Sender::new(settings, Duration::ZERO);
-        Ok(Group { sender, sender_time: Duration::ZERO, machines, requests: 0, loss, random })
+        Ok(Group { sender, sender_time: Duration::ZERO, machines, requests: 0, farewells: 0, loss, random })
     }
 
     /// Lets the sender send what it may, and each machine do what is due.
@@ -186,6 +191,7 @@ impl Group {
         let (header, body) = PacketHeader::decode(&packet[..packet.len() - TAG_BYTES])?;
         for machine in self.machines.iter_mut().filter(|machine| machine.client.is_some() && !machine.is_finished) {
             if self.random.below(MILLION) >= self.loss {
+                machine.highest = machine.highest.max(header.sequence);
                 machine.receiver.packet(header, body, now)?;
             }
         }
@@ -203,13 +209,21 @@ impl Group {
                 }
                 ReceiverAction::Finish => {
                     self.machines[index].is_finished = true;
-                    let client = self.machines[index].client;
-                    client.into_iter().for_each(|client| self.sender.leave(client));
+                    self.take_farewell(index, now);
                 }
                 action => return Err(format!("a machine leaves the group: {action:?}").into()),
             }
         }
         Ok(())
+    }
+
+    /// Takes the request with which a machine says that it has all.
+    fn take_farewell(&mut self, index: usize, now: Duration) {
+        let machine = &self.machines[index];
+        let Some(client) = machine.client else { return };
+        let request = Request { seen: machine.highest, ..Request::default() };
+        self.farewells += 1;
+        self.timed(|sender| sender.request(client, &request, now));
     }
 
     fn take_request(&mut self, datagram: &[u8], now: Duration) -> Done<()> {
