@@ -137,14 +137,14 @@ pub enum InstallError {
     Target {
         /// The operation: "write", "read back", "flush".
         action: &'static str,
-        /// The byte of the disk from which on it failed, if the operation has a place.
+        /// The byte of the image from which on it failed, if the operation has a place.
         offset: Option<u64>,
         /// Why it failed.
         #[source]
         source: io::Error,
     },
     /// The target returns other bytes than were written.
-    #[error("the target returns other bytes than were written, at byte {offset} or behind it")]
+    #[error("the target returns other bytes than were written, at byte {offset} of the image or behind it")]
     ReadBack {
         /// First byte of the unit or of the zeros.
         offset: u64,
@@ -256,17 +256,24 @@ fn failed_at(action: &'static str, offset: u64) -> impl Fn(io::Error) -> Install
 }
 
 fn place_of(offset: Option<u64>) -> String {
-    offset.map(|offset| format!(" at byte {offset} or behind it")).unwrap_or_default()
+    offset.map(|offset| format!(" at byte {offset} of the image or behind it")).unwrap_or_default()
 }
 
 impl InstallError {
-    /// Returns the byte of the disk at which the target failed, as far as that is known.
+    /// Returns the byte of the image at which the target failed, if that is known and has to do with the failure. A full
+    /// file system fails at any byte.
     #[must_use]
-    pub fn offset(&self) -> Option<u64> {
+    pub fn failed_byte(&self) -> Option<u64> {
+        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         match self {
+            InstallError::Target { source, .. }
+                if matches!(source.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) =>
+            {
+                None
+            }
             InstallError::Target { offset, .. } => *offset,
             InstallError::ReadBack { offset } => Some(*offset),
-            InstallError::Untouched(cause) | InstallError::Unwiped { cause, .. } => cause.offset(),
+            InstallError::Untouched(cause) | InstallError::Unwiped { cause, .. } => cause.failed_byte(),
             _ => None,
         }
     }

@@ -376,14 +376,25 @@ fn a_byte_that_cannot_be_written_is_reported_with_its_place() {
             install(&*image.archive, &image.manifest, &target, &options(FreeSectorPolicy::Leave, false), &go_on);
         // Zeros are not written here.
         if let Err(error) = installed {
-            let place = error.offset().unwrap();
+            let place = error.failed_byte().unwrap();
             assert!(matches!(error, InstallError::Target { action: "write", .. }), "{error}");
             assert!((place..place + 4096).contains(&bad), "{bad}: {error}");
-            assert_eq!(error.to_string(), format!("cannot write the target at byte {place} or behind it"));
+            assert_eq!(error.to_string(), format!("cannot write the target at byte {place} of the image or behind it"));
             found += 1;
         }
     }
     assert!(found > 5, "{found}");
+}
+
+#[test]
+fn a_full_file_system_is_no_failure_of_a_byte() {
+    let failed = |kind: io::ErrorKind| {
+        let cause = InstallError::Target { action: "write", offset: Some(7), source: kind.into() };
+        InstallError::Untouched(Box::new(cause)).failed_byte()
+    };
+    assert_eq!(failed(io::ErrorKind::Other), Some(7));
+    assert_eq!(failed(io::ErrorKind::StorageFull), None);
+    assert_eq!(failed(io::ErrorKind::ReadOnlyFilesystem), None);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::comparison::TargetComparison;
 use super::figures::InstallFigures;
 use super::remote::GROUP_SHARE;
-use super::{find_manifest, group, partitions, rate, remote, seeds, signed, threads};
+use super::{failed_place, find_manifest, group, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
 use crate::failure::{Failure, Outcome, TargetRemains};
@@ -33,13 +33,12 @@ use crate::outgoing::UnpublishedFile;
 use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
 use crate::size::{grouped, human};
-use crate::verbs::guest::{PlaceUse, files_at};
 use crate::verbs::{archive, in_use};
 
 /// Least `--memory`.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
-/// Memory for a look at the beginning of an image.
-const CHECK_BYTES: usize = 8 << 20;
+/// Memory for a look at a part of an image.
+pub(super) const CHECK_BYTES: usize = 8 << 20;
 /// Mode of a new file: its owner alone has access, because a user who may read a disk may read all files on it.
 const NEW_FILE_MODE: u16 = 0o600;
 
@@ -330,7 +329,8 @@ impl Work<'_> {
         });
         self.meter.finish();
         installed.map_err(|error| {
-            let file = error.offset().and_then(|offset| self.file_at(offset));
+            let file = error.failed_byte().filter(|_| !is_stopped());
+            let file = file.and_then(|byte| failed_place::describe(self.source, self.manifest, byte, &is_stopped));
             let error = match error {
                 InstallError::Stopped if self.figures.is_ended() => {
                     InstallError::Archive(ArchiveError::Removed { image: self.manifest.image.clone() })
@@ -343,13 +343,6 @@ impl Work<'_> {
                 None => failure,
             }
         })
-    }
-
-    /// Describes which file of the image has a byte, as far as the image can be read.
-    fn file_at(&self, offset: u64) -> Option<String> {
-        let disk = ArchivedDisk::new(Arc::clone(self.source), self.manifest.clone(), CHECK_BYTES);
-        let place = files_at(&disk, &[offset]).ok()?.pop()?;
-        Some(text_of_place(offset, &place))
     }
 }
 
@@ -428,33 +421,4 @@ fn refuse_if_open(cannot: &str, target: &FileTarget, path: &Path) -> Outcome<()>
             .hint("stop the machine first"));
     }
     Ok(())
-}
-
-/// Describes the use of a byte of an image.
-fn text_of_place(offset: u64, place: &PlaceUse) -> String {
-    let byte = format!("byte {} of the image", grouped(offset));
-    match (&place.volume, &place.path) {
-        (Some(volume), Some(path)) => format!("{byte} belongs to `{}` in {volume}", path.shown()),
-        (Some(volume), None) => format!("{byte} belongs to {volume}, and to no file with a name"),
-        (None, _) => format!("{byte} lies in no volume"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_file_at_a_place_is_named_as_far_as_it_is_known() {
-        let text = |volume: Option<&str>, path: Option<&[u8]>| {
-            let place = PlaceUse { volume: volume.map(str::to_owned), path: path.map(<[u8]>::to_vec) };
-            text_of_place(1_234_432, &place)
-        };
-        assert_eq!(
-            text(Some("partition 1"), Some(b"/etc/fst\nab")),
-            "byte 1,234,432 of the image belongs to `/etc/fst\\nab` in partition 1"
-        );
-        assert!(text(Some("partition 1"), None).ends_with("belongs to partition 1, and to no file with a name"));
-        assert!(text(None, None).ends_with("lies in no volume"));
-    }
 }

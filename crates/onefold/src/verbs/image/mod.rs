@@ -4,6 +4,7 @@ mod capture;
 mod comparison;
 mod damaged;
 mod export;
+mod failed_place;
 mod figures;
 mod group;
 mod install;
