@@ -100,10 +100,16 @@ impl Failure {
                 .hint(format!("give a target of at least {needed_bytes} bytes; nothing was written")),
             InstallError::Archive(archive) => Failure::of_archive(error, archive).because_of(state),
             InstallError::Header(header) => Failure::of_header(error, header).because_of(state),
-            InstallError::Target { source, .. } => {
+            InstallError::Target { action, source, .. } => {
                 let hint = match source.kind() {
                     ErrorKind::StorageFull => {
                         format!("make room on the file system that holds the target, then {again}")
+                    }
+                    // Only the kernel knows the place. The target still tells what it lacks.
+                    _ if *action == "flush" && left == TargetRemains::Incomplete => {
+                        "the kernel's log (`dmesg`) may name the sectors; `--dry-run` compares the target with the \
+                         image, and names files that differ"
+                            .to_owned()
                     }
                     _ => "the kernel's log (`dmesg`) may tell more about the target".to_owned(),
                 };
@@ -386,6 +392,20 @@ mod tests {
         let unwiped = told(unwiped);
         assert!(unwiped.contains("at byte 5") && unwiped.contains("may boot"), "{unwiped}");
         assert!(unwiped.contains("the cable is loose"), "{unwiped}");
+    }
+
+    #[test]
+    fn a_failed_flush_leads_to_the_kernel_and_to_a_comparison() {
+        let hint = |action, left| {
+            let source = std::io::Error::other("input/output error");
+            let error = InstallError::Target { action, offset: None, source };
+            Failure::of_install("cannot install", &error, left).hint.unwrap()
+        };
+        let flushed = hint("flush", TargetRemains::Incomplete);
+        assert!(flushed.contains("dmesg") && flushed.contains("--dry-run"), "{flushed}");
+        for other in [hint("write", TargetRemains::Incomplete), hint("flush", TargetRemains::Nothing)] {
+            assert!(other.contains("dmesg") && !other.contains("--dry-run"), "{other}");
+        }
     }
 
     #[test]
