@@ -20,13 +20,13 @@ const CALL_BYTES: u64 = FLUSHED_BYTES;
 /// The early flush of one target. It ends, and closes the target, when this is dropped.
 #[derive(Debug)]
 pub(super) struct EarlyFlush {
-    shared: Arc<Shared>,
+    queue: Arc<WriteQueue>,
     /// `None` if there is no thread; then nothing is flushed early.
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct WriteQueue {
     pending: Mutex<PendingWrites>,
     /// Told of enough bytes, and of the end.
     changed: Condvar,
@@ -47,30 +47,30 @@ impl EarlyFlush {
     pub(super) fn of(file: &File) -> EarlyFlush {
         match file.try_clone() {
             Ok(file) => EarlyFlush::by(move |range| begin_write_back(&file, range.start, range.end - range.start)),
-            Err(_) => EarlyFlush { shared: Arc::default(), thread: None },
+            Err(_) => EarlyFlush { queue: Arc::default(), thread: None },
         }
     }
 
     /// Returns an early flush by calls of `flush`.
     pub(super) fn by(flush: impl Fn(Range<u64>) + Send + 'static) -> EarlyFlush {
-        let shared = Arc::new(Shared::default());
-        let of_thread = Arc::clone(&shared);
+        let queue = Arc::new(WriteQueue::default());
+        let of_thread = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("early-flush".to_owned());
-        EarlyFlush { shared, thread: thread.spawn(move || of_thread.run(&flush)).ok() }
+        EarlyFlush { queue, thread: thread.spawn(move || of_thread.run(&flush)).ok() }
     }
 
     /// Notes that a range was written. If many bytes are together, the kernel is to write them. Waits for no disk.
     pub(super) fn note(&self, offset: u64, length_bytes: u64) {
-        if self.thread.is_some() && self.shared.pending.lock().add(offset..offset.saturating_add(length_bytes)) {
-            self.shared.changed.notify_one();
+        if self.thread.is_some() && self.queue.pending.lock().add(offset..offset.saturating_add(length_bytes)) {
+            self.queue.changed.notify_one();
         }
     }
 }
 
 impl Drop for EarlyFlush {
     fn drop(&mut self) {
-        self.shared.pending.lock().is_stopped = true;
-        self.shared.changed.notify_one();
+        self.queue.pending.lock().is_stopped = true;
+        self.queue.changed.notify_one();
         // The thread holds the lock of the target.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -78,7 +78,7 @@ impl Drop for EarlyFlush {
     }
 }
 
-impl Shared {
+impl WriteQueue {
     /// Flushes until the end.
     fn run(&self, flush: &dyn Fn(Range<u64>)) {
         while let Some(mut rest) = self.next() {
@@ -180,7 +180,7 @@ mod tests {
         });
         flush.note(0, 100 * FLUSHED_BYTES);
         assert_eq!(begun.recv_timeout(PATIENCE), Ok(0..CALL_BYTES));
-        flush.shared.pending.lock().is_stopped = true;
+        flush.queue.pending.lock().is_stopped = true;
         drop(release);
         drop(flush);
         assert_eq!(begun.try_iter().count(), 0);
