@@ -74,8 +74,11 @@ pub enum HttpCause {
     Excluded,
     /// The requests of the machine do not arrive at the server.
     Unheard,
-    /// The server has started again, and waits for other machines.
+    /// The session waits for other machines, and this one has begun before.
     Waiting,
+    /// One that this version does not know.
+    #[serde(other)]
+    Other,
 }
 
 impl From<HttpReason> for HttpCause {
@@ -102,6 +105,7 @@ impl HttpCause {
             HttpCause::Excluded => "excluded, with far more loss than others",
             HttpCause::Unheard => "requests by UDP do not arrive here",
             HttpCause::Waiting => "the session waits for other machines",
+            HttpCause::Other => "for a reason that this version does not know",
         }
     }
 }
@@ -270,6 +274,9 @@ mod tests {
         let earlier = text.replacen("\"http_cause\":null,", "", 1);
         assert!(earlier.len() < text.len() && MachineReport::decode(earlier.as_bytes()) == Some(good));
         assert!(MachineReport::decode(text.replacen('{', "{\"more\":[1],", 1).as_bytes()).is_some());
+        let later = text.replacen("\"http_cause\":null", "\"http_cause\":\"eclipse\"", 1);
+        let cause = MachineReport::decode(later.as_bytes()).map(|report| report.progress.http_cause);
+        assert_eq!(cause, Some(Some(HttpCause::Other)));
         let padded = text.replacen('{', &format!("{{{}", " ".repeat(REPORT_BYTES_MAX)), 1);
         for text in ["", "{}", "[]", &text.replace(":5", ":-5"), &padded] {
             assert_eq!(MachineReport::decode(text.as_bytes()), None, "{text:.80}");

@@ -20,7 +20,7 @@ pub enum HttpReason {
     Excluded,
     /// Packets arrive, and no request of this machine reaches the server.
     Unheard,
-    /// The server has started again, and waits for other machines before it sends chunks.
+    /// A new session waits for other machines before it sends chunks, and this one has begun in an earlier session.
     Waiting,
 }
 

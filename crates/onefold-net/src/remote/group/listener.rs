@@ -256,7 +256,7 @@ impl ListenerThread {
                 let port = self.link.reply.request_port;
                 format!("{way}: the server hears no request of this machine: does a firewall drop UDP to port {port}?")
             }
-            HttpReason::Waiting => format!("{way}: the server has started again, and waits for other machines."),
+            HttpReason::Waiting => format!("{way}: a new session waits for other machines."),
             HttpReason::Excluded => {
                 format!("{way} loses far more packets on {interface} than on the way to other machines.")
             }

@@ -77,12 +77,17 @@ fn text(status: &ServerStatus) -> String {
 /// Returns the line of a session.
 fn of_session(session: &SessionStatus) -> String {
     let (rate, ceiling) = (human(session.rate_bytes_per_second), human(session.ceiling_bytes_per_second));
-    let state = if session.is_waiting { "waits for machines, " } else { "" };
+    // Nothing is sent before the session begins, and once no machine lacks anything.
+    let state = match session.machines {
+        _ if session.is_waiting => "waits for machines".to_owned(),
+        0 => "idle".to_owned(),
+        _ => format!("{rate}/s of {ceiling}/s"),
+    };
     let excluded = match session.excluded_machines {
         0 => String::new(),
         count => format!(", {} excluded", grouped(count.into())),
     };
-    format!("{}: {state}{rate}/s of {ceiling}/s{excluded}", session.group.shown())
+    format!("{}: {state}{excluded}", session.group.shown())
 }
 
 /// Returns lines about the machines that turned to HTTP: a cause, and their names.
@@ -239,16 +244,24 @@ mod tests {
             is_waiting: true,
             ..session.clone()
         };
+        let idle = SessionStatus {
+            image: "yum@1".to_owned(),
+            group: "239.192.3.9:7445".to_owned(),
+            machines: 0,
+            is_waiting: false,
+            ..waiting.clone()
+        };
         let mut machines: Vec<MachineStatus> =
             (1..=5).map(|number| machine(&format!("lab-{number}"), InstallState::Installing)).collect();
         machines[0].progress.http_cause = Some(HttpCause::Excluded);
         machines[1..].iter_mut().for_each(|machine| machine.progress.http_cause = Some(HttpCause::Unheard));
-        let text = text(&ServerStatus { machines, sessions: vec![session, waiting] });
+        let text = text(&ServerStatus { machines, sessions: vec![session, waiting, idle] });
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[1], "239.192.3.7:7443: 10.0 MiB/s of 80.0 MiB/s, 1 excluded");
+        assert_eq!(lines[1], "239.192.3.7:7443: 10.00 MiB/s of 80.00 MiB/s, 1 excluded");
         assert_eq!(lines[8], "lab-1 over HTTP: excluded, with far more loss than others");
         assert_eq!(lines[9], "lab-2, lab-3, lab-4 and 1 more over HTTP: requests by UDP do not arrive here");
-        assert_eq!(lines[11..], ["xen@1:", "239.192.3.8:7444: waits for machines, 10.0 MiB/s of 80.0 MiB/s"]);
+        let (waiting, idle) = ("239.192.3.8:7444: waits for machines", "239.192.3.9:7445: idle");
+        assert_eq!(lines[11..], ["xen@1:", waiting, "", "yum@1:", idle]);
     }
 
     #[test]
