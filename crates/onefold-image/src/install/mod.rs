@@ -260,8 +260,8 @@ fn place_of(offset: Option<u64>) -> String {
 }
 
 impl InstallError {
-    /// Returns the byte of the image at which the target failed, if that is known and has to do with the failure. A full
-    /// file system fails at any byte.
+    /// Returns the byte of the image at which the target failed, if that is known and has to do with the failure. A
+    /// full file system fails at any byte.
     #[must_use]
     pub fn failed_byte(&self) -> Option<u64> {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};

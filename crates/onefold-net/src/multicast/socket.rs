@@ -204,8 +204,8 @@ impl GroupSocket {
         Ok(GroupSocket { socket: socket.into(), membership, room_bytes })
     }
 
-    /// Returns the room for received packets that the system has granted, in bytes of the kernel's memory. A packet takes
-    /// up to three times its length of it.
+    /// Returns the room for received packets that the system has granted, in bytes of the kernel's memory. A packet
+    /// takes up to three times its length of it.
     pub(crate) fn room_bytes(&self) -> usize {
         self.room_bytes
     }
