@@ -271,6 +271,19 @@ chown 65534 "$images/other.raw"
 fails_with 'sharing domain' "$ONEFOLD" share common add "$images" --from "$images/other.raw"
 rm "$volume" "$images/other.raw"
 
+# A volume with a label of its own keeps it from generation to generation, and takes content of that domain only.
+onefold share common create --size 64M "$volume" >/dev/null
+cp --reflink "$images/1.raw" "$images/labelled.raw"
+onefold share domain set "$images/labelled.raw" customer-a >/dev/null
+onefold share domain set "$volume" customer-a >/dev/null
+for package in tool-2 tool-3; do
+    onefold share common add "$images" --from "$images/labelled.raw" --package "$package" --json >"$dir/add"
+    (($(number added <"$dir/add") == 60)) || fail "of $package: $(cat "$dir/add")"
+done
+fails_with 'sharing domain' "$ONEFOLD" share common add "$images" --from "$images/1.raw"
+sound "$volume"
+rm "$volume" "$images/labelled.raw"
+
 # An ordinary user has a volume of its own.
 chown -R 65534:65534 "$dir/btrfs"
 as_user "$ONEFOLD" share common create --size 1G "$volume" >/dev/null
