@@ -281,8 +281,8 @@ mod tests {
         }
     }
 
-    /// Regressions: a look that the end of a window cut off began anew in the next window, with the same hostile images.
-    /// A pause counted from the beginning of its look, and was over before the search was.
+    /// Regressions: a look that the end of a window cut off began anew in the next window, with the same hostile
+    /// images. A pause counted from the beginning of its look, and was over before the search was.
     #[test]
     fn a_look_that_is_cut_off_keeps_what_it_found_and_leaves_out_the_image_that_it_ended_at() {
         let options = SimulationOptions { images: 0, ..SimulationOptions::default() };

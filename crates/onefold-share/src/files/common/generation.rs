@@ -10,8 +10,8 @@
 //! 5. Make the blocks of good content count as written, and remove the names of the rest. Write the record.
 //! 6. Check that the draft has the record, and the new content where it was read back. Check the file system, and make
 //!    the draft durable.
-//! 7. Check that both names lead to the files that they should, and that the volume has not got another owner or domain.
-//!    Rename the draft into place.
+//! 7. Check that both names lead to the files that they should, and that the volume has not got another owner or
+//!    domain. Rename the draft into place.
 //!
 //! A process that dies before the last step leaves the old generation. A process that loses the lock fails at the last
 //! step: another process has removed its draft or replaced the volume.

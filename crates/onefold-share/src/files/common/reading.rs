@@ -116,8 +116,8 @@ mod tests {
     use crate::pace::{Limits, Pace, UncountedCpu, Wish};
     use crate::state::StateError;
 
-    /// Regression: new content of a volume was read back at full speed, whatever the limit, and to its end, whatever the
-    /// user wanted.
+    /// Regression: new content of a volume was read back at full speed, whatever the limit, and to its end, whatever
+    /// the user wanted.
     #[test]
     fn contents_are_read_back_within_the_limit_on_reads_and_until_the_work_is_to_end() {
         const BYTES: u64 = 12 << 20;
