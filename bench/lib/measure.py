@@ -65,6 +65,8 @@ class Line:
     goal: str = ""
     # Whether the value is itself a comparison, or has none: then there is no ratio.
     has_ratio: bool = True
+    # Values up to this one are taken for equal where rounds are compared, and so are their ratios.
+    negligible: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,13 @@ class Spread:
         values = list(values)
         return cls(statistics.median(values), min(values), max(values)) if values else None
 
-    def difference(self):
-        """Returns how many times the lowest the highest is; 1 where there is nothing to divide by."""
-        return self.high / self.low if self.low > 0 else 1.0
+    def difference(self, negligible=0.0):
+        """Returns how many times the lowest the highest is; 1 where there is nothing to divide by.
+
+        Values up to `negligible` count as that.
+        """
+        high, low = max(self.high, negligible), max(self.low, negligible)
+        return high / low if low > 0 else 1.0
 
 
 class Measured:
@@ -171,9 +177,10 @@ class Series:
     def difference(self):
         """Returns the highest figure of a side, or ratio, divided by the lowest one; the largest quotient of all lines."""
         one, *others = self._sides
-        spreads = [result.spread(side) for result in self.lines for side in self._sides]
-        spreads += [result.ratio(one, other) for result in self.lines for other in others]
-        return max((spread.difference() for spread in spreads if spread is not None), default=1.0)
+        spreads = [(result.spread(side), result.line.negligible) for result in self.lines for side in self._sides]
+        compared = [result for result in self.lines if not result.line.negligible]
+        spreads += [(result.ratio(one, other), 0.0) for result in compared for other in others]
+        return max((spread.difference(least) for spread, least in spreads if spread is not None), default=1.0)
 
     def is_unsteady(self):
         return self.difference() > DIFFERENCE_MAX

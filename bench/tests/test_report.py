@@ -95,6 +95,14 @@ class Table(unittest.TestCase):
         self.assertIn("| title (unsteady) |", report.markdown(self.run_of(series([100, 130], [130, 100]))))
         self.assertIn("| title (unsteady) |", report.markdown(self.run_of(series([100, 130], [], [130, 100]))))
 
+    def test_negligible_values_do_not_mark_a_row(self):
+        for least, is_marked in [(0.0, True), (0.5, False)]:
+            found = series([0.0001, 0.5], [0.2, 0.5])
+            found.lines[0].line = replace(found.lines[0].line, negligible=least)
+            self.assertEqual(found.is_unsteady(), is_marked)
+        found.lines[0].samples["pool"].append(Sample(0.9))
+        self.assertTrue(found.is_unsteady())
+
     def test_a_row_that_was_run_again_says_so(self):
         text = report.markdown(self.run_of(series([100, 150], [100, 100], set_aside=series([1, 4], [1, 1]))))
         self.assertIn("- row: run again, as its rounds had differed by 4.00x; steady now, at 1.50x.", text)
