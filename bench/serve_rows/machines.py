@@ -88,8 +88,11 @@ def places(process, log):
 class Client(Child):
     """An installation that runs."""
 
-    def __init__(self, images, serving, name, target, network=None, number=None, options=(), group=None):
-        install = (images.programs.onefold, "image", "install", "--quiet", "--json", *serving.words, *options)
+    def __init__(
+        self, images, serving, name, target, network=None, number=None, options=(), group=None, is_quiet=True
+    ):
+        quiet = ("--quiet",) if is_quiet else ()
+        install = (images.programs.onefold, "image", "install", *quiet, "--json", *serving.words, *options)
         at = network.at(number) if network else ()
         super().__init__(*at, *install, serving.address, name, target, group=group)
         self._receiver_seconds = 0.0

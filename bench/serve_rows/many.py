@@ -165,9 +165,10 @@ class StartRow(ServeRow):
             images.drop_targets()
         with Network(1, settings.many_bits) as network, server(images, network, rate_of(settings.many_bits)) as serving:
             network.hear_nothing(2)
-            client = Client(images, serving, WEB, images.targets / "disk", network, 2)
+            client = Client(images, serving, WEB, images.targets / "disk", network, 2, is_quiet=False)
             wait_until(lambda: NOT_HEARD in client.said() or client.poll(), "the client says nothing")
             seconds = time.perf_counter() - client.started
             wait_all([client])
             images.expect_installed(images.targets / "disk", WEB)
+            images.drop_targets()
             yield "start-http", ONEFOLD, Sample(seconds)

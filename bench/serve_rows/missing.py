@@ -106,5 +106,6 @@ class KilledRow(ServeRow):
             written = target.stat().st_blocks * SECTOR_BYTES
             second = install(images, serving, WEB, target, network=network, number=2, options=("--force",))
         images.expect_installed(target, WEB)
+        images.drop_targets()
         more = {"written_part": written / first.told["written_bytes"]}
         yield "killed", ONEFOLD, Sample(100 * second.told["received_bytes"] / payload, more=second.told | more)
