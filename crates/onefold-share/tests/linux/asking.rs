@@ -22,7 +22,7 @@ use onefold_share::state::locks::Subject;
 use onefold_share::status::{LockSubject, Status, status};
 use onefold_substrate::Refusal;
 
-use crate::ground::{BTRFS, FOLDER, Ground, K, XFS, on, on_each, random_blocks, run as run_program};
+use crate::ground::{BTRFS, FOLDER, Ground, K, XFS, no_child, on, on_each, random_blocks, run as run_program};
 use crate::pass::{RunSettings, StopGuard, USUAL, run, try_run};
 
 /// Looks at the state folder, which must be there. Returns what was noticed, too.
@@ -142,7 +142,7 @@ fn locks_are_told_and_a_host_that_wants_one_gets_it() {
     on_each(|ground| {
         ground.file("a", &random_blocks(6, 8));
         run(ground);
-        let _no_child = crate::ground::STARTING.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _no_child = no_child();
         let quiet = |_| {};
         let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &quiet).unwrap();
         let files = Marks::load(&state).unwrap();

@@ -3,7 +3,6 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::PoisonError;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
@@ -14,7 +13,7 @@ use onefold_share::clone::{
 use onefold_share::state::State;
 use onefold_substrate::Access;
 
-use crate::ground::{FOLDER, Ground, K, STARTING, XFS, on, on_each, random_blocks};
+use crate::ground::{FOLDER, Ground, K, XFS, no_child, on, on_each, random_blocks};
 use crate::pass::{RunSettings, USUAL, run, try_run};
 
 fn try_clone(
@@ -23,7 +22,7 @@ fn try_clone(
     target: &str,
     existing: ExistingFilePolicy,
 ) -> Result<CloneReport, CloneError> {
-    let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    let _no_child = no_child();
     let quiet = |_| {};
     let has_state = ground.root.join(FOLDER).exists();
     let state = has_state.then(|| State::open(&ground.substrate, &SystemClock, &SystemRandom, &quiet).unwrap());

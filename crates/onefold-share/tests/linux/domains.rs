@@ -3,7 +3,6 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::sync::PoisonError;
 
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
@@ -15,7 +14,7 @@ use onefold_share::scan::ScanReport;
 use onefold_share::state::State;
 use onefold_substrate::{Access, Names};
 
-use crate::ground::{Ground, K, PrivateMounts, STARTING, XFS, on, on_each, random_blocks};
+use crate::ground::{Ground, K, PrivateMounts, XFS, no_child, on, on_each, random_blocks};
 use crate::pass::{EngineRun, USUAL, run, try_run};
 
 /// Root's state folder.
@@ -291,7 +290,7 @@ fn a_clone_in_another_domain_is_read_like_a_new_file() {
         files(ground, &[("a/template", 0)]);
         run(ground);
         let known = |target: &str| {
-            let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+            let _no_child = no_child();
             let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
             let options = CloneOptions {
                 existing: ExistingFilePolicy::Keep,

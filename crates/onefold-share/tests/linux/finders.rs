@@ -6,7 +6,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,7 +27,7 @@ use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
 use onefold_substrate::{Access, Files, ListedKind, Refusal, Substrate};
 
-use crate::ground::{BTRFS, FOLDER, Ground, K, STARTING, XFS, on, on_each, random_blocks, run as run_program};
+use crate::ground::{BTRFS, FOLDER, Ground, K, XFS, no_child, on, on_each, random_blocks, run as run_program};
 use crate::pass;
 use crate::races::{BLOCKS, fill, guest};
 
@@ -80,7 +79,7 @@ fn share_those(
     wants: &dyn Fn(&Path, ListedKind) -> bool,
     runs: &[GivenRun<'_>],
 ) -> (PassReport, ListFinder) {
-    let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    let _no_child = no_child();
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let mut files = Marks::load(&state).unwrap();
     let listed = list(&state, &mut files, &Selection::all()).unwrap();

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES;
@@ -216,8 +216,14 @@ pub(crate) fn random_blocks(seed: u64, blocks: usize) -> Vec<u8> {
 }
 
 /// Held for writing while a program is started: until the child runs it, the child has all descriptors of this process,
-/// and with them its locks. A test that relies on a lock's coming free holds it for reading.
+/// and with them its locks. Whatever takes a lock that was held before holds it for reading (see [`no_child`]).
 pub(crate) static STARTING: RwLock<()> = RwLock::new(());
+
+/// Waits until no child has descriptors of this process, and keeps it so while the guard lives. A thread that has one
+/// takes no second one, and starts no program.
+pub(crate) fn no_child() -> RwLockReadGuard<'static, ()> {
+    STARTING.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs a program; its word when it fails.
 pub(crate) fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Result<(), String> {

@@ -23,7 +23,7 @@ use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watc
 use onefold_substrate::{Machine, MinuteOfDay, OpenImages};
 use parking_lot::Mutex;
 
-use crate::ground::{FOLDER, Ground, K, STARTING, XFS, on, random_blocks, skip};
+use crate::ground::{FOLDER, Ground, K, STARTING, XFS, no_child, on, random_blocks, skip};
 
 /// After this time a change of an image has another time than the last one.
 const SETTLED: Duration = Duration::from_millis(50);
@@ -161,6 +161,7 @@ fn share_once(ground: &Ground, memory_bytes: usize) {
 
 /// Shares equal files once with options of the test.
 fn share_with(ground: &Ground, with: &dyn for<'p> Fn(PassOptions<'p>) -> PassOptions<'p>) -> FilesReport {
+    let _no_child = no_child();
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &|| Wish::GoOn);
     let options = FilesOptions {

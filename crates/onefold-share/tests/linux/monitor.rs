@@ -5,8 +5,8 @@ use onefold_share::pace::Pace;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use onefold_block::BLOCK_BYTES;
@@ -19,7 +19,7 @@ use onefold_share::scan::{ScanOptions, ScanReport, scan};
 use onefold_share::state::files::Marks;
 use onefold_share::state::{Notice, State, StateError};
 
-use crate::ground::{Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks, run, skip, soon};
+use crate::ground::{Ground, K, MIB, XFS, no_child, on, on_each, random_blocks, run, skip, soon};
 
 const QUIET: fn(Notice) = |_| {};
 
@@ -33,34 +33,30 @@ fn open<'a>(
     name: &str,
     policy: MonitorPolicy,
 ) -> Monitor<LinuxSubstrate> {
+    let _no_child = no_child();
     Monitor::open(state, files, Path::new(name), policy, Arc::new(SystemClock)).unwrap()
 }
 
 fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> ScanReport {
+    let _no_child = no_child();
     let pace = Pace::unlimited();
     let options = ScanOptions { threads: 1, ..ScanOptions::new(&pace) };
     scan(state, files, &options).unwrap()
 }
 
-/// Lends the image of a monitor for a pass, and again while that pass finds an image locked: a child that another test
-/// starts has the lock's descriptor, too, until its own program begins.
+/// Lends the image of a monitor for a pass.
 fn lend_for_pass(
     monitor: &Monitor<LinuxSubstrate>,
     state: &State<'_, LinuxSubstrate>,
     files: &mut Marks,
 ) -> PassReport {
-    let mut tries = 0;
-    loop {
-        let passed = monitor.lend(state, || pass_all(state, files)).unwrap();
-        tries += 1;
-        if passed.logs_elsewhere == 0 || tries == 200 {
-            return passed;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let passed = monitor.lend(state, || pass_all(state, files)).unwrap();
+    assert_eq!(passed.logs_elsewhere, 0, "{passed:?}");
+    passed
 }
 
 fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> PassReport {
+    let _no_child = no_child();
     let (pace, clock) = (Pace::unlimited(), ManualClock::default());
     let options = PassOptions { shard_entries_max: 12, ..PassOptions::new(Path::new("/var/tmp"), &pace, &clock) };
     pass(state, files, &options).unwrap()
@@ -75,7 +71,6 @@ fn what_a_door_tells_is_shared_and_need_not_be_read() {
     let rate = HashPolicy::Adaptive { bytes_per_second: 4 * MIB };
     for hashing in [HashPolicy::InBand, HashPolicy::Deferred, rate] {
         on_each(|ground| {
-            let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
             const BLOCKS: u64 = 2048;
             let template = random_blocks(1, BLOCKS as usize);
             ground.file("template", &template);
@@ -122,7 +117,6 @@ fn what_a_door_tells_is_shared_and_need_not_be_read() {
 fn threads_may_tell_while_workers_work_and_passes_pass() {
     on(XFS, |ground| {
         const PART: u64 = 512;
-        let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
         let contents = random_blocks(4, 40);
         let content = |number: u64| &contents[number as usize * BLOCK_BYTES..][..BLOCK_BYTES];
         ground.file("image", &random_blocks(5, 4 * PART as usize));

@@ -14,11 +14,11 @@ use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_substrate::Access;
 
-use crate::ground::{FOLDER, Ground, K, STARTING, on_each, random_blocks, run as start};
+use crate::ground::{FOLDER, Ground, K, no_child, on_each, random_blocks, run as start};
 use crate::pass::run;
 
 fn scanned(ground: &Ground, places_bytes: usize) -> ScanReport {
-    let _no_child = STARTING.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _no_child = no_child();
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let pace = Pace::unlimited();
     let options = ScanOptions { threads: 1, places_bytes, ..ScanOptions::new(&pace) };

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ use onefold_share::state::State;
 use onefold_share::state::locks::Subject;
 use onefold_substrate::{Access, Files, SubstrateKind};
 
-use crate::ground::{BTRFS, FOLDER, Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks};
+use crate::ground::{BTRFS, FOLDER, Ground, K, MIB, XFS, no_child, on, on_each, random_blocks, run as run_program};
 
 /// What a run did.
 #[derive(Debug)]
@@ -54,7 +53,7 @@ pub(crate) fn try_run(
     how: RunSettings,
     between: &dyn Fn(),
 ) -> Result<EngineRun, PassError> {
-    let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    let _no_child = no_child();
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let pace = Pace::unlimited();
@@ -495,8 +494,7 @@ fn a_dry_run_shares_nothing_and_is_taken_up() {
         // A copy that shares its blocks already, and one that does not.
         ground.file("copy", &content);
         let paths = ["a", "clone"].map(|name| ground.root.join(name));
-        let cloned = std::process::Command::new("cp").arg("--reflink=always").args(&paths).status();
-        assert!(cloned.unwrap().success());
+        run_program("cp", ["--reflink=always".as_ref(), paths[0].as_os_str(), paths[1].as_os_str()]).unwrap();
         ground.settled_room();
         let found = try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
         assert_eq!(found.passed.to_free, Some(128 * K), "{found:?}");

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES;
@@ -16,14 +15,14 @@ use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_substrate::{FileStat, Sharing, SubstrateKind};
 
-use crate::ground::{BTRFS, Ground, K, STARTING, XFS, on, on_each, random_blocks};
+use crate::ground::{BTRFS, Ground, K, XFS, no_child, on, on_each, random_blocks};
 
 /// Longer than what is kept in memory or read whole without a second thought, and short enough for a test.
 const IMAGE_BLOCKS: usize = 64 << 8;
 const WRITES: u64 = 20;
 
 fn scanned(ground: &Ground, turn: Turn) -> ScanReport {
-    let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    let _no_child = no_child();
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let (pace, turn_of) = (Pace::unlimited(), |_: &FileStat| turn);
     let rereading = RereadPolicy { turn: &turn_of, ..RereadPolicy::default() };
@@ -32,7 +31,7 @@ fn scanned(ground: &Ground, turn: Turn) -> ScanReport {
 }
 
 fn passed(ground: &Ground) -> PassReport {
-    let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    let _no_child = no_child();
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     let pace = Pace::unlimited();
     let options = PassOptions { threads: 2, ..PassOptions::new(Path::new("/var/tmp"), &pace, &SystemClock) };

@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::Path;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use onefold_block::clock::{Clock, ManualClock, SystemClock};
@@ -23,7 +22,7 @@ use onefold_substrate::{
     MappedExtent, Names, Protection, Room, ShareError, Sharing, UserNo, WholeExtents,
 };
 
-use super::ground::{Ground, K, STARTING, XFS, on, random_blocks};
+use super::ground::{Ground, K, XFS, no_child, on, random_blocks};
 
 /// A host on XFS that shares as on OCFS2.
 struct TwoStepHost<'a> {
@@ -311,7 +310,7 @@ fn mended(substrate: &LinuxSubstrate, doubtful: DoubtfulImagePolicy) -> MendRepo
 /// Runs a test on XFS, while no program is started: locks of a host that died are free then, or at once.
 fn on_xfs(test: impl Fn(&Ground)) {
     on(XFS, |ground| {
-        let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+        let _no_child = no_child();
         test(ground);
     });
 }
