@@ -114,6 +114,17 @@ fn holds(range: Range, truth: u64) -> bool {
     (range.low..=range.high).contains(&truth) && (range.low..=range.high).contains(&range.best)
 }
 
+/// Seen: the sum of no numbers is -0.0, so a sample that drew no region spoke of "-0.0 %".
+#[test]
+fn a_sample_without_a_region_is_of_no_negative_part() {
+    let disk = NumberedDisk::new(vec![7; 256]);
+    let found = (0..64)
+        .map(|key| sampled(&[disk.image("disk")], &Options { key: [key; 32], ..options() }, 0.02))
+        .find(|found| found.sample.regions_read == 0)
+        .expect("one of these keys draws no region");
+    assert!(found.sample.read_share.is_sign_positive() && !found.sample.to_string().contains("-0"), "{}", found.sample);
+}
+
 /// Tells which of the figures that both have are within their ranges.
 fn hits(found: &SampledAnalysis, truth: &Analysis) -> Vec<bool> {
     let total = [

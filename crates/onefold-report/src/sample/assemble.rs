@@ -71,7 +71,8 @@ pub(crate) fn assemble(findings: SampledFindings<'_>) -> SampledAnalysis {
     let total = estimates.total(&images, &sizes[0], seen);
     let regions_read = regions_of(&grounds);
     let read_bytes: u64 = images.iter().map(|image| image.read_bytes).sum();
-    let data_read: f64 = grounds.values().map(|ground| ground.data_bytes).sum();
+    // The sum of no numbers is -0.0, which a reader would see as "-0.0 %".
+    let data_read = grounds.values().fold(0.0, |sum, ground| sum + ground.data_bytes);
     SampledAnalysis {
         sample: SampleReport {
             share: part,

@@ -97,8 +97,11 @@ fn has_image_ending(path: &Path) -> bool {
 /// Finds and opens an image, and reads its first bytes, so that a missing or unreadable one, and a file that is no
 /// image, are noticed early.
 fn check_source(path: &Path, format: Option<ImageFormat>) -> Outcome<()> {
-    let FoundImage::File(found) = images::find_one(path)? else { return Ok(()) };
-    let cannot = |error| Failure::of_io(format!("cannot open the image `{}`", path.shown()), &error);
+    let cannot_open = || format!("cannot open the image `{}`", path.shown());
+    let cannot = |error| Failure::of_io(cannot_open(), &error);
+    let FoundImage::File(found) = images::find_one(path).map_err(|failure| failure.wrap(cannot_open()))? else {
+        return Ok(());
+    };
     let file = found.open().map_err(cannot)?;
     let is_guessed_raw = format.is_none() && onefold_disk::format_of(&file) == Some(ImageFormat::Raw);
     if !is_guessed_raw || !file.metadata().is_file() {

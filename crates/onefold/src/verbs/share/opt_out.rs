@@ -8,7 +8,7 @@ use onefold_linux::LinuxSubstrate;
 use onefold_share::opt_out::{exclude, include, is_excluded};
 use serde_json::json;
 
-use super::open::{OpenFileSystem, append};
+use super::open::OpenFileSystem;
 use super::status::noun;
 use crate::cli::share::ShareFilesArgs;
 use crate::failure::{Failure, Outcome};
@@ -41,22 +41,24 @@ pub(crate) fn run(arguments: &ShareFilesArgs, choice: OptOutChange) -> Outcome<R
         let was_excluded = is_excluded(&file_system.substrate, path).map_err(failure)?;
         if was_excluded == (choice == OptOutChange::Exclude) {
             unchanged.push(format!(
-                "`{}` was {} before",
+                "`{}` was {} before; nothing was changed",
                 named.shown(),
                 if was_excluded { "excluded" } else { "not excluded" }
             ));
+            continue;
         }
         set(&file_system.substrate, path).map_err(failure)?;
     }
-    let count = file_system.paths.len() as u64;
+    let count = (file_system.paths.len() - unchanged.len()) as u64;
     let paths: Vec<_> = file_system.paths.iter().map(machine_name).collect();
-    let mut text = match choice {
+    let them = if count == 1 { "it" } else { "them" };
+    let done = match choice {
         OptOutChange::Exclude => format!("{count} {} excluded; what is shared already stays so", noun(count, "path")),
         OptOutChange::Include => {
-            let them = if count == 1 { "it" } else { "them" };
             format!("{count} {} included; from now on, runs share {them} again", noun(count, "path"))
         }
     };
-    append(&mut text, &unchanged);
-    Ok(Report::done(text, json!({ "root": machine_name(&file_system.root), "paths": paths })))
+    let changed = (count > 0).then_some(done);
+    let lines: Vec<String> = changed.into_iter().chain(unchanged).collect();
+    Ok(Report::done(lines.join("\n"), json!({ "root": machine_name(&file_system.root), "paths": paths })))
 }
