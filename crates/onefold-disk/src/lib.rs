@@ -2,8 +2,9 @@
 //!
 //! A [`Disk`] is the guest's view: a length, bytes, and holes between them. [`open`] opens an image as a disk. qcow2
 //! goes through the library `imago`, which streams in both directions. All other formats except raw go through QEMU's
-//! own `qemu-img`. Images are hostile input: this crate opens the files that they name, by the rules of `folders` and
-//! to a bounded depth, and passes them on as open files. Neither `imago` nor `qemu-img` opens a name from a header.
+//! own `qemu-img`; of these, only VMDK is written. Images are hostile input: this crate opens the files that they name,
+//! by the rules of `folders` and to a bounded depth, and passes them on as open files. Neither `imago` nor `qemu-img`
+//! opens a name from a header.
 //!
 //! This crate knows neither the content of disks nor the command line. Long work reports its progress through a
 //! callback, and errors say what failed, without advice.
@@ -40,6 +41,7 @@ pub use image_file::{FileIdentity, ImageFile, NamedFile};
 pub use part::DiskPart;
 pub use progress::{OnProgress, Progress};
 pub use qcow2::Qcow2Sink;
+pub use qemu::write_vmdk;
 pub use raw::{FileDisk, FileSink};
 pub use temporary::temporary_folder;
 pub use vmdk::DescriptorError;

@@ -64,17 +64,17 @@ pub(super) fn open_layers(
         let ImageMember { file, folder } = next;
         let (layer, named) = match subject.format {
             ImageFormat::Vmdk => open_vmdk(file, &folder, chain, subject, progress)?,
-            format => (open_single(file, format).map_err(|why| subject.cannot_read(why))?, None),
+            format => (open_single(file, format).map_err(|why| subject.cannot(why))?, None),
         };
         let node = format!("json:{}", layer.node(&Value::Null));
-        let info = LayerDescription::of(&node, &layer.files).map_err(|why| subject.cannot_read(why))?;
+        let info = LayerDescription::of(&node, &layer.files).map_err(|why| subject.cannot(why))?;
         layers.push(layer);
         size_bytes.get_or_insert(info.virtual_size);
         let Some(parent) = named.or(info.backing_filename) else { break };
         if subject.format != ImageFormat::Vmdk {
-            return Err(subject.cannot_read(ImageError::Differencing { parent }));
+            return Err(subject.cannot(ImageError::Differencing { parent }));
         }
-        next = chain.follow(&parent, &folder).map_err(|why| subject.cannot_read(why))?;
+        next = chain.follow(&parent, &folder).map_err(|why| subject.cannot(why))?;
     }
     Ok((layers, size_bytes.unwrap_or(0)))
 }
@@ -100,15 +100,15 @@ fn open_vmdk(
     subject: ImageLabel<'_>,
     progress: OnProgress<'_>,
 ) -> Result<(Layer, Option<String>), DiskError> {
-    let head = VmdkHead::read(&file.file).map_err(|error| subject.cannot_read(error))?;
+    let head = VmdkHead::read(&file.file).map_err(|error| subject.cannot(error))?;
     if head != VmdkHead::Other {
         return Ok((Layer::of_file("vmdk", checked_vmdk(file, &[VmdkHead::Sparse], subject, progress)?), None));
     }
-    let descriptor = Descriptor::read(&file.file).map_err(|error| subject.cannot_read(error))?;
-    let descriptor = descriptor.map_err(|why| subject.cannot_read(why))?;
+    let descriptor = Descriptor::read(&file.file).map_err(|error| subject.cannot(error))?;
+    let descriptor = descriptor.map_err(|why| subject.cannot(why))?;
     let mut extents = Vec::new();
     for extent in &descriptor.extents {
-        let opened = chain.open(&extent.name, folder).map_err(|why| subject.cannot_read(why))?.file;
+        let opened = chain.open(&extent.name, folder).map_err(|why| subject.cannot(why))?.file;
         // For an extent, `qemu-img` reads only the header that the extent's kind implies.
         let file = match extent.has_header() {
             true => checked_vmdk(opened, &[VmdkHead::Sparse, VmdkHead::Other], subject, progress)?,
@@ -122,7 +122,7 @@ fn open_vmdk(
         file.write_all(descriptor.stand_in(&paths).as_bytes())?;
         Ok(file)
     };
-    let mut files = vec![stand_in().map_err(|error| subject.cannot_read(error))?];
+    let mut files = vec![stand_in().map_err(|error| subject.cannot(error))?];
     files.append(&mut extents);
     Ok((Layer { driver: "vmdk", files, is_device: false }, descriptor.parent))
 }
@@ -135,11 +135,11 @@ fn checked_vmdk(
     progress: OnProgress<'_>,
 ) -> Result<ImageFile, DiskError> {
     let file = if file.others_may_write() { copied(file, progress)? } else { file };
-    let head = VmdkHead::read(&file.file).map_err(|error| subject.cannot_read(error))?;
+    let head = VmdkHead::read(&file.file).map_err(|error| subject.cannot(error))?;
     if heads.contains(&head) {
         return Ok(file);
     }
-    Err(subject.cannot_read(match head {
+    Err(subject.cannot(match head {
         VmdkHead::Inner => ImageError::InnerDescriptor(file.path),
         VmdkHead::Sparse | VmdkHead::Other => ImageError::Changed(file.path),
     }))

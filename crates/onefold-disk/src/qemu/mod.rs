@@ -1,4 +1,4 @@
-//! All other formats: QEMU's own `qemu-img` converts them into a temporary raw file.
+//! All other formats: QEMU's own `qemu-img` converts them into a temporary raw file, and such a file into VMDK.
 //!
 //! `qemu-img` is given the whole tree of nodes: for every layer its driver, its open file (`/proc/self/fd/N`,
 //! inherited) and the layer below it, if any. So it detects no format and follows no name. Three drivers know no names.
@@ -8,6 +8,7 @@
 mod child;
 mod info;
 mod layers;
+mod outgoing;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -30,20 +31,23 @@ use crate::temporary::TemporaryFile;
 use child::{POLL_INTERVAL, QemuProcess};
 use layers::{open_layers, tree};
 
+pub use outgoing::write_vmdk;
+
 const SECTOR_BYTES: u64 = 512;
 
-/// Format and path of the image, for errors.
+/// An action on an image, for errors.
 #[derive(Clone, Copy, Debug)]
 struct ImageLabel<'a> {
+    action: ImageAction,
     format: ImageFormat,
     path: &'a Path,
 }
 
 impl ImageLabel<'_> {
-    /// Returns the error for an image that cannot be read.
-    fn cannot_read(self, why: impl Into<ImageError>) -> DiskError {
-        let source = why.into();
-        DiskError::Image { action: ImageAction::Read, format: self.format, path: self.path.to_owned(), source }
+    /// Returns the error for an image that cannot be read or written.
+    fn cannot(self, why: impl Into<ImageError>) -> DiskError {
+        let ImageLabel { action, format, path } = self;
+        DiskError::Image { action, format, path: path.to_owned(), source: why.into() }
     }
 }
 
@@ -78,11 +82,11 @@ pub(crate) fn convert(
     progress: OnProgress<'_>,
 ) -> Result<ConvertedDisk, DiskError> {
     let path = image.path.clone();
-    let subject = ImageLabel { format, path: &path };
+    let subject = ImageLabel { action: ImageAction::Read, format, path: &path };
     tell(progress, 0, 0)?;
     let (layers, size_bytes) = open_layers(image, subject, chain, progress)?;
     if size_bytes > SIZE_BYTES_MAX {
-        return Err(subject.cannot_read(ImageError::TooLarge));
+        return Err(subject.cannot(ImageError::TooLarge));
     }
     let length = size_bytes.next_multiple_of(SECTOR_BYTES);
     let copy = TemporaryFile::create(length)?;
@@ -92,9 +96,9 @@ pub(crate) fn convert(
     let arguments = [&arguments[..], &[format!("json:{}", tree(&layers)), target]].concat();
     let mut files: Vec<&File> = layers.iter().flat_map(|layer| &layer.files).collect();
     files.push(&copy.file);
-    let running = QemuProcess::start(&arguments, &files).map_err(|error| subject.cannot_read(error))?;
+    let running = QemuProcess::start(&arguments, &files).map_err(|error| subject.cannot(error))?;
     // `qemu-img` has no reason to lengthen the target; the limit holds even if an image takes control of the program.
-    running.limit_file_length(length).map_err(|error| subject.cannot_read(error))?;
+    running.limit_file_length(length).map_err(|error| subject.cannot(error))?;
     follow(running, subject, length, &copy, progress)?;
     FileDisk::new(copy.file, &path).map(ConvertedDisk)
 }
@@ -113,7 +117,7 @@ fn follow(
         thread::spawn(move || read_progress(output, &percent));
     }
     let status = loop {
-        if let Some(status) = running.poll().map_err(|error| subject.cannot_read(error))? {
+        if let Some(status) = running.poll().map_err(|error| subject.cannot(error))? {
             break status;
         }
         tell(progress, length / 100 * percent.load(Ordering::Relaxed), length)?;
@@ -125,7 +129,7 @@ fn follow(
     }
     // A conversion that has filled the folder between two looks complains about the image, and names no folder.
     copy.check_room()?;
-    Err(subject.cannot_read(running.complaint()))
+    Err(subject.cannot(running.complaint()))
 }
 
 /// Reports the progress of the conversion.
@@ -169,7 +173,7 @@ mod tests {
     #[test]
     fn a_failed_conversion_without_room_names_the_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let subject = ImageLabel { format: ImageFormat::Vmdk, path: Path::new("a.vmdk") };
+        let subject = ImageLabel { action: ImageAction::Read, format: ImageFormat::Vmdk, path: Path::new("a.vmdk") };
         let failed = |kept_bytes| {
             let arguments = ["convert", "/nonexistent/image", "/nonexistent/raw"].map(str::to_owned);
             let mut running = match QemuProcess::start(&arguments, &[]) {

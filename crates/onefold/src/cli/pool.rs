@@ -229,7 +229,10 @@ pub(crate) struct StatArgs {
     pub(crate) target: PathBuf,
     /// Files of the pool to show one by one: paths below the mount point, or names inside the pool
     #[arg(value_name = "NAME")]
-    pub(crate) files: Vec<PathBuf>,
+    pub(crate) names: Vec<PathBuf>,
+    /// Show all files of the pool one by one
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) files: bool,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

@@ -178,6 +178,8 @@ pub(crate) enum OutputFormat {
     Raw,
     /// QEMU's format
     Qcow2,
+    /// VMware's format, in one sparse file (through qemu-img)
+    Vmdk,
 }
 
 impl OutputFormat {
@@ -186,6 +188,7 @@ impl OutputFormat {
         match self {
             OutputFormat::Raw => "raw",
             OutputFormat::Qcow2 => "qcow2",
+            OutputFormat::Vmdk => "vmdk",
         }
     }
 }

@@ -30,6 +30,9 @@ impl Failure {
                 source: ImageError::Io(io),
                 ..
             } => Failure::of_io(text, io).hint("if this is not a qcow2 image but a raw one, give --format raw"),
+            DiskError::Image { action: ImageAction::Write, source: source @ ImageError::Complaint(_), .. } => {
+                Failure::new(text).because(source).hint("raw and qcow2 images need no other program: .raw, .qcow2")
+            }
             DiskError::Image { source, .. } => of_image(text, source),
             DiskError::TemporaryFile { source, .. } => Failure::new(text).because(source).hint(ANOTHER_TMPDIR),
             DiskError::TemporaryCopy { source, .. } => match source {
@@ -38,7 +41,7 @@ impl Failure {
             },
             DiskError::Stopped(work) => Failure { exit: Exit::Interrupted, ..Failure::new(text) }.hint(match work {
                 LongWork::Copying => "no file of that name was made",
-                LongWork::Converting => "nothing was written, and no temporary file is left",
+                LongWork::Converting => "no image was made, and no temporary file is left",
             }),
             // Disks and sinks of this program report failures as their errors.
             DiskError::Other(other) => {

@@ -33,9 +33,11 @@ pub(super) fn choose(path: &Path, content: ImageFormat, asked: Option<OutputForm
     let written = |format| match format {
         OutputFormat::Raw => content,
         OutputFormat::Qcow2 => ImageFormat::Qcow2,
+        OutputFormat::Vmdk => ImageFormat::Vmdk,
     };
     let by_ending = match promised {
         Some(ImageFormat::Qcow2) if content == ImageFormat::Raw => OutputFormat::Qcow2,
+        Some(ImageFormat::Vmdk) if content == ImageFormat::Raw => OutputFormat::Vmdk,
         _ => OutputFormat::Raw,
     };
     let format = asked.unwrap_or(by_ending);
@@ -50,7 +52,9 @@ pub(super) fn choose(path: &Path, content: ImageFormat, asked: Option<OutputForm
                 written(format).name()
             ));
             Err(failure.hint(match promised {
-                ImageFormat::Raw | ImageFormat::Qcow2 => "give a name with another ending, or another --format",
+                ImageFormat::Raw | ImageFormat::Qcow2 | ImageFormat::Vmdk => {
+                    "give a name with another ending, or another --format"
+                }
                 _ => "export a file that ends in .qcow2, then run `qemu-img convert`",
             }))
         }
@@ -75,7 +79,9 @@ mod tests {
             ("a.qcow2", Some(OutputFormat::Qcow2), Some(OutputFormat::Qcow2)),
             ("a.qcow2", Some(OutputFormat::Raw), None),
             ("a.raw", Some(OutputFormat::Qcow2), None),
-            ("a.vmdk", None, None),
+            ("a.vmdk", None, Some(OutputFormat::Vmdk)),
+            ("a.vmdk", Some(OutputFormat::Qcow2), None),
+            ("a.vdi", None, None),
             ("a.vhd", Some(OutputFormat::Raw), None),
         ] {
             assert_eq!(raw(name, asked), format, "{name} {asked:?}");

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
-use onefold_disk::{CopyResult, Disk, FileSink, ImageFormat, Qcow2Sink, copy};
+use onefold_disk::{CopyResult, Disk, FileSink, ImageFormat, Qcow2Sink, copy, write_vmdk};
 
 use crate::cli::values::OutputFormat;
 use crate::failure::{Failure, Outcome};
@@ -116,6 +116,7 @@ impl OutgoingImage {
                 sink.sync()?;
                 Ok(copied)
             }
+            OutputFormat::Vmdk => Ok(write_vmdk(disk, &file, name, &meter.on_progress())?),
         }
     }
 }

@@ -26,7 +26,7 @@ impl RawStream {
         if talk.json {
             return Err(cannot().because_of("it is no JSON document"));
         }
-        if format == Some(OutputFormat::Qcow2) {
+        if format.is_some_and(|format| format != OutputFormat::Raw) {
             return Err(cannot().because_of("only a raw image can be written in order").hint("leave out --format"));
         }
         if io::stdout().is_terminal() {

@@ -45,6 +45,7 @@ fn images_of_a_folder_are_imported_once() {
     session.run("pool import images.pool images");
     session.run("pool import --skip-existing images.pool images").done();
     session.run("pool import images.pool missing.raw images");
+    session.run("pool import --skip-existing images.pool missing.raw images");
     session.run("pool import --to other.raw images.pool images/notes.txt");
     fs::write(folder.path("packed.qcow2"), b"\x1f\x8b\x08packed").unwrap();
     session.run("pool import images.pool packed.qcow2");
@@ -61,11 +62,14 @@ fn exports_follow_the_ending_of_the_name() {
     }
     let mut session = Transcript::in_folder(&folder.path(""));
     session.shell("onefold pool import --quiet images.pool a.raw b.raw >imported").done();
-    for arguments in ["a.raw copy.qcow2", "a.raw copy.img", "a.raw copy", "--format qcow2 a.raw copy.disk"] {
+    for arguments in
+        ["a.raw copy.qcow2", "a.raw copy.img", "a.raw copy", "--format qcow2 a.raw copy.disk", "a.raw copy.vmdk"]
+    {
         session.run(&format!("pool export --quiet images.pool {arguments}")).done();
     }
     session.shell("qemu-img info copy.disk | grep format:");
-    for arguments in ["a.raw copy.vmdk", "--format qcow2 a.raw other.raw", "--format vmdk a.raw other.vmdk"] {
+    session.shell("qemu-img compare -f raw -F vmdk a.raw copy.vmdk").done();
+    for arguments in ["a.raw copy.vdi", "--format qcow2 a.raw other.raw", "--format vdi a.raw other.vdi"] {
         let run = session.run(&format!("pool export --quiet images.pool {arguments}"));
         assert_eq!(run.code, USAGE, "{arguments}");
     }
@@ -99,6 +103,8 @@ fn a_pool_that_is_not_mounted_lists_its_files() {
     session.run("pool ls db.raw");
     session.run("pool stat images.pool db.raw base.raw").done();
     session.run("pool stat images.pool missing.raw");
+    session.run("pool stat --files images.pool").done();
+    session.run("pool stat --files images.pool db.raw");
     session.run("pool check --quiet images.pool").done();
     session.assert_kept("pool-ls");
 }

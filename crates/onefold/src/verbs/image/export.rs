@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let size_bytes = manifest.size_bytes;
     let written_bytes = match format {
         OutputFormat::Raw => raw(&archive, &manifest, (&output, arguments), &options, &meter)?,
-        OutputFormat::Qcow2 => {
+        OutputFormat::Qcow2 | OutputFormat::Vmdk => {
             examined()?;
             let image = OutgoingImage::create(&output, &disk, Some(format), FILE_MODE)?;
             rate::of_disk(&disk, arguments.rate.map(|rate| rate.0), &is_stopped, |disk| image.write(disk, &meter))?
