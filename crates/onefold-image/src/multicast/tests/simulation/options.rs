@@ -167,4 +167,48 @@ impl Options {
             ..Options::calm(seed, machines)
         }
     }
+
+    /// Draws a simulation of at most eight machines and eight chunks, so that each fault meets a start, an end or
+    /// another fault. One in three has all faults at once, and each has at least one: the bounds of those without are
+    /// for images that take longer to send than machines take to join.
+    pub(super) fn small(seed: u64) -> Options {
+        let random = SeededRandom::new(seed ^ 0x51a1);
+        let one_of = |values: &[u64]| values[usize::try_from(random.below(values.len() as u64)).unwrap()];
+        let drawn = Options::drawn(seed, 1 + usize::try_from(random.below(8)).unwrap());
+        let options = Options {
+            chunks: 1 + u32::try_from(random.below(8)).unwrap(),
+            memory_chunks: one_of(&[1, 2, 9]),
+            form_changes: one_of(&[1, 5]),
+            wait_for: u32::try_from(one_of(&[0, 0, 0, 2, 9])).unwrap(),
+            late_wakes: one_of(&[0, 0, 100_000]),
+            late_ms_max: one_of(&[2, 200]),
+            ..drawn
+        };
+        if seed.is_multiple_of(3) { options.with_all_faults() } else { options }
+    }
+
+    /// Adds each fault, where there is none yet.
+    fn with_all_faults(self) -> Options {
+        let network = NetworkOptions {
+            loss: self.network.loss.max(10_000),
+            burst: self.network.burst.max(1_000),
+            common_loss: 10_000,
+            duplicates: 20_000,
+            jitter_ms: self.network.jitter_ms.max(3),
+            ..self.network
+        };
+        Options {
+            network,
+            build_fails: 20_000,
+            late_wakes: 100_000,
+            slow_disks: 30,
+            deaf: 10,
+            deaths: 30,
+            partitions: 30,
+            restarts: self.restarts.max(1),
+            form_changes: 5,
+            forged: 5_000,
+            ..self
+        }
+    }
 }
