@@ -22,6 +22,7 @@ pub(super) fn check(options: &Options, outcome: &Outcome) -> Result<(), Violatio
 /// Returns whether nothing but independent losses happens, and all machines have room for the image.
 fn is_calm(options: &Options) -> bool {
     let accidents = options.deaths + options.partitions + options.restarts + options.form_changes + options.forged;
+    let accidents = accidents + options.suspensions + options.server_suspensions;
     let network = options.network;
     let has_room = options.memory_chunks >= u64::from(options.chunks) && network.link_percent >= 110;
     accidents + options.build_fails + options.deaf + options.slow_disks + network.burst == 0
@@ -68,7 +69,9 @@ fn seconds_max(options: &Options, outcome: &Outcome) -> f64 {
     let usual = options.join_ms as f64 / 1000.0 + image + comparison;
     let windows = u64::from(options.chunks).div_ceil(options.memory_chunks) as f64;
     let repairs = if loss(options) == 0.0 { 0.0 } else { 0.2 * options.machines as f64 };
-    let accidents = options.restarts as f64 * options.restart_ms_max as f64 / 1000.0;
+    let suspensions = options.suspensions.min(1) + options.server_suspensions;
+    let accidents =
+        (options.restarts * options.restart_ms_max + suspensions * options.suspended_ms_max) as f64 / 1000.0;
     let in_bursts = (options.network.burst * options.network.burst_packets_max) as f64 / 2_000_000.0;
     let rounds = 1.0 + 4.0 * (loss(options) + in_bursts);
     let transfers = 6.0 * usual + windows * (1.0 + 6.0 * options.network.delay_ms as f64 / 1000.0) + repairs;

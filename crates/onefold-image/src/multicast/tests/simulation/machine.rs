@@ -6,6 +6,7 @@ use std::time::Duration;
 use onefold_block::random::SeededRandom;
 
 use super::network::{Link, ReplayWindow};
+use super::suspension::Suspension;
 use crate::format::multicast::{ClientNumber, SessionId};
 use crate::multicast::{Receiver, ReceiverCounts, ReceiverSettings, Settlement};
 
@@ -24,6 +25,7 @@ pub(super) struct Machine {
     pub(super) is_update: bool,
     pub(super) disk_bytes_per_second: u64,
     pub(super) disk_free_at: u64,
+    pub(super) suspension: Suspension,
     /// Nanoseconds by which its clock is ahead.
     pub(super) clock_ahead: u64,
     /// The session whose packets it can open, and its number there.
@@ -59,7 +61,7 @@ impl Machine {
         self.life += 1;
         (self.is_alive, self.session, self.is_joining) = (true, None, false);
         (self.is_http, self.is_fetching, self.wake) = (false, false, None);
-        self.disk_free_at = 0;
+        (self.disk_free_at, self.suspension) = (0, Suspension::default());
         if self.is_update {
             return;
         }

@@ -1,7 +1,8 @@
 //! Up to a thousand machines and a server on one network, simulated.
 //!
 //! Packets are lost alone and in bursts, come late, twice and in another order. Links are narrow and have short queues.
-//! Disks are slow; machines and the server die and return; machines are cut off, and their clocks jump; chunks change
+//! Disks are slow; machines and the server die and return; machines are cut off, and their clocks leap; machines
+//! and the server are suspended for minutes; chunks change
 //! their form or cannot be built; an insider forges symbols. In the end every machine has the whole image, and no wrong
 //! byte was written on the way. Time, bytes sent and requests are within bounds.
 //!
@@ -17,6 +18,7 @@ mod network;
 mod options;
 mod rates;
 mod server;
+mod suspension;
 mod world;
 
 use onefold_testing::simulated::seeds;
@@ -62,6 +64,8 @@ struct Outcome {
     deaths: u64,
     restarts: u64,
     cut_offs: u64,
+    suspensions: u64,
+    server_suspensions: u64,
 }
 
 impl Outcome {
@@ -72,7 +76,7 @@ impl Outcome {
     }
 
     /// Returns the counts that a set of drawn simulations must have.
-    fn fields(&self) -> [(&'static str, &u64); 16] {
+    fn fields(&self) -> [(&'static str, &u64); 18] {
         [
             ("packets", &self.packets),
             ("bytes that were sent again", &self.repeated_bytes),
@@ -90,6 +94,8 @@ impl Outcome {
             ("deaths", &self.deaths),
             ("starts of the server", &self.restarts),
             ("machines that were cut off", &self.cut_offs),
+            ("machines that were suspended", &self.suspensions),
+            ("servers that were suspended", &self.server_suspensions),
         ]
     }
 

@@ -39,8 +39,12 @@ pub(super) struct Options {
     /// Machines in a hundred that die, and of these, machines in a hundred that return.
     pub(super) deaths: u64,
     pub(super) returns: u64,
-    /// Machines in a hundred that are cut off for a while; the clocks of some jump meanwhile.
+    /// Machines in a hundred that are cut off for a while; the clocks of some leap meanwhile.
     pub(super) partitions: u64,
+    /// Machines in a hundred that are suspended for a while, number of times the server is, and the longest time.
+    pub(super) suspensions: u64,
+    pub(super) server_suspensions: u64,
+    pub(super) suspended_ms_max: u64,
     /// Number of times the server starts again, and how long it is away at most.
     pub(super) restarts: u64,
     pub(super) restart_ms_max: u64,
@@ -115,6 +119,9 @@ impl Options {
             deaths: 0,
             returns: 0,
             partitions: 0,
+            suspensions: 0,
+            server_suspensions: 0,
+            suspended_ms_max: 1,
             restarts: 0,
             restart_ms_max: 0,
             form_changes: 0,
@@ -164,6 +171,9 @@ impl Options {
             compare_percent: one_of(&[30, 300, 3000]),
             wait_for: u32::try_from(one_of(&[0, 0, 0, 3, 20])).unwrap(),
             wait_ms_max: one_of(&[500, 5_000]),
+            suspensions: one_of(&[0, 0, 0, 20]),
+            server_suspensions: one_of(&[0, 0, 0, 1]),
+            suspended_ms_max: one_of(&[2_000, 20_000, 300_000]),
             ..Options::calm(seed, machines)
         }
     }
@@ -205,6 +215,8 @@ impl Options {
             deaf: 10,
             deaths: 30,
             partitions: 30,
+            suspensions: 20,
+            server_suspensions: 1,
             restarts: self.restarts.max(1),
             form_changes: 5,
             forged: 5_000,

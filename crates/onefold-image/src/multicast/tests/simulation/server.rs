@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Violation;
 use super::network::{ReplayWindow, happens};
 use super::options::Options;
+use super::suspension::Suspension;
 use super::world::{Event, MILLISECOND, SECOND, World, nanoseconds, positive};
 use crate::format::multicast::{
     HEADER_BYTES, JoinReply, PacketHeader, PacketKind, Request, SYMBOL_HEADER_BYTES, SessionId, TAG_BYTES,
@@ -29,16 +30,17 @@ pub(super) struct Server {
     pub(super) session: SessionId,
     epoch: u64,
     replays: std::collections::BTreeMap<u32, ReplayWindow>,
+    pub(super) suspension: Suspension,
     /// When it wants to wake up, and when it does.
     wanted_wake: Option<u64>,
-    wake: Option<u64>,
+    pub(super) wake: Option<u64>,
     /// Bytes that were sent and that the rate has not covered yet, and when they were counted.
     uncovered_nanobytes: u64,
     counted_at: u64,
 }
 
 impl Server {
-    pub(super) fn new(options: &Options, life: u32, now: u64) -> Server {
+    pub(super) fn new(options: &Options, life: u32, now: u64, clock_ahead: u64) -> Server {
         let (session, epoch) = (SessionId(life), u64::from(life) << 32);
         let settings = SenderSettings {
             session,
@@ -51,7 +53,7 @@ impl Server {
             clients_max: 1 << 16,
             repairs: options.repairs,
         };
-        let mut sender = Sender::new(settings, Duration::from_nanos(now));
+        let mut sender = Sender::new(settings, Duration::from_nanos(now + clock_ahead));
         if let Some(machines) = NonZeroU32::new(options.wait_for) {
             sender.wait_for(SessionStart { machines, at_most: Duration::from_millis(options.wait_ms_max) });
         }
@@ -60,6 +62,7 @@ impl Server {
             session,
             epoch,
             replays: std::collections::BTreeMap::new(),
+            suspension: Suspension::default(),
             wanted_wake: None,
             wake: None,
             uncovered_nanobytes: 0,
@@ -85,7 +88,8 @@ impl World {
     /// Lets the server build and send what it can.
     pub(super) fn drive_server(&mut self, is_wake: bool) -> Result<(), Violation> {
         let (now, rate, life) = (self.now, self.options.rate, self.server_life);
-        let Some(server) = &mut self.server else { return Ok(()) };
+        let (clock, ahead) = (self.server_clock(), self.server_clock_ahead);
+        let Some(server) = self.server.as_mut().filter(|server| server.suspension.is_over(now)) else { return Ok(()) };
         if is_wake && server.wake != Some(now) {
             return Ok(());
         }
@@ -100,7 +104,7 @@ impl World {
         let mut packets = Vec::new();
         loop {
             let mut burst = PacketBurst::default();
-            server.sender.send(Duration::from_nanos(now), &mut burst);
+            server.sender.send(clock, &mut burst);
             if burst.is_empty() {
                 break;
             }
@@ -113,7 +117,7 @@ impl World {
         if at_once > BURST_BYTES_MAX {
             return Err(format!("{at_once} bytes at once"));
         }
-        let next = server.sender.next_send().map(|time| nanoseconds(time).max(now));
+        let next = server.sender.next_send().map(|time| nanoseconds(time).saturating_sub(ahead).max(now));
         if next != server.wanted_wake || is_wake {
             let is_late = self.options.late_wakes > 0 && happens(&self.random, self.options.late_wakes);
             let late = if is_late { self.random.below(self.options.late_ms_max * MILLISECOND + 1) } else { 0 };
@@ -140,7 +144,7 @@ impl World {
     }
 
     pub(super) fn built(&mut self, chunk: u32, form: u32, bytes: Option<Vec<u8>>) -> Result<(), Violation> {
-        let now = Duration::from_nanos(self.now);
+        let now = self.server_clock();
         if let Some(server) = &mut self.server {
             match bytes {
                 Some(bytes) => server.sender.chunk_built(chunk, form, bytes, now),
@@ -159,6 +163,7 @@ impl World {
 
     /// A request arrives at the server.
     pub(super) fn serve(&mut self, datagram: &[u8]) -> Result<(), Violation> {
+        let clock = self.server_clock();
         let Some(server) = &mut self.server else { return Ok(()) };
         let (header, body) = opened(datagram);
         let PacketKind::Request(client) = header.kind else { return Err("a machine sent no request".to_owned()) };
@@ -166,7 +171,7 @@ impl World {
             return Ok(());
         }
         let request = Request::decode(body, self.options.chunks).map_err(|error| error.to_string())?;
-        server.sender.request(client, &request, Duration::from_nanos(self.now));
+        server.sender.request(client, &request, clock);
         self.outcome.arrived_requests += 1;
         self.drive_server(false)
     }
@@ -183,7 +188,7 @@ impl World {
         if self.machines[machine].life != life {
             return;
         }
-        let is_cut = self.machines[machine].link.is_cut(self.now);
+        let (is_cut, clock) = (self.machines[machine].link.is_cut(self.now), self.server_clock());
         let Some(server) = self.server.as_mut().filter(|_| !is_cut) else {
             // Without a session, nobody but the caller tries again.
             if self.machines[machine].session.is_none() {
@@ -199,7 +204,7 @@ impl World {
             debug_assert_eq!(session, server.session);
             server.sender.leave(client);
         }
-        let client = server.sender.join(Duration::from_nanos(self.now)).unwrap();
+        let client = server.sender.join(clock).unwrap();
         let reply = JoinReply {
             group: Ipv4Addr::new(239, 1, 1, 1),
             source: Ipv4Addr::new(192, 0, 2, 5),
@@ -261,7 +266,8 @@ impl World {
 
     /// Does what a receiver wants, and wakes it again in time.
     pub(super) fn drain(&mut self, index: usize) -> Result<(), Violation> {
-        if !self.machines[index].is_alive {
+        let machine = &self.machines[index];
+        if !machine.is_alive || !machine.suspension.is_over(self.now) {
             return Ok(());
         }
         let clock = self.machines[index].clock(self.now);
@@ -359,7 +365,7 @@ impl World {
 
     /// The answer to a request over HTTP arrives, or none.
     pub(super) fn fetched(&mut self, index: usize, chunk: u32) -> Result<(), Violation> {
-        if self.server.is_none() || self.machines[index].link.is_cut(self.now) {
+        if self.is_server_away() || self.machines[index].link.is_cut(self.now) {
             self.after(SECOND / 2, Event::Fetched { machine: index, life: self.machines[index].life, chunk });
             return Ok(());
         }

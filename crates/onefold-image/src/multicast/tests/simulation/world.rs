@@ -12,6 +12,7 @@ use super::machine::{Machine, receiver};
 use super::network::{Link, ReplayWindow, happens};
 use super::options::{NetworkOptions, Options};
 use super::server::{SYMBOL_BYTES, Server};
+use super::suspension::Suspension;
 use super::{Outcome, Violation};
 use crate::format::multicast::{ClientNumber, JoinReply, SessionId};
 use crate::multicast::RepairSymbols;
@@ -20,6 +21,8 @@ pub(super) const MILLISECOND: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MILLISECOND;
 /// Time after which machines that are not finished never will be.
 const END: u64 = 3000 * SECOND;
+/// Clocks begin so far ahead that they may stand for a while.
+const CLOCKS_AHEAD: u64 = 10_000 * SECOND;
 
 /// An event. Of a machine, it concerns one life only.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub(super) enum Event {
     Death { machine: usize },
     Return { machine: usize },
     CutOff { machine: usize, until: u64, ahead: u64 },
+    Suspension { machine: usize, time: u64 },
+    ServerSuspension { time: u64 },
     ServerDeath { away: u64 },
     ServerReturn,
     FormChange,
@@ -82,6 +87,8 @@ pub(super) struct World {
     pub(super) machines: Vec<Machine>,
     pub(super) server: Option<Server>,
     pub(super) server_life: u32,
+    /// Nanoseconds by which the server's clock is ahead.
+    pub(super) server_clock_ahead: u64,
     pub(super) now: u64,
     pub(super) outcome: Outcome,
     events: BinaryHeap<TimedEvent>,
@@ -114,7 +121,8 @@ impl World {
                 8 * options.rate
             },
             disk_free_at: 0,
-            clock_ahead: random.below(1000) * SECOND,
+            suspension: Suspension::default(),
+            clock_ahead: CLOCKS_AHEAD + random.below(1000) * SECOND,
             session: None,
             replays: ReplayWindow::default(),
             is_joining: false,
@@ -125,7 +133,7 @@ impl World {
             former: Vec::new(),
         };
         let machines = (0..options.machines).map(machine).collect();
-        let server = Some(Server::new(&options, 1, 0));
+        let server = Some(Server::new(&options, 1, 0, CLOCKS_AHEAD));
         let (events, outcome) = (BinaryHeap::new(), Outcome::default());
         let mut world = World {
             options,
@@ -133,6 +141,7 @@ impl World {
             machines,
             server,
             server_life: 1,
+            server_clock_ahead: CLOCKS_AHEAD,
             now: 0,
             outcome,
             events,
@@ -179,6 +188,7 @@ impl World {
             let at = self.random.below(usual);
             self.after(at, Event::FormChange);
         }
+        self.draw_suspensions(usual);
     }
 
     /// Adds an event that happens after a time in nanoseconds.
@@ -221,6 +231,7 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
+        let Some(event) = self.awake(event) else { return Ok(()) };
         match event {
             Event::Packet { machine, packet } => self.deliver(machine, &packet)?,
             Event::Request { datagram } => self.serve(&datagram)?,
@@ -266,8 +277,12 @@ impl World {
                 self.machines[machine].clock_ahead += ahead;
                 self.drain(machine)?;
             }
+            Event::Suspension { machine, time } => self.suspend(machine, time),
+            Event::ServerSuspension { time } => self.suspend_server(time),
             Event::ServerDeath { away } => self.server_dies(away),
-            Event::ServerReturn => self.server = Some(Server::new(&self.options, self.server_life, self.now)),
+            Event::ServerReturn => {
+                self.server = Some(Server::new(&self.options, self.server_life, self.now, self.server_clock_ahead));
+            }
             Event::FormChange => self.image.change_forms(&self.random),
         }
         Ok(())
