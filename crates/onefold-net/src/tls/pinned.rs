@@ -75,3 +75,37 @@ impl ServerCertVerifier for PinnedVerifier {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::RootCertStore;
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::pki_types::pem::PemObject;
+
+    use super::*;
+    use crate::ServerIdentity;
+
+    const SECONDS_PER_YEAR: u64 = 31_557_600;
+
+    /// Nothing else of an installation depends on the time of day, which may jump by years while it runs.
+    #[test]
+    fn the_certificate_that_a_server_made_is_accepted_whatever_the_clock_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        let identity = ServerIdentity::kept(folder.path(), &["localhost".to_owned()]).unwrap();
+        let certificate = CertificateDer::from_pem_file(folder.path().join("certificate.pem")).unwrap();
+        let pinned = PinnedVerifier { pin: identity.fingerprint(), provider: provider() };
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let trusted = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        for years in [0, 1, 56, 200, 8000] {
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(years * SECONDS_PER_YEAR));
+            for verifier in [&pinned as &dyn ServerCertVerifier, &*trusted] {
+                let verified = verifier.verify_server_cert(&certificate, &[], &name, &[], now);
+                assert!(verified.is_ok(), "{} years after 1970: {verified:?}", years);
+            }
+        }
+    }
+}
