@@ -288,6 +288,20 @@ mod tests {
     }
 
     #[test]
+    fn numbers_above_32_bits_have_nonces_of_their_own() {
+        let nonces: Vec<[u8; NONCE_LEN]> = [1, 2, u32::MAX.into(), 1 << 32, (1 << 32) + 1, (1 << 32) + 2, 1 << 63]
+            .map(|sequence: u64| *nonce(sequence).as_ref())
+            .into();
+        for (index, nonce) in nonces.iter().enumerate() {
+            assert!(!nonces[..index].contains(nonce), "{nonce:?}");
+        }
+        let mut sealer = Sealer::new(&KEY);
+        sealed(&mut sealer, u32::MAX.into());
+        sealed(&mut sealer, 1 << 32);
+        assert!(sealer.seal(0, HEADER, &mut [0; 40]).is_err(), "the count goes on");
+    }
+
+    #[test]
     fn keys_do_not_show_themselves() {
         let texts = [format!("{KEY:?}"), format!("{:?}", Sealer::new(&KEY)), format!("{:?}", Opener::new(&KEY))];
         assert!(texts.iter().all(|text| !text.contains("7, 7") && !text.contains("07")), "{texts:?}");

@@ -7,6 +7,7 @@ mod encrypted;
 mod fixture;
 mod http2;
 mod multicast;
+mod restart;
 mod status;
 mod tokens;
 

@@ -25,7 +25,7 @@ use crate::fixture::{DISK_BYTES, Fixture, Noise, RunningServer, open, options, r
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn key(folder: &Path, digit: char) -> MulticastKey {
+pub(crate) fn key(folder: &Path, digit: char) -> MulticastKey {
     let path = folder.join(format!("key-{digit}"));
     write_secret(&path, &digit.to_string().repeat(64));
     MulticastKey::read(&path).unwrap()
@@ -37,7 +37,7 @@ fn write_secret(path: &Path, text: &str) {
 }
 
 /// Returns how images are sent over loopback, to a group of the test's own.
-fn multicast(group: u8, key: Option<MulticastKey>) -> MulticastOptions {
+pub(crate) fn multicast(group: u8, key: Option<MulticastKey>) -> MulticastOptions {
     MulticastOptions {
         group: SocketAddrV4::new(Ipv4Addr::new(239, 192, group, 1), free_ports()),
         ttl: 1,
@@ -133,7 +133,11 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Installs the image to a new file. Returns its bytes, what came on which way, and what was said about it.
-fn install_to(path: &Path, server: &RunningServer, key: MulticastKey) -> (Vec<u8>, GroupReport, Vec<String>) {
+pub(crate) fn install_to(
+    path: &Path,
+    server: &RunningServer,
+    key: MulticastKey,
+) -> (Vec<u8>, GroupReport, Vec<String>) {
     install_from(path, open(server.address, PATIENCE).unwrap(), Some(key))
 }
 

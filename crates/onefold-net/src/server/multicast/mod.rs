@@ -332,3 +332,46 @@ fn open_socket(route: GroupRoute, symbol_bytes: u16) -> io::Result<ServerSocket>
     let socket = ServerSocket::open(route, u16::try_from(packet_bytes).unwrap_or(u16::MAX));
     socket.map_err(|error| io::Error::new(error.kind(), format!("UDP port {}: {error}", route.source)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use onefold_image::format::multicast::ClientNumber;
+
+    use super::*;
+
+    /// Prepares sessions at any ports in a row that are free.
+    fn started(key: Option<&MulticastKey>) -> Sessions {
+        let options = |port| MulticastOptions {
+            group: SocketAddrV4::new(Ipv4Addr::new(239, 192, 113, 1), port),
+            ttl: 1,
+            rate_bytes_per_second: NonZeroU64::MIN,
+            rate_floor_bytes_per_second: NonZeroU64::MIN,
+            weights: Vec::new(),
+            key: key.cloned(),
+            start: None,
+            repairs: RepairCode::None,
+        };
+        let start = |_| {
+            let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            Sessions::new(options(port), "lo", 1 << 20).ok()
+        };
+        (0..100).find_map(start).unwrap()
+    }
+
+    /// Even if both starts give a session the same number, and a client the same number and random bytes.
+    #[test]
+    fn two_starts_of_a_server_have_no_key_in_common() {
+        for key in [None, Some(MulticastKey::of_bytes([7; 32]))] {
+            let keys = [(); 2].map(|()| {
+                let sessions = started(key.as_ref());
+                let keys = sessions.keys.begin(SessionId(1), sessions.epoch).unwrap();
+                let (client, _) = keys.of_client(ClientNumber(1), &[3; JOIN_BYTES]).unwrap();
+                [keys.group().clone(), client]
+            });
+            let [first, second] = &keys;
+            assert!(first.iter().all(|key| !second.contains(key)), "{key:?}");
+        }
+    }
+}
