@@ -38,11 +38,12 @@ while ((rounds == 0 || SECONDS < seconds)); do
     # Few actors try more orders of calls in a given time than many do.
     ONEFOLD_FIRST_SEED=$((first + rounds * 1000000)) cargo test --quiet "${tests[@]}" -- --nocapture \
         simulation::images_read_as_captured_whatever_a_few_actors_do \
+        simulation::a_few_machines_get_a_small_image_whatever_happens \
         simulation::every_machine_gets_the_image_whatever_happens >>"$log" 2>&1 || {
         tail -n 80 "$log" >&2
         die 'a simulation failed' 'see the lines above' \
             'ONEFOLD_SEED=n cargo test -p onefold-image --lib simulation::images_read_as_captured_whatever_a_few replays one,' \
-            'and simulation::every_machine one of multicast'
+            'and simulation::every_machine or simulation::a_few_machines one of multicast'
     }
     rounds=$((rounds + 1))
     say "round $rounds, $SECONDS s: $(add_up)"

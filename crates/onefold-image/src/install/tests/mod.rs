@@ -2,6 +2,7 @@
 
 mod ahead;
 mod compare;
+mod power;
 mod remote;
 
 use std::ops::ControlFlow;

@@ -22,7 +22,7 @@ const SIZE: u64 = 3 << 20;
 
 /// Change that a server makes to its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lie {
+pub(super) enum Lie {
     None,
     /// A bit of the first unit of each chunk is flipped.
     FlippedInChunks,
@@ -44,7 +44,7 @@ enum Lie {
 }
 
 #[derive(Debug)]
-struct Server {
+pub(super) struct Server {
     served: ServedArchive,
     first: UnitName,
     lie: Lie,
@@ -156,7 +156,7 @@ impl Arrivals for ShuffledArrivals<'_> {
     fn finish(&self, _: &[usize]) {}
 }
 
-fn remote(image: &TestImage, lie: Lie) -> RemoteImages<Server> {
+pub(super) fn remote(image: &TestImage, lie: Lie) -> RemoteImages<Server> {
     let archive = Arc::new(Archive::open(image.store.clone()).unwrap());
     let descriptor = archive.descriptor().clone();
     let served = ServedArchive::new(archive, 100 << 10);
