@@ -15,7 +15,7 @@ fn installed(image: &TestImage, free: FreeSectorPolicy) -> Vec<u8> {
     target.bytes.into_inner()
 }
 
-fn with_bytes(bytes: Vec<u8>) -> MemoryTarget {
+pub(super) fn with_bytes(bytes: Vec<u8>) -> MemoryTarget {
     MemoryTarget { bytes: Mutex::new(bytes), ..MemoryTarget::noise(0, 0) }
 }
 

@@ -4,6 +4,7 @@ mod ahead;
 mod compare;
 mod power;
 mod remote;
+mod vanished;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
