@@ -142,7 +142,11 @@ pub(crate) fn install_to(
 }
 
 /// Likewise, from an open server. There is no key over TLS.
-fn install_from(path: &Path, remote: RemoteArchive, key: Option<MulticastKey>) -> (Vec<u8>, GroupReport, Vec<String>) {
+pub(crate) fn install_from(
+    path: &Path,
+    remote: RemoteArchive,
+    key: Option<MulticastKey>,
+) -> (Vec<u8>, GroupReport, Vec<String>) {
     let file = std::fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
     let (_, installed, report, notes) = install_on(remote, key, |bytes| FileTarget::blank(file, bytes).unwrap());
     (installed, report, notes)
