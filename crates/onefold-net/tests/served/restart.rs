@@ -18,7 +18,7 @@ use crate::multicast::{install_to, key, multicast};
 /// Packets of each kind that are sent again.
 const REPLAYED: usize = 100;
 
-/// What an eavesdropper in the group has seen of the server: the numbers of each session.
+/// The numbers of each session that an eavesdropper in the group has heard.
 type Numbers = BTreeMap<SessionId, Vec<u64>>;
 
 /// A machine in the group without the key. It hears all packets. As soon as a second session begins, it sends packets

@@ -20,9 +20,9 @@ const FIRST: Range<usize> = 0..8;
 struct PoweredTarget(Mutex<Power>);
 
 struct Power {
-    /// What a read returns.
+    /// The bytes that a read returns.
     bytes: Vec<u8>,
-    /// What the last flush left.
+    /// The bytes that the last flush left.
     durable: Vec<u8>,
     /// Changes since then.
     pending: Vec<(u64, Vec<u8>)>,

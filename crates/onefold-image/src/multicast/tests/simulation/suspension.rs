@@ -1,4 +1,4 @@
-//! Machines and servers that are suspended for up to minutes: they do nothing meanwhile, and a few packets wait for them.
+//! Machines and servers that are suspended for minutes: they do nothing meanwhile, and a few packets wait for them.
 //!
 //! The clock of a host that sleeps stands, as `CLOCK_MONOTONIC` does; that of a process that is stopped goes on, and
 //! leaps for the process.
