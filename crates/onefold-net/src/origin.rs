@@ -1,5 +1,6 @@
-//! From where a client knows the name of a chunk or a unit. Its rights are rights to images, and an address with a
-//! digest names none, so a client with a token states it in headers of its requests.
+//! From where a client knows the name of a chunk or a unit. An address with a digest names no image, so a client states
+//! it in headers of its requests: rights of tokens are rights to images, and the server reads the next chunks of an
+//! image ahead.
 
 use onefold_image::UnitName;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};

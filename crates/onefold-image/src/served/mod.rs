@@ -4,6 +4,7 @@
 //! change with time, as another pack has it in fewer bytes, and so may the bytes of a chunk. Its [`Form`] tells such
 //! bytes apart; the content is the same.
 
+mod ahead;
 mod comparison;
 
 use std::collections::HashSet;
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::UnitName;
 use crate::archive::{Archive, ArchiveError, WantedUnit};
+use crate::format::FormatError;
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::format::wire::{CHUNK_BYTES_MAX, NAMES_MAX, UNITS_BYTES_MAX, units_of};
@@ -207,6 +209,9 @@ impl ServedArchive {
 
     /// Returns the stored form of a header, and the header.
     fn header(&self, name: &UnitName) -> Result<(StoredBytes, ChunkHeader), ArchiveError> {
+        if let Some(found) = self.recent_header(name)? {
+            return Ok(found);
+        }
         let mut found = None;
         self.archive.read_verified(
             &[WantedUnit { name: *name, plain_bytes: None }],
@@ -216,12 +221,19 @@ impl ServedArchive {
             },
         )?;
         let (stored, header) = found.ok_or(ArchiveError::Lost { unit: *name })?;
-        Ok((stored, header.map_err(|source| ArchiveError::refused(format!("unit {name}"), source))?))
+        let header = valid(name, header)?;
+        self.keep(*name, &stored);
+        Ok((stored, header))
     }
 
     fn keep(&self, name: UnitName, stored: &StoredBytes) {
         self.recent.lock().insert(name, stored.clone(), stored.bytes.len());
     }
+}
+
+/// Returns a decoded header, or that the unit with this name is none.
+fn valid(name: &UnitName, header: Result<ChunkHeader, FormatError>) -> Result<ChunkHeader, ArchiveError> {
+    header.map_err(|source| ArchiveError::refused(format!("unit {name}"), source))
 }
 
 /// Room that a chunk has left.

@@ -92,7 +92,7 @@ struct Requests {
     base: Url,
     /// The value of the header with the token.
     authorization: Option<HeaderValue>,
-    /// Digest of the manifest of the image that is read, which a client with a token states.
+    /// Digest of the manifest of the image that is read, which requests state.
     manifest: Mutex<Option<UnitName>>,
     /// The address for messages.
     text: String,
@@ -386,12 +386,11 @@ impl Requests {
             None => self.client.get(url),
             Some(body) => self.client.post(url).body(body.clone()),
         };
+        let origin = Origin { manifest: *self.manifest.lock(), chunk: request.chunk };
+        let sent = sent.headers(origin.headers());
         let sent = match &self.authorization {
             None => sent,
-            Some(authorization) => {
-                let origin = Origin { manifest: *self.manifest.lock(), chunk: request.chunk };
-                sent.header(AUTHORIZATION, authorization.clone()).headers(origin.headers())
-            }
+            Some(authorization) => sent.header(AUTHORIZATION, authorization.clone()),
         };
         let answer = timeout(ANSWER, sent.send()).await.map_err(|_| late())?.map_err(|error| lost(&error))?;
         self.has_answered.store(true, Ordering::Relaxed);

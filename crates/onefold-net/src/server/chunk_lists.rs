@@ -1,11 +1,10 @@
-//! Which chunks an image has, for clients that may read some images only.
+//! Which chunks an image has, and in which order, for clients that state an image.
 //!
-//! An address with a digest does not say which images its content belongs to. So a client with a token names the
-//! manifest, and its rights to the image are rights to the chunks of the manifest. For one request, at most one
-//! manifest is read.
+//! An address with a digest does not say which images its content belongs to. So a client names the manifest. The rights
+//! of a token to the image are rights to the chunks of the manifest, and the order of the chunks tells which one is
+//! likely to be requested next. For one request, at most one manifest is read.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::ops::Range;
 use std::sync::Arc;
 
 use onefold_image::archive::ArchiveError;
@@ -19,7 +18,6 @@ pub(super) struct ChunkLists {
     /// Held while a manifest is read, so that memory for one is enough.
     reading: Mutex<()>,
     bytes_max: usize,
-    hasher: RandomState,
 }
 
 /// The chunks of one image.
@@ -28,15 +26,28 @@ struct ChunkList {
     /// Digest of the manifest.
     manifest: [u8; 32],
     image: ImageName,
-    /// A number for the name of each chunk, in order. Its 64 bits depend on a secret of this process, so no client can
-    /// choose a name that has the number of another one.
-    chunks: Arc<[u64]>,
+    /// In the order of the image.
+    chunks: Arc<[UnitName]>,
+    /// Positions of the chunks in the order of their names.
+    by_name: Arc<[u32]>,
+}
+
+impl ChunkList {
+    /// Returns the position of a chunk.
+    fn position(&self, name: &UnitName) -> Option<usize> {
+        let at = self.by_name.binary_search_by(|position| self.chunks[*position as usize].cmp(name)).ok()?;
+        Some(self.by_name[at] as usize)
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<ChunkList>() + size_of_val(&*self.chunks) + size_of_val(&*self.by_name)
+    }
 }
 
 impl ChunkLists {
     /// Returns no lists yet. They take `bytes_max` bytes, or as much as the last one alone.
     pub(super) fn new(bytes_max: usize) -> ChunkLists {
-        ChunkLists { lists: Mutex::default(), reading: Mutex::default(), bytes_max, hasher: RandomState::new() }
+        ChunkLists { lists: Mutex::default(), reading: Mutex::default(), bytes_max }
     }
 
     /// Returns whether all these names are chunks of a manifest whose image `may_read` accepts. If the manifest is not
@@ -60,13 +71,30 @@ impl ChunkLists {
                     Some(list) => list,
                     None => match read()? {
                         None => return Ok(false),
-                        Some((image, chunks)) => self.add(manifest, image, &chunks),
+                        Some((image, chunks)) => self.add(manifest, image, chunks),
                     },
                 }
             }
         };
-        let has = |name: &UnitName| list.chunks.binary_search(&self.hasher.hash_one(name.0)).is_ok();
-        Ok(may_read(&list.image) && names.iter().all(has))
+        Ok(may_read(&list.image) && names.iter().all(|name| list.position(name).is_some()))
+    }
+
+    /// Returns whether the chunks of a manifest are known.
+    pub(super) fn are_known(&self, manifest: [u8; 32]) -> bool {
+        self.find(manifest).is_some()
+    }
+
+    /// Returns the position of a chunk in an image, and the number of its chunks; `None` if the image is not known, or
+    /// has no such chunk.
+    pub(super) fn place(&self, manifest: [u8; 32], name: &UnitName) -> Option<(usize, usize)> {
+        let list = self.find(manifest)?;
+        Some((list.position(name)?, list.chunks.len()))
+    }
+
+    /// Returns the chunks at these positions of an image; none if the image is not known any more.
+    pub(super) fn chunks(&self, manifest: [u8; 32], positions: Range<usize>) -> Vec<UnitName> {
+        let list = self.find(manifest);
+        list.and_then(|list| Some(list.chunks.get(positions)?.to_vec())).unwrap_or_default()
     }
 
     /// Returns a known list, which is the last one used then.
@@ -77,17 +105,16 @@ impl ChunkLists {
         Some(lists[0].clone())
     }
 
-    fn add(&self, manifest: [u8; 32], image: ImageName, chunks: &[UnitName]) -> ChunkList {
-        let mut chunks: Vec<u64> = chunks.iter().map(|name| self.hasher.hash_one(name.0)).collect();
-        chunks.sort_unstable();
-        let list = ChunkList { manifest, image, chunks: chunks.into() };
+    fn add(&self, manifest: [u8; 32], image: ImageName, chunks: Vec<UnitName>) -> ChunkList {
+        let mut by_name: Vec<u32> = (0..).take(chunks.len()).collect();
+        by_name.sort_unstable_by_key(|position| chunks[*position as usize]);
+        let list = ChunkList { manifest, image, chunks: chunks.into(), by_name: by_name.into() };
         let mut lists = self.lists.lock();
         lists.insert(0, list.clone());
         let mut left_bytes = self.bytes_max;
-        let kept = lists.iter().take_while(|list| {
-            let bytes = size_of::<ChunkList>() + size_of_val(&*list.chunks);
-            left_bytes.checked_sub(bytes).map(|left| left_bytes = left).is_some()
-        });
+        let kept = lists
+            .iter()
+            .take_while(|list| left_bytes.checked_sub(list.bytes()).map(|left| left_bytes = left).is_some());
         let kept = kept.count().max(1);
         lists.truncate(kept);
         list
@@ -122,8 +149,22 @@ mod tests {
     }
 
     #[test]
+    fn chunks_have_places_in_the_order_of_the_image() {
+        let (lists, order) = (ChunkLists::new(1 << 20), [5, 2, 9, 1].map(name));
+        assert!(!lists.are_known([7; 32]) && lists.place([7; 32], &name(5)).is_none());
+        let read = || Ok(Some((ImageName::new("web").unwrap(), order.to_vec())));
+        assert!(lists.have([7; 32], &[], &|_| true, &read).unwrap() && lists.are_known([7; 32]));
+        for (position, chunk) in order.iter().enumerate() {
+            assert_eq!(lists.place([7; 32], chunk), Some((position, 4)));
+        }
+        assert_eq!(lists.place([7; 32], &name(3)), None);
+        assert_eq!(lists.chunks([7; 32], 1..3), [name(2), name(9)]);
+        assert!(lists.chunks([7; 32], 1..9).is_empty() && lists.chunks([8; 32], 0..1).is_empty());
+    }
+
+    #[test]
     fn lists_have_a_bound_and_the_last_one_is_always_kept() {
-        let lists = ChunkLists::new(3 * (size_of::<ChunkList>() + 80));
+        let lists = ChunkLists::new(3 * (size_of::<ChunkList>() + 10 * 36));
         let image = || ImageName::new("web").unwrap();
         let chunks = |count: u8| (0..count).map(name).collect::<Vec<_>>();
         for manifest in 0..5 {

@@ -19,11 +19,13 @@
 //! | `range`      | conditions and ranges of requests                               |
 //! | `answers`    | answers of a connection that has several at once                |
 //! | `access`     | which token may read what                                       |
+//! | `ahead`      | which chunks are read before a client requests them             |
 //! | `tokens`     | the file of tokens                                              |
-//! | `chunk_lists` | which chunks an image has, for that                            |
+//! | `chunk_lists` | which chunks an image has, for both                            |
 //! | `body`       | bodies of answers                                               |
 
 mod access;
+mod ahead;
 mod answers;
 mod body;
 mod chunk_lists;
@@ -56,6 +58,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{NetError, ServerIdentity};
+use ahead::AHEAD_READERS_MAX;
 use connection::{CountedStream, Protocol};
 use digests::DiskDigests;
 use handshake::Handshakes;
@@ -153,8 +156,8 @@ impl ImageServer {
         let handshakes = options.identity.as_ref().map(Handshakes::new).transpose()?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
-            // One more looks at the file of tokens, and one for removed images.
-            .max_blocking_threads(READERS_MAX + 2)
+            // One more looks at the file of tokens, one for removed images, and some read ahead.
+            .max_blocking_threads(READERS_MAX + 2 + AHEAD_READERS_MAX)
             .thread_name("serve")
             .enable_all()
             .build()

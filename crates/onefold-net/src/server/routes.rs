@@ -188,6 +188,7 @@ async fn chunk(
     });
     let read = read.await;
     answer(&state, read, |chunk| {
+        state.follow_chunks(activity.client(), origin.manifest, &name);
         let room = room.shrunk(chunk.length_bytes);
         let pieces = chunk.pieces.into_iter().map(Bytes::from_owner).collect();
         whole(&headers, &chunk.form.to_string(), FOR_EVER, pieces, room)

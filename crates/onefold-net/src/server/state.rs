@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::ahead::ReadAhead;
 use super::body::owned;
 use super::chunk_lists::ChunkLists;
 use super::connection::{Activity, AtWork};
@@ -51,6 +52,7 @@ pub(super) struct ServerState {
     /// `None` if the server asks for no token.
     tokens: Option<TokenFile>,
     chunk_lists: ChunkLists,
+    ahead: ReadAhead,
     /// The last one used comes first.
     disks: Mutex<Vec<OpenDisk>>,
     /// When the ledger was read last.
@@ -116,6 +118,7 @@ impl ServerState {
             disk_bytes: memory_bytes / DISK_SHARE,
             tokens,
             chunk_lists: ChunkLists::new(memory_bytes / DISK_SHARE),
+            ahead: ReadAhead::new(memory_bytes / SHARE),
             disks: Mutex::default(),
             listed: Mutex::default(),
             sessions: sessions.map(Arc::new),
@@ -160,9 +163,14 @@ impl ServerState {
         (self.on_line)(LogLine::Machine(line));
     }
 
-    /// Returns the chunks of images that clients with tokens have asked about.
+    /// Returns the chunks of images that clients have stated.
     pub(super) fn chunk_lists(&self) -> &ChunkLists {
         &self.chunk_lists
+    }
+
+    /// Returns the clients for which chunks are read ahead.
+    pub(super) fn ahead(&self) -> &ReadAhead {
+        &self.ahead
     }
 
     /// Reports an error that is not the client's.

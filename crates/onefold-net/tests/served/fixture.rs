@@ -66,7 +66,11 @@ impl Fixture {
     }
 
     pub(crate) fn archive(&self) -> Arc<Archive> {
-        Arc::new(Archive::open(self.store.clone() as Arc<dyn Store>).unwrap())
+        Arc::new(Archive::open(self.store()).unwrap())
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
     }
 
     pub(crate) fn capture(&self, name: &str) -> ImageRecord {
