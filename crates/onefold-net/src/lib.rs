@@ -38,8 +38,8 @@ pub use remote::{
     RemoteTransport, ReportPlace, SharedGroupReport, StatusClient,
 };
 pub use report::{
-    HttpCause, InstallProgress, InstallState, LimitingStage, MACHINE_NAME_CHARS_MAX, MachineStatus, ServerStatus,
-    SessionStatus,
+    HttpCause, InstallProgress, InstallStages, InstallState, LimitingStage, MACHINE_NAME_CHARS_MAX, MachineStatus,
+    ServerStatus, SessionStatus, StageProgress,
 };
 pub use s3::S3Store;
 pub use server::{ImageServer, LogHook, LogLine, MulticastOptions, RemovalPolicy, SESSIONS_MAX, ServerOptions};

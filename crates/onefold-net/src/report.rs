@@ -26,6 +26,9 @@ pub struct InstallProgress {
     pub bytes_per_second: u64,
     /// The stage that the others wait for, once that is known.
     pub limit: Option<LimitingStage>,
+    /// What the stages have done lately, once that is known.
+    #[serde(default)]
+    pub stages: Option<InstallStages>,
     /// Whether the image comes by multicast now.
     pub is_multicast: bool,
     /// Why the image comes over HTTP now, if it should come by multicast.
@@ -34,6 +37,35 @@ pub struct InstallProgress {
     pub received_packets: u64,
     /// Packets that the server sent meanwhile.
     pub sent_packets: u64,
+    /// Symbols of multicast that were lost, and requested again.
+    #[serde(default)]
+    pub requested_symbols: u64,
+}
+
+/// The stages of an installation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstallStages {
+    /// See [`LimitingStage::Network`].
+    pub network: StageProgress,
+    /// See [`LimitingStage::Processor`].
+    pub processor: StageProgress,
+    /// See [`LimitingStage::Disk`].
+    pub disk: StageProgress,
+}
+
+/// What one stage has done lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageProgress {
+    /// Bytes a second, in the form that they have in this stage.
+    pub bytes_per_second: u64,
+    /// Part of the time in which the stage waited for the others, in percent.
+    pub waiting_percent: u8,
+}
+
+impl InstallStages {
+    fn is_valid(self) -> bool {
+        [self.network, self.processor, self.disk].iter().all(|stage| stage.waiting_percent <= 100)
+    }
 }
 
 /// The slowest stage of an installation.
@@ -146,7 +178,8 @@ impl MachineReport {
         let report: MachineReport = serde_json::from_slice(body.get(..body.len().min(REPORT_BYTES_MAX + 1))?).ok()?;
         let is_run = report.run.len() == RUN_DIGITS && report.run.bytes().all(is_digit);
         let is_name = !report.name.is_empty() && report.name.chars().count() <= MACHINE_NAME_CHARS_MAX;
-        let is_valid = body.len() <= REPORT_BYTES_MAX && is_run && is_name && report.state != InstallState::Lost;
+        let is_known = report.state != InstallState::Lost && report.progress.stages.is_none_or(InstallStages::is_valid);
+        let is_valid = body.len() <= REPORT_BYTES_MAX && is_run && is_name && is_known;
         (is_valid && report.mac.as_deref().is_none_or(is_mac)).then_some(report)
     }
 
@@ -240,12 +273,19 @@ mod tests {
         }
     }
 
+    fn stages(waiting_percent: u8) -> InstallStages {
+        let disk = StageProgress { bytes_per_second: u64::MAX, waiting_percent };
+        InstallStages { disk, ..InstallStages::default() }
+    }
+
     #[test]
     fn a_report_is_read_as_it_was_made() {
         let mut report = report(7);
         for limit in [None, Some(LimitingStage::Network), Some(LimitingStage::Processor), Some(LimitingStage::Disk)] {
             report.progress.limit = limit;
             report.progress.http_cause = limit.map(|_| HttpCause::Excluded);
+            report.progress.stages = limit.map(|_| stages(100));
+            report.progress.requested_symbols += 5;
             let bytes = report.encode().unwrap();
             assert_eq!(MachineReport::decode(&bytes), Some(report.clone()));
             let name = limit.map_or("null".to_owned(), |limit| format!("\"{}\"", limit.name()));
@@ -266,13 +306,18 @@ mod tests {
             MachineReport { mac: Some("52-54-00-12-34-56".to_owned()), ..good.clone() },
             MachineReport { mac: Some("52:54:00:12:34".to_owned()), ..good.clone() },
             MachineReport { state: InstallState::Lost, ..good.clone() },
+            MachineReport { progress: InstallProgress { stages: Some(stages(101)), ..good.progress }, ..good.clone() },
         ];
         for report in wrong {
             assert_eq!(MachineReport::decode(&serde_json::to_vec(&report).unwrap()), None, "{report:?}");
         }
         let text = String::from_utf8(good.encode().unwrap()).unwrap();
-        let earlier = text.replacen("\"http_cause\":null,", "", 1);
-        assert!(earlier.len() < text.len() && MachineReport::decode(earlier.as_bytes()) == Some(good));
+        let mut earlier = text.clone();
+        for later in ["\"http_cause\":null,", "\"stages\":null,", ",\"requested_symbols\":0"] {
+            assert!(earlier.contains(later), "{later} in {earlier}");
+            earlier = earlier.replacen(later, "", 1);
+        }
+        assert_eq!(MachineReport::decode(earlier.as_bytes()), Some(good));
         assert!(MachineReport::decode(text.replacen('{', "{\"more\":[1],", 1).as_bytes()).is_some());
         let later = text.replacen("\"http_cause\":null", "\"http_cause\":\"eclipse\"", 1);
         let cause = MachineReport::decode(later.as_bytes()).map(|report| report.progress.http_cause);

@@ -87,13 +87,13 @@ impl StageFigures {
         longest.filter(|(_, figure)| !figure.busy.is_zero()).map(|(stage, _)| stage)
     }
 
-    /// Returns for which part of the threads' time a stage waited, in percent.
+    /// Returns for which part of the threads' time the stages of a part of the machine waited, in percent.
     #[must_use]
-    pub fn waiting_percent(&self, stage: Stage) -> u8 {
+    pub fn waiting_percent(&self, is_of_part: impl Fn(Stage) -> bool) -> u8 {
         let (mut all, mut busy) = (0, 0);
-        for (other, figure) in self.all() {
+        for (stage, figure) in self.all() {
             all += figure.busy.as_nanos();
-            busy += if other == stage { figure.busy.as_nanos() } else { 0 };
+            busy += if is_of_part(stage) { figure.busy.as_nanos() } else { 0 };
         }
         let percent = (all - busy) * 100 / all.max(1);
         u8::try_from(percent).unwrap_or(100)
@@ -224,9 +224,10 @@ mod tests {
         let lately = now.since(&earlier);
         assert_eq!(lately.receive, Some(figure(100, 6)));
         assert_eq!(lately.limit(), Some(Stage::Receive));
-        let waits =
-            [Stage::Receive, Stage::Unpack, Stage::Write, Stage::Compare].map(|stage| lately.waiting_percent(stage));
+        let waits = [Stage::Receive, Stage::Unpack, Stage::Write, Stage::Compare]
+            .map(|one| lately.waiting_percent(|stage| stage == one));
         assert_eq!(waits, [40, 90, 70, 100]);
-        assert_eq!(StageFigures::default().waiting_percent(Stage::Write), 0);
+        assert_eq!(lately.waiting_percent(|stage| matches!(stage, Stage::Unpack | Stage::Write)), 60);
+        assert_eq!(StageFigures::default().waiting_percent(|_| true), 0);
     }
 }

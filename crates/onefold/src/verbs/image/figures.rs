@@ -10,17 +10,19 @@ use onefold_block::clock::SystemClock;
 use onefold_block::size::percent;
 use onefold_disk::Progress;
 use onefold_image::{ImageSource, Stage, StageFigures, StageMeter};
-use onefold_net::{HttpCause, InstallProgress, LimitingStage, SharedGroupReport};
+use onefold_net::{HttpCause, InstallProgress, InstallStages, LimitingStage, SharedGroupReport, StageProgress};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::output::TextTable;
-use crate::size::human;
+use crate::size::{grouped, human};
 
 /// Time between two looks at the stages.
 const LOOK: Duration = Duration::from_millis(500);
 /// Looks that are remembered: figures are those of the last seconds.
 const LOOKS_MAX: usize = 10;
+/// The parts of the machines that stages keep busy.
+const PARTS: [LimitingStage; 3] = [LimitingStage::Network, LimitingStage::Processor, LimitingStage::Disk];
 
 /// The figures of one installation.
 pub(super) struct InstallFigures {
@@ -109,7 +111,7 @@ impl InstallFigures {
         (now.stages.since(&first.stages), done_bytes, now.at.saturating_sub(first.at))
     }
 
-    /// Returns which stage limits the installation and how long others wait, for people.
+    /// Returns which stage limits the installation, and for which part of the time others wait, for people.
     fn text(&self) -> Option<String> {
         let (stages, done_bytes, time) = self.lately();
         let limit = stages.limit()?;
@@ -118,19 +120,18 @@ impl InstallFigures {
         if limit == Stage::Receive && bytes == 0 && done_bytes == 0 {
             return Some("nothing comes from the server now; it may wait for other machines".to_owned());
         }
-        // A stage at the other end waits.
-        let source = if tells_waiting { Stage::Receive } else { Stage::Unpack };
-        let other = if limit == source { Stage::Write } else { source };
-        let mut text = format!(
-            "{} {}/s is the limit; {} waits {} %",
-            place_of(limit, tells_waiting),
-            human(per_second(bytes, time)),
-            place_of(other, tells_waiting),
-            stages.waiting_percent(other),
-        );
+        let is_other =
+            |part: &LimitingStage| *part != limit_of(limit) && (tells_waiting || *part != LimitingStage::Network);
+        let waits = PARTS.into_iter().filter(is_other).map(|part| {
+            format!("{} waits {} %", name_of_part(part, tells_waiting), part_of(&stages, part, time).waiting_percent)
+        });
+        let limit = name_of_part(limit_of(limit), tells_waiting);
+        let waits = waits.collect::<Vec<_>>().join(", ");
+        let mut text = format!("{limit} {}/s is the limit; {waits}", human(per_second(bytes, time)));
         if let Some(group) = self.group.as_ref().map(|group| *group.lock()).filter(|group| group.sent_packets > 0) {
             let lost = group.sent_packets.saturating_sub(group.received_packets);
-            text += &format!("; {} lost", percent(lost, group.sent_packets));
+            let (lost, again) = (percent(lost, group.sent_packets), grouped(group.requested_symbols));
+            text += &format!("; {lost} lost, {again} symbols again");
         }
         Some(text)
     }
@@ -145,10 +146,15 @@ impl InstallFigures {
             received_bytes: self.stages.received_bytes(),
             bytes_per_second: per_second(done_bytes, time),
             limit: stages.limit().map(limit_of),
+            stages: stages.limit().map(|_| {
+                let [network, processor, disk] = PARTS.map(|part| part_of(&stages, part, time));
+                InstallStages { network, processor, disk }
+            }),
             is_multicast: group.is_arriving,
             http_cause: group.http_reason.map(HttpCause::from),
             received_packets: group.received_packets,
             sent_packets: group.sent_packets,
+            requested_symbols: group.requested_symbols,
         }
     }
 
@@ -173,7 +179,7 @@ impl InstallFigures {
             false => json!({ "bytes": figure.bytes, "seconds": figure.busy.as_secs_f64() }),
         });
         let [receive, unpack, write, compare] = stages;
-        let limit = figures.limit().map(|limit| place_of(limit, figures.receive.is_some()));
+        let limit = figures.limit().map(|limit| name_of_part(limit_of(limit), figures.receive.is_some()));
         json!({ "receive": receive, "unpack": unpack, "write": write, "compare": compare, "limit": limit })
     }
 }
@@ -183,12 +189,20 @@ fn per_second(bytes: u64, time: Duration) -> u64 {
     u64::try_from(per_second).unwrap_or(u64::MAX)
 }
 
-/// Returns the part of the machines that a stage keeps busy.
-fn place_of(stage: Stage, tells_waiting: bool) -> &'static str {
-    match stage {
-        Stage::Unpack if !tells_waiting => "archive",
-        stage => limit_of(stage).name(),
+/// Returns the name of a part of the machines. Reading from an archive of this machine is not told from unpacking.
+fn name_of_part(part: LimitingStage, tells_waiting: bool) -> &'static str {
+    match part {
+        LimitingStage::Processor if !tells_waiting => "archive",
+        part => part.name(),
     }
+}
+
+/// Returns what the stages of one part of the machines have done in a time.
+fn part_of(stages: &StageFigures, part: LimitingStage, time: Duration) -> StageProgress {
+    let is_of_part = |stage| limit_of(stage) == part;
+    let bytes = stages.all().into_iter().filter(|(stage, _)| is_of_part(*stage)).map(|(_, figure)| figure.bytes).sum();
+    let waiting_percent = stages.waiting_percent(is_of_part);
+    StageProgress { bytes_per_second: per_second(bytes, time), waiting_percent }
 }
 
 /// Returns the name of a stage in the closing table.
@@ -361,9 +375,18 @@ mod tests {
             ((0, 900, 50), false, "archive ", LimitingStage::Processor),
         ] {
             let (line, progress) = installed(stages, is_remote, None);
-            assert!(line.starts_with(begin) && line.contains("/s is the limit; ") && line.len() < 76, "{line}");
-            let waits = if limit == LimitingStage::Network || !is_remote { "disk waits 9" } else { "network waits 9" };
-            assert!(line.contains(waits), "{line}");
+            assert!(line.starts_with(begin) && line.contains("/s is the limit; ") && line.len() < 78, "{line}");
+            let waits: Vec<&str> = line.matches(" waits 9").collect();
+            assert_eq!(
+                (waits.len(), line.contains("network waits")),
+                (usize::from(is_remote) + 1, is_remote && limit != LimitingStage::Network),
+                "{line}"
+            );
+            let found = progress.stages.unwrap();
+            let waits = [found.network, found.processor, found.disk].map(|stage| stage.waiting_percent);
+            assert_eq!(waits.iter().filter(|percent| **percent >= 90).count(), 2, "{waits:?}");
+            let rate = found.disk.bytes_per_second;
+            assert!((800 << 10..1200 << 10).contains(&rate), "{rate}");
             assert_eq!((progress.limit, progress.done_bytes), (Some(limit), 20 << 20));
             assert_eq!((progress.total_bytes, progress.received_bytes), (40 << 20, 1 << 19));
             assert!((800 << 10..1200 << 10).contains(&progress.bytes_per_second), "{}", progress.bytes_per_second);
@@ -374,8 +397,9 @@ mod tests {
     fn losses_are_told_where_packets_were_sent() {
         let group = SharedGroupReport::default();
         (group.lock().sent_packets, group.lock().received_packets, group.lock().is_arriving) = (1000, 995, true);
+        group.lock().requested_symbols = 1234;
         let (line, progress) = installed((900, 50, 50), true, Some(group));
-        assert!(line.ends_with("; 0.5 % lost"), "{line}");
-        assert!(progress.is_multicast && progress.sent_packets == 1000);
+        assert!(line.ends_with("; 0.5 % lost, 1,234 symbols again"), "{line}");
+        assert!(progress.is_multicast && progress.sent_packets == 1000 && progress.requested_symbols == 1234);
     }
 }

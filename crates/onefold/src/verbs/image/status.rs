@@ -7,7 +7,9 @@ use std::time::Duration;
 use onefold_block::Clock;
 use onefold_block::Show;
 use onefold_block::size::percent;
-use onefold_net::{HttpCause, InstallState, MachineStatus, ServerStatus, SessionStatus, StatusClient};
+use onefold_net::{
+    HttpCause, InstallStages, InstallState, MachineStatus, ServerStatus, SessionStatus, StageProgress, StatusClient,
+};
 use serde_json::{Value, json};
 
 use super::remote;
@@ -125,21 +127,26 @@ fn of_image(machines: &[MachineStatus], sessions: &[SessionStatus]) -> String {
     text += &counts.join(",");
     let session = sessions.iter().find(|session| machines.first().is_some_and(|first| first.image == session.image));
     text += &session.map(|session| format!("\n{}", of_session(session))).unwrap_or_default();
-    let headings = ["machine", "address", "done", "rate", "limit", "way", "lost", "time"];
-    let mut table = TextTable::new(headings);
+    let mut table = TextTable::new(["machine", "address", "done", "rate", "limit", "way", "time", "left"]);
+    let mut details = TextTable::new(["machine", "MAC", "waits: network", "processor", "disk", "lost", "again"]);
     for machine in machines {
         table.row(row(machine));
+        details.row(details_row(machine));
     }
-    format!("{text}\n{table}{}", causes(machines))
+    format!("{text}\n{table}{}\n{details}", causes(machines))
 }
 
-/// Returns a machine as a row. Its hardware address and the rest of a long name are in `--json`.
+/// Returns what stands for a figure that there is not.
+fn none() -> String {
+    "-".to_owned()
+}
+
+/// Returns a machine as a row: how far it is. The rest of a long name is in `--json`.
 fn row(machine: &MachineStatus) -> [String; 8] {
     let progress = &machine.progress;
     let is_going = machine.state == InstallState::Installing;
     let done = percent(progress.done_bytes.min(progress.total_bytes), progress.total_bytes);
-    let lost = progress.sent_packets.saturating_sub(progress.received_packets);
-    let none = || "-".to_owned();
+    let left = progress.total_bytes.saturating_sub(progress.done_bytes).checked_div(progress.bytes_per_second);
     [
         shortened(machine.name.shown().to_string()),
         machine.address.shown().to_string(),
@@ -152,8 +159,28 @@ fn row(machine: &MachineStatus) -> [String; 8] {
         if is_going { format!("{}/s", human(progress.bytes_per_second)) } else { none() },
         progress.limit.filter(|_| is_going).map_or_else(none, |limit| limit.name().to_owned()),
         if progress.is_multicast { "multicast".to_owned() } else { "HTTP".to_owned() },
-        if progress.sent_packets > 0 { percent(lost, progress.sent_packets) } else { none() },
         duration(machine.seconds),
+        left.filter(|_| is_going).map_or_else(none, duration),
+    ]
+}
+
+/// Returns a machine as a row of the second table: for which part of the time its stages wait, and losses of multicast.
+fn details_row(machine: &MachineStatus) -> [String; 7] {
+    let progress = &machine.progress;
+    let stages = progress.stages.filter(|_| machine.state == InstallState::Installing);
+    let waits = |stage: fn(InstallStages) -> StageProgress| {
+        stages.map_or_else(none, |stages| format!("{} %", stage(stages).waiting_percent))
+    };
+    let lost = progress.sent_packets.saturating_sub(progress.received_packets);
+    let of_multicast = |text: String| if progress.sent_packets > 0 { text } else { none() };
+    [
+        shortened(machine.name.shown().to_string()),
+        machine.mac.as_ref().map_or_else(none, |mac| mac.shown().to_string()),
+        waits(|stages| stages.network),
+        waits(|stages| stages.processor),
+        waits(|stages| stages.disk),
+        of_multicast(percent(lost, progress.sent_packets)),
+        of_multicast(grouped(progress.requested_symbols)),
     ]
 }
 
@@ -190,6 +217,12 @@ mod tests {
                 total_bytes: 1000,
                 bytes_per_second: 3 << 20,
                 limit: Some(LimitingStage::Disk),
+                stages: Some(InstallStages {
+                    network: StageProgress { bytes_per_second: 2 << 20, waiting_percent: 70 },
+                    processor: StageProgress { bytes_per_second: 3 << 20, waiting_percent: 90 },
+                    disk: StageProgress { bytes_per_second: 3 << 20, waiting_percent: 40 },
+                }),
+                requested_symbols: 1234,
                 is_multicast: true,
                 received_packets: 98,
                 sent_packets: 100,
@@ -208,11 +241,15 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "web@3: 1 installing, 1 lost");
         let words: Vec<&str> = lines[2].split_whitespace().collect();
-        let expected = "a 192.0.2.17 25.0 % 3.00 MiB/s disk multicast 2.0 % 1 min 1 s";
+        let expected = "a 192.0.2.17 25.0 % 3.00 MiB/s disk multicast 1 min 1 s 0 s";
         assert_eq!(words.join(" "), expected);
-        assert!(!text.contains('\u{1b}') && lines[3].contains("lost"), "{text}");
-        assert_eq!(lines[5], "xen@1: 1 finished");
-        assert!(lines[7].contains("HTTP") && lines[7].contains(" -"), "{text}");
+        let words: Vec<&str> = lines[5].split_whitespace().collect();
+        assert_eq!(words.join(" "), "a 52:54:00:12:34:56 70 % 90 % 40 % 2.0 % 1,234");
+        assert!(!text.contains('\u{1b}') && lines[3].contains("lost") && lines[6].contains(" - "), "{text}");
+        assert_eq!(lines[8], "xen@1: 1 finished");
+        assert!(lines[10].contains("HTTP") && lines[10].contains(" -"), "{text}");
+        let words: Vec<&str> = lines[12].split_whitespace().collect();
+        assert_eq!(words, ["b", "-", "-", "-", "-", "-", "-"]);
     }
 
     #[test]
@@ -261,7 +298,7 @@ mod tests {
         assert_eq!(lines[8], "lab-1 over HTTP: excluded, with far more loss than others");
         assert_eq!(lines[9], "lab-2, lab-3, lab-4 and 1 more over HTTP: requests by UDP do not arrive here");
         let (waiting, idle) = ("239.192.3.8:7444: waits for machines", "239.192.3.9:7445: idle");
-        assert_eq!(lines[11..], ["xen@1:", waiting, "", "yum@1:", idle]);
+        assert_eq!(lines[17..], ["xen@1:", waiting, "", "yum@1:", idle]);
     }
 
     #[test]
