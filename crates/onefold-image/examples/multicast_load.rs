@@ -158,6 +158,7 @@ impl Group {
             port: 1,
             request_port: 2,
             symbol_bytes: SYMBOL_BYTES,
+            ttl: 1,
             rate_bytes_per_second: RATE.get(),
             session: SessionId(1),
             epoch: 1,

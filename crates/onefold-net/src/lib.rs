@@ -34,8 +34,8 @@ pub use error::NetError;
 pub use multicast::MulticastKey;
 pub use place::S3Place;
 pub use remote::{
-    GroupOptions, GroupReport, GroupTransport, InstallReporter, NoteHook, ProgressHook, RemoteArchive, RemoteOptions,
-    RemoteTransport, ReportPlace, SharedGroupReport, StatusClient,
+    GroupOptions, GroupReport, GroupTransport, GroupWay, InstallReporter, NoteHook, ProgressHook, RemoteArchive,
+    RemoteOptions, RemoteTransport, ReportPlace, SharedGroupReport, StatusClient,
 };
 pub use report::{
     HttpCause, InstallProgress, InstallStages, InstallState, LimitingStage, MACHINE_NAME_CHARS_MAX, MachineStatus,

@@ -112,6 +112,7 @@ fn reply() -> JoinReply {
         port: 1,
         request_port: 2,
         symbol_bytes: SYMBOL_BYTES,
+        ttl: 1,
         rate_bytes_per_second: 1,
         session: SESSION,
         epoch: 1,

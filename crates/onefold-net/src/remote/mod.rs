@@ -17,7 +17,7 @@ use onefold_image::signature::{KeyId, PublicKey, SIGNATURE_BYTES_MAX};
 use self::list::ServerList;
 use crate::NetError;
 
-pub use group::{GroupOptions, GroupReport, GroupTransport, NoteHook, SharedGroupReport};
+pub use group::{GroupOptions, GroupReport, GroupTransport, GroupWay, NoteHook, SharedGroupReport};
 pub use reporter::{InstallReporter, ProgressHook, ReportPlace};
 pub use status::StatusClient;
 pub use transport::{RemoteOptions, RemoteTransport};

@@ -178,7 +178,7 @@ fn install_on(
     let mut installed = vec![0; usize::try_from(manifest.size_bytes).unwrap()];
     target.read(0, &mut installed).unwrap();
     drop(images);
-    let report = *report.lock();
+    let report = report.lock().clone();
     let notes = notes.lock().clone();
     (done, installed, report, notes)
 }

@@ -9,6 +9,7 @@
 //! | source  | 4 bytes    | address that the server sends from                                                   |
 //! | ports   | u16, u16   | of the group; of the server, for requests                                            |
 //! | symbol  | u16        | size of symbols in bytes                                                             |
+//! | TTL     | u8         | time to live of packets to the group, from 1: each router on the way takes one away  |
 //! | rate    | u64        | maximum rate of the server in bytes per second, counted as UDP payload               |
 //! | session | u32        |                                                                                      |
 //! | epoch   | u64        | start of the server                                                                  |
@@ -83,6 +84,8 @@ pub struct JoinReply {
     pub request_port: u16,
     /// Size of symbols in bytes.
     pub symbol_bytes: u16,
+    /// Time to live of packets to the group: how many routers they may cross, plus one.
+    pub ttl: u8,
     /// Maximum rate of the server in bytes of UDP payload per second.
     pub rate_bytes_per_second: u64,
     /// The session.
@@ -110,7 +113,7 @@ impl JoinReply {
         let mut encoder = Encoder::default();
         encoder.bytes(&MAGIC).u8(VERSION).u8(IPV4);
         encoder.bytes(&self.group.octets()).bytes(&self.source.octets());
-        encoder.u16(self.port).u16(self.request_port).u16(self.symbol_bytes);
+        encoder.u16(self.port).u16(self.request_port).u16(self.symbol_bytes).u8(self.ttl);
         encoder.u64(self.rate_bytes_per_second).u32(self.session.0).u64(self.epoch);
         encoder.u32(self.client.0).u32(self.machines).u32(self.waits_for).u32(self.chunks);
         encoder.u8(match self.repairs {
@@ -144,6 +147,7 @@ impl JoinReply {
             port: decoder.u16()?,
             request_port: decoder.u16()?,
             symbol_bytes: decoder.u16()?,
+            ttl: decoder.u8()?,
             rate_bytes_per_second: decoder.u64()?,
             session: SessionId(decoder.u32()?),
             epoch: decoder.u64()?,
@@ -160,7 +164,8 @@ impl JoinReply {
         }
         let has_ports = reply.port != 0 && reply.request_port != 0;
         let has_size = (SYMBOL_BYTES_MIN..=SYMBOL_BYTES_MAX).contains(&reply.symbol_bytes);
-        let has_numbers = reply.client.0 != 0 && reply.machines != 0 && reply.rate_bytes_per_second != 0;
+        let has_rate = reply.rate_bytes_per_second != 0 && reply.ttl != 0;
+        let has_numbers = reply.client.0 != 0 && reply.machines != 0 && has_rate;
         if !has_ports || !has_size || !has_numbers || reply.chunks > CHUNKS_MAX {
             return Err(decoder.wrong("a port, a size or a number is out of bounds"));
         }

@@ -106,6 +106,7 @@ pub(super) fn joins() -> Vec<Vec<u8>> {
         port: 7444,
         request_port: 7445,
         symbol_bytes: USUAL_SYMBOL_BYTES,
+        ttl: 4,
         rate_bytes_per_second: 118_000_000,
         session: SessionId(0x0403_0201),
         epoch: 5,

@@ -1,12 +1,12 @@
 //! One sender and one receiver without a network in between.
 
-use std::net::Ipv4Addr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
 
+use super::reply_of;
 use crate::format::multicast::{
     JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol, TAG_BYTES,
 };
@@ -38,20 +38,10 @@ fn receiver(memory_bytes: usize) -> Receiver {
 
 fn reply(sender: &mut Sender, now: Duration) -> JoinReply {
     JoinReply {
-        group: Ipv4Addr::new(239, 1, 1, 1),
-        source: Ipv4Addr::new(192, 0, 2, 5),
-        port: 1,
-        request_port: 2,
-        symbol_bytes: SYMBOL_BYTES,
-        rate_bytes_per_second: SETTINGS.rate_bytes_per_second.get(),
-        session: SETTINGS.session,
-        epoch: SETTINGS.epoch,
         client: sender.join(now).unwrap(),
         machines: sender.machines(),
-        waits_for: 0,
-        chunks: CHUNKS,
         repairs: SETTINGS.repairs,
-        keys: None,
+        ..reply_of(CHUNKS)
     }
 }
 
@@ -118,6 +108,31 @@ fn a_machine_gets_every_chunk_once_and_the_session_ends() {
     assert_eq!((counts.requests, counts.payload_bytes, counts.repeated_bytes), (2, 5000, 0));
     let counts = receiver.counts();
     assert_eq!((counts.received, counts.repeated_bytes), (counts.expected, 0));
+}
+
+/// A sender that wakes up for each packet does little else.
+#[test]
+fn a_sender_with_symbols_sends_several_at_a_time() {
+    let rate = NonZeroU64::new(10_000_000).unwrap();
+    let settings = SenderSettings { rate_bytes_per_second: rate, cache_bytes: 1 << 20, ..SETTINGS };
+    let mut sender = Sender::new(settings, Duration::ZERO);
+    let client = sender.join(Duration::ZERO).unwrap();
+    sender.request(
+        client,
+        &Request { left: 1, lacking: [0].into_iter().collect(), ..Request::default() },
+        Duration::ZERO,
+    );
+    let chunk = sender.next_build().unwrap();
+    sender.chunk_built(chunk, 1, vec![5; 100 * usize::from(SYMBOL_BYTES)], Duration::ZERO);
+    let mut burst = PacketBurst::default();
+    let (mut wakes, mut packets) = (0, 0);
+    while packets < 100 {
+        let now = sender.next_send().unwrap();
+        burst.clear();
+        sender.send(now, &mut burst);
+        (wakes, packets) = (wakes + 1, packets + burst.len());
+        assert!(wakes < 10, "{packets} packets in {wakes} bursts");
+    }
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! A machine that compares its target with the image while packets arrive.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
 
+use super::reply_of;
 use crate::format::multicast::{
-    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol, TAG_BYTES,
-    body_bytes_max,
+    Beacon, JoinReply, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES, body_bytes_max,
 };
 use crate::multicast::{Receiver, ReceiverAction, ReceiverSettings, Settlement};
 
@@ -23,27 +22,8 @@ fn comparing(memory_chunks: u32) -> Receiver {
         ReceiverSettings { chunks: CHUNKS, memory_bytes: usize::try_from(memory_chunks * CHUNK_BYTES).unwrap() };
     let mut receiver = Receiver::new(settings, Arc::new(SeededRandom::new(1)), Duration::ZERO);
     receiver.expect_comparison();
-    receiver.joined(reply(), Duration::ZERO);
+    receiver.joined(reply_of(CHUNKS), Duration::ZERO);
     receiver
-}
-
-fn reply() -> JoinReply {
-    JoinReply {
-        group: Ipv4Addr::new(239, 1, 1, 1),
-        source: Ipv4Addr::new(192, 0, 2, 5),
-        port: 1,
-        request_port: 2,
-        symbol_bytes: SYMBOL_BYTES,
-        rate_bytes_per_second: 100_000,
-        session: SESSION,
-        epoch: 3,
-        client: ClientNumber(1),
-        machines: 1,
-        waits_for: 0,
-        chunks: CHUNKS,
-        repairs: RepairCode::None,
-        keys: None,
-    }
 }
 
 /// Passes a symbol of a chunk.
@@ -179,7 +159,7 @@ fn a_needless_chunk_gives_its_memory_back_and_is_not_taken_any_more() {
 fn machines_that_will_come_count_in_a_comparison() {
     for (waits_for, is_spared) in [(0, true), (2, false)] {
         let mut receiver = comparing(10);
-        receiver.joined(JoinReply { waits_for, ..reply() }, Duration::ZERO);
+        receiver.joined(JoinReply { waits_for, ..reply_of(CHUNKS) }, Duration::ZERO);
         assert_eq!(receiver.compared(0, 150, 300, Duration::ZERO), is_spared, "of half a chunk");
         // Once chunks are sent, the machines that are there count.
         pass_beacon(&mut receiver);

@@ -1,12 +1,12 @@
 //! Which machines a sender excludes for their losses, and which losses slow it.
 
-use std::net::Ipv4Addr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
 
+use super::reply_of;
 use crate::format::multicast::{
     Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, TAG_BYTES,
 };
@@ -83,20 +83,11 @@ impl Reports {
 /// The reply to the join of the first machine.
 fn reply(reports: &Reports) -> JoinReply {
     JoinReply {
-        group: Ipv4Addr::new(239, 1, 1, 1),
-        source: Ipv4Addr::new(192, 0, 2, 5),
-        port: 1,
-        request_port: 2,
-        symbol_bytes: 128,
-        rate_bytes_per_second: 100_000,
-        session: SessionId(7),
-        epoch: 3,
         client: reports.machines[0].number,
         machines: reports.sender.machines(),
         waits_for: reports.sender.waits_for(),
-        chunks: CHUNKS,
         repairs: RepairCode::RaptorQ,
-        keys: None,
+        ..reply_of(CHUNKS)
     }
 }
 

@@ -1,36 +1,21 @@
 //! Machines that multicast does not reach, and machines whose server starts again.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
 
+use super::reply_of;
 use crate::format::multicast::{
-    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, RepairCode, Request, SessionId, Symbol, TAG_BYTES,
-    body_bytes_max,
+    Beacon, ClientNumber, JoinReply, PacketHeader, PacketKind, Request, SessionId, Symbol, TAG_BYTES, body_bytes_max,
 };
 use crate::multicast::{HttpReason, Receiver, ReceiverAction, ReceiverSettings, SILENCE, Settlement};
 
 const CHUNKS: u32 = 5;
 
 fn reply(session: u32) -> JoinReply {
-    JoinReply {
-        group: Ipv4Addr::new(239, 1, 1, 1),
-        source: Ipv4Addr::new(192, 0, 2, 5),
-        port: 1,
-        request_port: 2,
-        symbol_bytes: 128,
-        rate_bytes_per_second: 1_000_000,
-        session: SessionId(session),
-        epoch: session.into(),
-        client: ClientNumber(1),
-        machines: 1,
-        waits_for: 0,
-        chunks: CHUNKS,
-        repairs: RepairCode::None,
-        keys: None,
-    }
+    let (session, epoch) = (SessionId(session), session.into());
+    JoinReply { session, epoch, rate_bytes_per_second: 1_000_000, ..reply_of(CHUNKS) }
 }
 
 /// A receiver with a clock in milliseconds.

@@ -105,6 +105,7 @@ mod tests {
             port: 1,
             request_port: 2,
             symbol_bytes: 1000,
+            ttl: 1,
             rate_bytes_per_second: 1,
             session: SessionId(3),
             epoch: 4,

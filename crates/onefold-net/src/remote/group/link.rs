@@ -9,6 +9,7 @@ use onefold_image::format::multicast::{
 };
 use onefold_linux::DatagramBatch;
 
+use super::GroupWay;
 use super::join::{JoinedSession, LinkKeys};
 use crate::multicast::{GroupSocket, Membership, Opener, Sealer, interface_of, request_socket};
 
@@ -87,11 +88,14 @@ impl GroupLink {
         format!("multicast from {} to {}", self.reply.source, self.reply.group)
     }
 
-    /// Returns how the group was joined, for people.
-    pub(super) fn membership(&self) -> &'static str {
-        match self.group.membership() {
-            Membership::SourceSpecific => "source-specific",
-            Membership::AnySource => "any source",
+    /// Returns the way that packets take.
+    pub(super) fn way(&self) -> GroupWay {
+        GroupWay {
+            interface: self.interface.clone(),
+            source: SocketAddrV4::new(self.reply.source, self.reply.request_port),
+            group: SocketAddrV4::new(self.reply.group, self.reply.port),
+            ttl: self.reply.ttl,
+            is_source_specific: self.group.membership() == Membership::SourceSpecific,
         }
     }
 

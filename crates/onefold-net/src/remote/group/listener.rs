@@ -15,7 +15,7 @@ use onefold_linux::DatagramBatch;
 use super::arrivals::{ArrivalQueue, Content, RestOverHttp};
 use super::join::{Join, JoinedSession};
 use super::link::{GroupLink, Packet};
-use super::{GroupOptions, GroupReport, SharedGroupReport};
+use super::{GroupOptions, GroupReport, GroupWay, SharedGroupReport};
 use crate::remote::transport::RemoteTransport;
 
 /// Longest time without a look at chunks that were read, and at the end of the installation.
@@ -94,9 +94,9 @@ impl Listener {
             Ok(link) => link,
             Err(error) => return note(&format!("cannot join the group ({error}): the image comes over HTTP")),
         };
-        let port = link.reply.port;
-        let text = format!("{}, UDP port {port}, on {} ({})", link.text(), link.interface, link.membership());
-        (options.on_note)(&format!("listening to {text}"));
+        let way = link.way();
+        (options.on_note)(&format!("listening to {}{}", link.text(), details(&way)));
+        report.lock().way = Some(way);
         let is_stopped = Arc::new(AtomicBool::new(false));
         let settings = ReceiverSettings { chunks: link.reply.chunks, memory_bytes: options.memory_bytes };
         let mut receiver = Receiver::new(settings, Arc::new(SystemRandom), Duration::ZERO);
@@ -305,6 +305,7 @@ impl ListenerThread {
         match self.link.reopen(session) {
             Ok(()) => {
                 self.batch = self.link.batch();
+                self.report.lock().way = Some(self.link.way());
                 self.receiver.joined(reply, self.began.elapsed());
             }
             Err(error) => self.fail(&error),
@@ -335,6 +336,13 @@ impl ListenerThread {
         self.report.lock().add_since(&counted, &self.counted);
         (self.counted, self.counted_at) = (counted, Instant::now());
     }
+}
+
+/// Returns the rest of the way of packets, for people.
+fn details(way: &GroupWay) -> String {
+    let GroupWay { interface, group, ttl, is_source_specific, .. } = way;
+    let membership = if *is_source_specific { "source-specific" } else { "any source" };
+    format!(", UDP port {}, TTL {ttl}, on {interface} ({membership})", group.port())
 }
 
 /// Returns why multicast does not arrive, for people. Where only small packets pass, the server sees the loss of all

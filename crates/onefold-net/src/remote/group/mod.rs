@@ -13,6 +13,7 @@ mod link;
 mod listener;
 
 use std::fmt;
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,8 +50,23 @@ impl fmt::Debug for GroupOptions {
     }
 }
 
+/// The way that packets of a session take to this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupWay {
+    /// Name of the interface on which the group was joined.
+    pub interface: String,
+    /// Address and UDP port from which the server sends, and to which requests go.
+    pub source: SocketAddrV4,
+    /// Address and UDP port of the group.
+    pub group: SocketAddrV4,
+    /// How many routers packets may cross, plus one, as the server says.
+    pub ttl: u8,
+    /// Whether the group was joined for the source, rather than for any source.
+    pub is_source_specific: bool,
+}
+
 /// Counts of chunks by the way on which they came, and of packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupReport {
     /// Chunks that came by multicast.
     pub chunks: u64,
@@ -76,6 +92,8 @@ pub struct GroupReport {
     pub is_arriving: bool,
     /// Why the rest comes over HTTP, if multicast arrived too little.
     pub http_reason: Option<HttpReason>,
+    /// Where multicast comes from, once the group was joined.
+    pub way: Option<GroupWay>,
 }
 
 impl GroupReport {

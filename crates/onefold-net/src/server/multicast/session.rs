@@ -195,6 +195,7 @@ impl Session {
             port: self.route.group.port(),
             request_port: self.route.source.port(),
             symbol_bytes: self.settings.symbol_bytes,
+            ttl: self.route.ttl,
             rate_bytes_per_second: self.settings.rate_bytes_per_second.get(),
             session: self.settings.session,
             epoch: self.settings.epoch,

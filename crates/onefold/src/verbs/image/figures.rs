@@ -128,7 +128,7 @@ impl InstallFigures {
         let limit = name_of_part(limit_of(limit), tells_waiting);
         let waits = waits.collect::<Vec<_>>().join(", ");
         let mut text = format!("{limit} {}/s is the limit; {waits}", human(per_second(bytes, time)));
-        if let Some(group) = self.group.as_ref().map(|group| *group.lock()).filter(|group| group.sent_packets > 0) {
+        if let Some(group) = self.group.as_ref().map(|group| group.lock()).filter(|group| group.sent_packets > 0) {
             let lost = group.sent_packets.saturating_sub(group.received_packets);
             let (lost, again) = (percent(lost, group.sent_packets), grouped(group.requested_symbols));
             text += &format!("; {lost} lost, {again} symbols again");
@@ -139,7 +139,7 @@ impl InstallFigures {
     /// Returns how far the installation is, for the server.
     pub(super) fn progress(&self) -> InstallProgress {
         let (stages, done_bytes, time) = self.lately();
-        let group = self.group.as_ref().map(|group| *group.lock()).unwrap_or_default();
+        let group = self.group.as_ref().map(|group| group.lock().clone()).unwrap_or_default();
         InstallProgress {
             done_bytes: self.done_bytes.load(Ordering::Relaxed),
             total_bytes: self.total_bytes.load(Ordering::Relaxed),

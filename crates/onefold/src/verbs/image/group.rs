@@ -8,7 +8,7 @@ use crate::size::grouped;
 
 /// Returns which part came by multicast, for people; nothing if the image is not sent so.
 pub(super) fn text(group: Option<&SharedGroupReport>) -> String {
-    let Some(report) = group.map(|group| *group.lock()) else { return String::new() };
+    let Some(report) = group.map(|group| group.lock().clone()) else { return String::new() };
     let spared = match report.spared_chunks {
         0 => String::new(),
         spared => format!(" (the target or seeds have most of {} others)", grouped(spared)),
@@ -32,7 +32,18 @@ pub(super) fn text(group: Option<&SharedGroupReport>) -> String {
 
 /// Returns the same for machines.
 pub(super) fn json(group: &SharedGroupReport) -> Value {
-    let report = *group.lock();
+    let report = group.lock().clone();
+    let way = report.way.map(|way| {
+        json!({
+            "interface": way.interface,
+            "source": way.source.ip().to_string(),
+            "group": way.group.ip().to_string(),
+            "port": way.group.port(),
+            "request_port": way.source.port(),
+            "ttl": way.ttl,
+            "is_source_specific": way.is_source_specific,
+        })
+    });
     json!({
         "chunks": report.chunks,
         "http_chunks": report.http_chunks,
@@ -44,11 +55,14 @@ pub(super) fn json(group: &SharedGroupReport) -> Value {
         "requests": report.requests,
         "requested_symbols": report.requested_symbols,
         "repeated_bytes": report.repeated_bytes,
+        "way": way,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use onefold_net::GroupWay;
+
     use super::*;
 
     #[test]
@@ -63,5 +77,12 @@ mod tests {
         group.lock().chunks = 1;
         assert!(text(Some(&group)).starts_with("\nby multicast: 1 of 2 chunks (the target"));
         assert_eq!(json(&group)["spared_chunks"], 1200);
+        assert!(json(&group)["way"].is_null());
+        let place = |text: &str| text.parse().unwrap();
+        let (source, to) = (place("192.0.2.5:7443"), place("239.192.3.7:7444"));
+        group.lock().way =
+            Some(GroupWay { interface: "eth1".to_owned(), source, group: to, ttl: 3, is_source_specific: true });
+        let way = &json(&group)["way"];
+        assert_eq!((&way["port"], &way["request_port"], &way["ttl"]), (&json!(7444), &json!(7443), &json!(3)));
     }
 }

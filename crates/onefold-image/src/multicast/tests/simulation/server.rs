@@ -211,6 +211,7 @@ impl World {
             port: 1,
             request_port: 2,
             symbol_bytes: SYMBOL_BYTES,
+            ttl: 1,
             rate_bytes_per_second: self.options.rate,
             session: server.session,
             epoch: server.epoch,
