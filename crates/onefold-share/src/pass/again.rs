@@ -55,6 +55,17 @@ impl RereadSet {
         }
     }
 
+    /// Adds what another set has.
+    pub(super) fn append(&mut self, other: RereadSet) {
+        let RereadSet { mut whole, changed, failed } = other;
+        self.whole.append(&mut whole);
+        for (ours, theirs) in [(&mut self.changed, changed), (&mut self.failed, failed)] {
+            for (file, mut ranges) in theirs {
+                ours.entry(file).or_default().append(&mut ranges);
+            }
+        }
+    }
+
     /// Writes the ranges into the marks. Pauses begin now. Ranges of files that other hosts have at the moment are kept
     /// for another time.
     pub(super) fn note<S: Substrate>(

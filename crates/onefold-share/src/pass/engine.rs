@@ -6,13 +6,14 @@
 //! docs/decisions/0015-finders.md has the reasons.
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_sort::SortWriter;
+use onefold_sort::{Merge, SortWriter};
 use onefold_substrate::Substrate;
 
 use super::dry_run::PlannedPlaces;
 use super::images::Images;
 use super::lists::part_bytes;
 use super::outcome::{PassError, PassReport};
+use super::pinned::Remnants;
 use super::runs::RunBatch;
 use super::share::{ShareNotes, Sinks, share};
 use super::stop_watch::StopWatch;
@@ -170,12 +171,22 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         share(state, &mut self.images, batch, options, sinks)?;
         if state.policy().freed == FreedUnit::Extent {
             let remnants = std::mem::take(&mut self.noted.remnants);
-            let PassReport { shared, trouble, .. } = &mut self.passed;
-            pinned::release(state, &mut self.images, losses.finish()?, remnants, options, shared, trouble)?;
+            self.release(losses.finish()?, remnants)?;
         }
         self.keep_copies_small()?;
         self.passed.times.share += watch.lap();
         Ok(())
+    }
+
+    /// Frees extents that lost blocks. Then the images that this has left in part are noted, whatever ended it: nothing
+    /// else names them, because a log need not exist.
+    fn release(&mut self, losses: Merge, remnants: Remnants) -> Result<(), PassError> {
+        let PassReport { shared, trouble, .. } = &mut self.passed;
+        let earlier = std::mem::take(&mut trouble.again);
+        let released = pinned::release(self.state, &mut self.images, losses, remnants, self.options, shared, trouble);
+        let noted = self.note_again();
+        self.passed.trouble.again.append(earlier);
+        released.and(noted)
     }
 
     /// Makes copies of the files small that share since the last call, if the options say so.

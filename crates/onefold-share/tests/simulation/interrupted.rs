@@ -34,7 +34,7 @@ fn ends_after(asked_max: u64, end: Wish) -> (impl Fn() -> Wish, Rc<Cell<u64>>) {
 /// interrupted.
 #[test]
 fn a_run_may_be_interrupted_at_every_step() {
-    let options = |seed| SimulationOptions {
+    let options = |seed, frees_whole_extents| SimulationOptions {
         seed,
         hosts: 1,
         images: 6,
@@ -42,16 +42,21 @@ fn a_run_may_be_interrupted_at_every_step() {
         contents: 10,
         writer_percent: 0,
         refuses_files: false,
+        habits: Habits {
+            frees_whole_extents,
+            tells_last_reference: !frees_whole_extents,
+            ..SimulationOptions::default().habits
+        },
         ..SimulationOptions::default()
     };
-    let ways = [Wish::StopSoon, Wish::StopNow];
+    let ways = [(Wish::StopSoon, false), (Wish::StopNow, false), (Wish::StopNow, true)];
     let mut interrupted = 0;
-    for (seed, way) in seeds(9500, 2).flat_map(|seed| ways.map(|way| (seed, way))) {
+    for (seed, (way, frees_whole_extents)) in seeds(9500, 2).flat_map(|seed| ways.map(|way| (seed, way))) {
         for asked_max in 0.. {
-            let what = format!("seed {seed}, {way:?} after {asked_max} steps");
+            let what = format!("seed {seed}, {way:?} after {asked_max} steps, whole extents: {frees_whole_extents}");
             let was_told = Rc::new(Cell::new(false));
             let told = Rc::clone(&was_told);
-            let mut simulation = Simulation::new(&options(seed), move |host| {
+            let mut simulation = Simulation::new(&options(seed, frees_whole_extents), move |host| {
                 let (wish, ended) = ends_after(if host.incarnation == 0 { asked_max } else { u64::MAX }, way);
                 let batch = Some(BatchOptions { slots: 3 });
                 drop(PassSettings { batch, wish: &wish, ..USUAL }.scan_and_pass(host));

@@ -12,7 +12,8 @@
 //! The arena is moved first, because a slot that stays behind would leave its block there twice; then the images. One
 //! host at a time does so, from asking for the references until all are moved. Other hosts go on sharing images with
 //! slots meanwhile. So the references are asked for once more afterwards. An image that still refers to the extent is
-//! read again by the next scan, and finds the slot. So is an image that could not be moved.
+//! read again by the next scan, and finds the slot. So is an image that could not be moved, or whose turn did not come
+//! because the work was told to end.
 
 mod remainder;
 mod rewrite;
@@ -117,18 +118,10 @@ pub(super) fn release<S: Substrate>(
         moved: BTreeSet::new(),
         may_move,
     };
-    let mut losses = losses.map(|row| row.map(Loss::of)).peekable();
-    while let Some(loss) = losses.next() {
-        let mut loss = loss?;
-        while let Some(more) = losses.next_if(|next| next.as_ref().map_or(true, |next| next.extent == loss.extent)) {
-            loss.bytes += more?.bytes;
-        }
-        options.pace.boundary()?;
-        releaser.see_to(loss)?;
-    }
-    releaser.rewrite()?;
+    let released = releaser.release(losses);
+    // Moved parts stay moved, whatever ended the work.
     releaser.leave();
-    Ok(())
+    released
 }
 
 struct Releaser<'a, 'b, 'i, 'c, S: Substrate> {
@@ -157,6 +150,20 @@ struct Releaser<'a, 'b, 'i, 'c, S: Substrate> {
 }
 
 impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
+    fn release(&mut self, losses: Merge) -> Result<(), PassError> {
+        let mut losses = losses.map(|row| row.map(Loss::of)).peekable();
+        while let Some(loss) = losses.next() {
+            let mut loss = loss?;
+            while let Some(more) = losses.next_if(|next| next.as_ref().map_or(true, |next| next.extent == loss.extent))
+            {
+                loss.bytes += more?.bytes;
+            }
+            self.options.pace.boundary()?;
+            self.see_to(loss)?;
+        }
+        self.rewrite()
+    }
+
     fn see_to(&mut self, loss: Loss) -> Result<(), PassError> {
         if self.may_move && self.held.is_none() {
             self.held = self.lock()?;

@@ -39,23 +39,33 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
             self.shared.pinned += batch.iter().map(|remainder| remainder.loss.bytes).sum::<u64>();
             return Ok(());
         };
-        for remainder in &batch {
-            self.shared.rewritten += remainder.bytes();
-            for part in &remainder.parts {
-                self.options.pace.go_on()?;
+        let (begun, moved) = self.move_remainders(&copies, &batch);
+        drop(copies);
+        batch[..begun].iter().try_for_each(|remainder| self.count_rest(remainder))?;
+        moved
+    }
+
+    /// Makes all files that refer to the rests of extents share with the copies. Also returns the number of remainders
+    /// of which some part was moved, or was to be moved, if the work was told to end.
+    fn move_remainders(&mut self, copies: &S::File, batch: &[Remainder]) -> (usize, Result<(), PassError>) {
+        for (begun, remainder) in batch.iter().enumerate() {
+            for (at, part) in remainder.parts.iter().enumerate() {
+                if let Err(stop) = self.options.pace.go_on() {
+                    if at > 0 {
+                        self.read_images_again(remainder);
+                    }
+                    return (begun + usize::from(at > 0), Err(stop.into()));
+                }
                 let moved = match part.holder {
                     // A host that was suspended for so long that others could take the lock may find that the slot has
                     // moved.
                     Holder::Arena(_) if !self.is_still_there(remainder, *part) => Err(ShareError::Busy),
-                    _ => self.move_part(&copies, remainder, *part),
+                    _ => self.move_part(copies, remainder, *part),
                 };
                 if let Err(why) = moved {
                     match part.holder {
-                        // Other slots may have been moved already. Files that share with them look for them again.
                         Holder::Arena(_) => {
-                            remainder.image_parts().for_each(|(file, first, count)| {
-                                self.trouble.again.add(file, first, count, RereadCause::Changed);
-                            });
+                            self.read_images_again(remainder);
                             break;
                         }
                         Holder::Image(number) => {
@@ -65,31 +75,41 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                     }
                 }
             }
+            self.shared.rewritten += remainder.bytes();
         }
-        drop(copies);
-        for remainder in &batch {
-            match substrate.references(remainder.loss.extent) {
-                Ok(references) if references.is_empty() => {
-                    self.shared.freed += remainder.loss.extent.length.saturating_sub(remainder.bytes());
-                    continue;
-                }
-                Ok(references) => {
-                    let blocks = remainder.loss.extent.length.div_ceil(BLOCK_BYTES_U64);
-                    let at = |one: Reference| Some((one.handle?, FileBlock(one.offset / BLOCK_BYTES_U64)));
-                    let places: BTreeSet<(FileHandle, FileBlock)> = references.into_iter().filter_map(at).collect();
-                    let is_image =
-                        |handle: &FileHandle| !self.arenas.as_ref().is_some_and(|all| all.contains_key(handle));
-                    for (handle, first) in places.into_iter().filter(|(handle, _)| is_image(handle)) {
-                        if let Some(number) = self.images.latest_number_of(&handle)? {
-                            self.trouble.again.add(number, first, blocks, RereadCause::Changed);
-                        }
+        (batch.len(), Ok(()))
+    }
+
+    /// Schedules another reading of the images of a remainder that is not moved as a whole. Some of its slots may have
+    /// been moved: images that share with them look for them again.
+    fn read_images_again(&mut self, remainder: &Remainder) {
+        for (file, first, count) in remainder.image_parts() {
+            self.trouble.again.add(file, first, count, RereadCause::Changed);
+        }
+    }
+
+    /// Counts what came free of an extent whose rest was moved. Images that still refer to it are read again.
+    fn count_rest(&mut self, remainder: &Remainder) -> Result<(), PassError> {
+        match self.state.substrate().references(remainder.loss.extent) {
+            Ok(references) if references.is_empty() => {
+                self.shared.freed += remainder.loss.extent.length.saturating_sub(remainder.bytes());
+                return Ok(());
+            }
+            Ok(references) => {
+                let blocks = remainder.loss.extent.length.div_ceil(BLOCK_BYTES_U64);
+                let at = |one: Reference| Some((one.handle?, FileBlock(one.offset / BLOCK_BYTES_U64)));
+                let places: BTreeSet<(FileHandle, FileBlock)> = references.into_iter().filter_map(at).collect();
+                let is_image = |handle: &FileHandle| !self.arenas.as_ref().is_some_and(|all| all.contains_key(handle));
+                for (handle, first) in places.into_iter().filter(|(handle, _)| is_image(handle)) {
+                    if let Some(number) = self.images.latest_number_of(&handle)? {
+                        self.trouble.again.add(number, first, blocks, RereadCause::Changed);
                     }
                 }
-                // The remaining references are unknown; the known ones have been moved.
-                Err(_) => {}
             }
-            self.shared.pinned += remainder.loss.bytes;
+            // The remaining references are unknown; the known ones have been moved, or are read again.
+            Err(_) => {}
         }
+        self.shared.pinned += remainder.loss.bytes;
         Ok(())
     }
 

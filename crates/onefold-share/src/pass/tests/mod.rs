@@ -10,6 +10,7 @@ mod intents;
 mod maps;
 mod names;
 mod once;
+mod rests;
 mod selection;
 mod times;
 
