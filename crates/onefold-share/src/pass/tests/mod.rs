@@ -2,6 +2,7 @@
 
 mod batches;
 mod collect;
+mod complete_files;
 mod cut;
 mod declared;
 mod disturbed;
