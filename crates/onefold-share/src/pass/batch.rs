@@ -23,7 +23,6 @@ use super::rows::{Candidate, Change, Step, Target, WaitingPlace};
 use super::runs::{ContentKey, FinderRun, RunBatch, Source};
 use super::stop_watch::StopWatch;
 use super::stretches::{Candidates, Targets, WaitingPlaces};
-use crate::format::FileNo;
 use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::state::StateError;
 use crate::state::arena::ArenaWriter;
@@ -58,10 +57,6 @@ pub(super) struct ScanFinder<'p, 'c, 'b, S: Substrate> {
     /// Places of the batch that only the index names, and no log.
     of_index: SortWriter,
     batch: ScanBatch,
-    /// Whether all places that share with slots in the index are through.
-    is_past_known: bool,
-    /// The file of the first candidate of the current batch.
-    first_file: Option<FileNo>,
 }
 
 /// The current batch.
@@ -89,25 +84,7 @@ impl<'p, 'c, 'b, S: Substrate> ScanFinder<'p, 'c, 'b, S> {
         let folder = engine.options.temporary_folder;
         let (elsewhere, of_index) = (LockedPlaces::new(folder, 0), SortWriter::new(folder, 0));
         let (stretch, batch) = (engine.options.batch.slots, ScanBatch::Known);
-        ScanFinder {
-            indexing,
-            planning,
-            arena,
-            entered,
-            index_bytes,
-            stretch,
-            elsewhere,
-            of_index,
-            batch,
-            is_past_known: false,
-            first_file: None,
-        }
-    }
-
-    /// Returns the file of the first candidate that is in no complete batch. `None` if there is none, or if places that
-    /// share with slots in the index are left.
-    pub(super) fn frontier(&mut self) -> Option<FileNo> {
-        if self.is_past_known { self.first_file.or_else(|| self.planning.candidates.next_file()) } else { None }
+        ScanFinder { indexing, planning, arena, entered, index_bytes, stretch, elsewhere, of_index, batch }
     }
 }
 
@@ -146,7 +123,6 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
             self.planning.targets.begin_stretch();
             return Ok(Some(self));
         }
-        self.is_past_known = true;
         if self.planning.candidates.is_empty() {
             return Ok(None);
         }
@@ -154,7 +130,6 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
         if are_batches_worth_merging(engine.state, self.index_bytes)? {
             self.indexing.merge_batches(engine, &self.planning.planned, &mut self.planning.known)?;
         }
-        self.first_file = self.planning.candidates.next_file();
         let candidates = self.planning.candidates.take(batch_blocks(engine))?;
         let mut watch = StopWatch::start(options.clock);
         let (folder, part) = (options.temporary_folder, part_bytes(options));
@@ -187,14 +162,13 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
         if self.publish(engine, entries, requests)? {
             self.indexing.filled.extend(self.arena.numbers());
             self.arena.note_published();
-            self.first_file = None;
         }
         Ok(())
     }
 
-    /// Publishes the slots that hold the right content, whatever shares with them by now. The logs of their files stay,
-    /// so that the next pass shares all of their places. Places that only the index named get merge requests, because
-    /// the batch hides their entries.
+    /// Publishes the slots that hold the right content, whatever shares with them by now. The logs stay, so that the
+    /// next pass shares all of their places. Places that only the index named get merge requests, because the batch
+    /// hides their entries.
     fn cut_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<(), PassError> {
         let elsewhere = self.take_elsewhere(engine);
         let mut requests = std::mem::replace(&mut self.of_index, SortWriter::new(engine.options.temporary_folder, 0));

@@ -22,14 +22,12 @@
 //!
 //! A pass that is cut off keeps its published batches, and its logs: the next pass plans anew, and sees in the maps
 //! which blocks share. A pass that is told to end publishes those slots of its batch that were read, and empties the
-//! others. It also removes the logs of files that it has completed (`complete_files`). After an error it empties all
-//! slots of the batch.
+//! others. After an error it empties all slots of the batch.
 
 mod again;
 mod arenas;
 mod batch;
 mod collect;
-mod complete_files;
 mod copies;
 mod dry_run;
 mod elsewhere;

@@ -103,7 +103,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         let Some(work) = self.plan(sources, lists, &mut watch)? else { return Ok(()) };
         self.sweep_left(&work)?;
         // The work frees its lists before the next steps, which sort lists of their own in the same memory.
-        let Some(mut outlook) = self.work(work, &causes.logs)? else {
+        let Some(mut outlook) = self.work(work)? else {
             // Some work was left undone, so the logs stay.
             return Ok(());
         };
@@ -141,7 +141,6 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         let seen = SpooledMerge::new(told.seen.finish()?, folder, memory_bytes);
         let state = self.engine.state;
         self.indexing.index.generations = state.newest_generations()?;
-        self.indexing.index.planned.clone_from(&self.indexing.index.generations);
         let (shards, batches) = state.open_index(Prefix::WHOLE, &mut None)?;
         self.indexing.index.batches = batches.borrow().numbers().collect();
         drop(batches);
@@ -215,9 +214,9 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
 
     /// Steps 4 to 6: the engine shares the runs of the finder, and the remaining changes are published. Returns `None`
     /// if some work was left undone.
-    fn work(&mut self, work: PlannedWork, logs: &[TakenLog]) -> Result<Option<Outlook>, PassError> {
+    fn work(&mut self, work: PlannedWork) -> Result<Option<Outlook>, PassError> {
         let mut arena = ArenaWriter::new(self.engine.state);
-        let worked = self.share_and_publish(work, logs, &mut arena);
+        let worked = self.share_and_publish(work, &mut arena);
         // A host that was suspended may have lost the lock of an arena file. Slots that other hosts have published
         // since are not emptied.
         if !matches!(worked, Ok(Some(_))) && self.indexing.index.read_news(self.engine.state, None).is_ok() {
@@ -230,23 +229,12 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     fn share_and_publish(
         &mut self,
         mut work: PlannedWork,
-        logs: &[TakenLog],
         arena: &mut ArenaWriter<'_, 'b, S>,
     ) -> Result<Option<Outlook>, PassError> {
         let mut entered = SortWriter::new(self.engine.options.temporary_folder, part_bytes(self.engine.options) / 4);
         let Pass { engine, indexing, .. } = self;
         let mut finder = ScanFinder::new(engine, indexing, &mut work.planning, arena, &mut entered);
-        let shared = engine.share_found(&mut finder);
-        let frontier = finder.frontier();
-        match (shared, frontier) {
-            (Ok(true), _) => self.publish_rest(work, entered),
-            (Ok(false), _) => Ok(None),
-            (Err(why), Some(frontier)) if why.is_interruption() => {
-                self.remove_complete_logs(frontier, &work.planning.planned, entered, logs)?;
-                Err(why)
-            }
-            (Err(why), _) => Err(why),
-        }
+        if engine.share_found(&mut finder)? { self.publish_rest(work, entered) } else { Ok(None) }
     }
 
     /// Step 6: writes new generations of the shards, with all changes. Returns `None` if other hosts published first

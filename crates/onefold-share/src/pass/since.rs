@@ -20,8 +20,6 @@ use crate::state::State;
 #[derive(Debug, Default)]
 pub(super) struct SeenIndex {
     pub(super) generations: BTreeMap<Prefix, u64>,
-    /// The generations when the plan was made.
-    pub(super) planned: BTreeMap<Prefix, u64>,
     pub(super) batches: BTreeSet<u64>,
     /// Slots that entries name, unless the entries are to be dropped.
     pub(super) named: SlotSet,

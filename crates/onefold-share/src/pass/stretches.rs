@@ -6,7 +6,6 @@ use std::iter::Peekable;
 use onefold_sort::{Merge, Row};
 
 use super::rows::{Candidate, CandidateKey, Target, WaitingPlace};
-use crate::format::FileNo;
 
 /// Candidates, in order of their places.
 pub(super) struct Candidates(Peekable<Merge>);
@@ -19,12 +18,6 @@ impl Candidates {
     /// Returns whether there are no more.
     pub(super) fn is_empty(&mut self) -> bool {
         self.0.peek().is_none()
-    }
-
-    /// Returns the file of the next candidate.
-    pub(super) fn next_file(&mut self) -> Option<FileNo> {
-        let next = self.0.peek()?.as_ref().ok()?;
-        Some(Candidate::of(*next).file)
     }
 
     /// Takes the next candidates, at most `most`. They end with a run if a run ends in time.

@@ -2,7 +2,6 @@
 
 mod batches;
 mod collect;
-mod complete_files;
 mod cut;
 mod declared;
 mod disturbed;
