@@ -5,6 +5,8 @@
 //! between files and arena slots. Other finders need neither: [`share_found`] shares their runs from file to file.
 //! docs/decisions/0015-finders.md has the reasons.
 
+use std::io;
+
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::{Merge, SortWriter};
 use onefold_substrate::Substrate;
@@ -14,6 +16,7 @@ use super::images::Images;
 use super::lists::part_bytes;
 use super::outcome::{PassError, PassReport};
 use super::pinned::Remnants;
+use super::publish::LOCK_PAUSE;
 use super::runs::RunBatch;
 use super::share::{ShareNotes, Sinks, share};
 use super::stop_watch::StopWatch;
@@ -81,6 +84,9 @@ pub trait Finder<'b, S: Substrate> {
     }
 }
 
+/// Number of times that an interrupted pass tries to note the images of other hosts.
+const CUT_LOCK_TRIES: u32 = 5;
+
 /// Shares the runs of every finder.
 pub struct Engine<'a, 'b, S: Substrate> {
     pub(super) state: &'a State<'b, S>,
@@ -107,6 +113,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
             // The next pass sees these files as shared before, and does not set the attribute for them.
             self.keep_copies_small()?;
             finder.cut_batch(self)?;
+            self.note_again_soon()?;
         }
         shared
     }
@@ -179,12 +186,20 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
     }
 
     /// Frees extents that lost blocks. Then the images that this has left in part are noted, whatever ended it: nothing
-    /// else names them, because a log need not exist.
+    /// else names them, because a log need not exist. Those that another host has at the moment are noted later.
     fn release(&mut self, losses: Merge, remnants: Remnants) -> Result<(), PassError> {
         let PassReport { shared, trouble, .. } = &mut self.passed;
         let earlier = std::mem::take(&mut trouble.again);
         let released = pinned::release(self.state, &mut self.images, losses, remnants, self.options, shared, trouble);
-        let noted = self.note_again();
+        let noted = match self.note_again() {
+            // The pass ends in order, and keeps the images for its end.
+            Err(PassError::State(StateError::Io { source, .. }))
+                if self.passed.trouble.is_full && source.kind() == io::ErrorKind::StorageFull =>
+            {
+                Ok(())
+            }
+            noted => noted,
+        };
         self.passed.trouble.again.append(earlier);
         released.and(noted)
     }
@@ -194,6 +209,18 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         let touched = std::mem::take(&mut self.noted.touched);
         if self.options.space.keeps_copies_small {
             copies::keep_small(self.state, &mut self.images, &touched)?;
+        }
+        Ok(())
+    }
+
+    /// Notes the ranges that have to be read again, and waits a moment for files that other hosts have.
+    fn note_again_soon(&mut self) -> Result<(), PassError> {
+        for _ in 0..CUT_LOCK_TRIES {
+            self.note_again()?;
+            if self.passed.trouble.again.is_empty() {
+                break;
+            }
+            self.options.clock.sleep(LOCK_PAUSE);
         }
         Ok(())
     }

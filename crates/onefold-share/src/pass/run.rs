@@ -45,7 +45,7 @@ pub(super) struct Pass<'a, 'b, S: Substrate> {
 
 /// Reasons for a pass to do its work.
 struct Causes {
-    /// Logs that were read.
+    /// Logs that were read: the newest first, then merge requests.
     logs: Vec<TakenLog>,
     /// Hosts that died, and may have left slots that no entry names.
     dead: Vec<HostNo>,
@@ -253,10 +253,11 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(is_all_there.then_some(Outlook { known, arenas }))
     }
 
-    /// Step 7: removes the logs that were taken in.
+    /// Step 7: removes the logs that were taken in, the newest of each file last. A crash may leave some of them: an
+    /// older log without the newer one would have the next pass drop the entries of what the newer one told.
     fn remove_logs(&mut self, causes: &Causes) -> Result<(), PassError> {
         self.note_again_at_end()?;
-        for (_, log) in causes.logs.iter().filter(|(file, _)| !self.indexing.left.contains(file)) {
+        for (_, log) in causes.logs.iter().rev().filter(|(file, _)| !self.indexing.left.contains(file)) {
             self.engine.state.remove_log(log)?;
         }
         Ok(())
