@@ -368,3 +368,25 @@ fn a_dry_run_of_dedup_says_what_a_run_then_frees() {
     let text = onefold("pool dedup --quiet --dry-run", &[&mount.pool]).done().out;
     assert!(text.contains("\n0 B would come free; nothing was changed"), "{text}");
 }
+
+/// A user of the mount puts a link to another folder into the pool, and removes the reader's rights from a file.
+#[test]
+fn all_files_of_a_mounted_pool_are_told_one_by_one() {
+    let Some(mount) = Mount::new("") else { return };
+    fs::create_dir_all(mount.file("a/deep")).unwrap();
+    for name in ["a/deep/2.raw", "a/1.raw", "b.raw"] {
+        fs::write(mount.file(name), [7; 8192]).unwrap();
+    }
+    let elsewhere = mount.folder.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("secret.raw"), [8; 4096]).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, mount.file("link")).unwrap();
+    let json = onefold("pool stat --files --json", &[&mount.mountpoint]).done().json();
+    let names: Vec<&str> =
+        json["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["b.raw", "a/1.raw", "a/deep/2.raw"]);
+    let link = mount.file("link");
+    onefold("pool ls", &[&mount.mountpoint, &link]).failed(FAILED, "cannot list");
+    onefold("pool stat", &[&mount.mountpoint, &link.join("secret.raw")]).failed(FAILED, "cannot read");
+    mount.unmount_and_check();
+}

@@ -22,6 +22,9 @@ pub enum ImageError {
     /// Its disk is longer than [`SIZE_BYTES_MAX`](crate::SIZE_BYTES_MAX).
     #[error("file too large")]
     TooLarge,
+    /// Its disk is empty, which the format cannot express.
+    #[error("the disk is empty, and an image of this format holds at least one sector")]
+    Empty,
     /// An image that must be one file has a backing file or a data file.
     #[error("it has a backing file or a data file")]
     OtherFiles,

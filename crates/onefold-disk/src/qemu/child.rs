@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -46,6 +47,8 @@ impl QemuProcess {
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
+                // Ctrl-C in a terminal is for this process, which ends the program itself and says so.
+                .process_group(0)
                 .spawn()
         });
         let restored = inheritable(FdFlags::CLOEXEC);

@@ -99,16 +99,17 @@ pub(crate) fn convert(
     let running = QemuProcess::start(&arguments, &files).map_err(|error| subject.cannot(error))?;
     // `qemu-img` has no reason to lengthen the target; the limit holds even if an image takes control of the program.
     running.limit_file_length(length).map_err(|error| subject.cannot(error))?;
-    follow(running, subject, length, &copy, progress)?;
+    follow(running, subject, length, Some(&copy), progress)?;
     FileDisk::new(copy.file, &path).map(ConvertedDisk)
 }
 
-/// Follows a conversion to its end. Stops it if `progress` says so or the room runs out.
+/// Follows a conversion to its end. Stops it if `progress` says so, or the room for the temporary file that it fills
+/// runs out.
 fn follow(
     mut running: QemuProcess,
     subject: ImageLabel<'_>,
     length: u64,
-    copy: &TemporaryFile,
+    filled: Option<&TemporaryFile>,
     progress: OnProgress<'_>,
 ) -> Result<(), DiskError> {
     let percent = Arc::new(AtomicU64::new(0));
@@ -121,14 +122,14 @@ fn follow(
             break status;
         }
         tell(progress, length / 100 * percent.load(Ordering::Relaxed), length)?;
-        copy.check_room()?;
+        filled.map_or(Ok(()), TemporaryFile::check_room)?;
         thread::sleep(POLL_INTERVAL);
     };
     if status.success() {
         return Ok(());
     }
     // A conversion that has filled the folder between two looks complains about the image, and names no folder.
-    copy.check_room()?;
+    filled.map_or(Ok(()), TemporaryFile::check_room)?;
     Err(subject.cannot(running.complaint()))
 }
 
@@ -187,7 +188,7 @@ mod tests {
                 thread::sleep(POLL_INTERVAL);
             }
             let copy = TemporaryFile::filling(folder.path(), kept_bytes);
-            Some(follow(running, subject, 0, &copy, &|_| ControlFlow::Continue(())).unwrap_err())
+            Some(follow(running, subject, 0, Some(&copy), &|_| ControlFlow::Continue(())).unwrap_err())
         };
         let (Some(full), Some(roomy)) = (failed(u64::MAX), failed(0)) else { return };
         assert!(matches!(&full, DiskError::TemporaryCopy { folder: named, .. } if named == folder.path()), "{full}");

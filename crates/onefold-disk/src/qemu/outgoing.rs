@@ -4,16 +4,16 @@
 //! of the image's only extent, and writes it into the descriptor within the image. Afterwards the descriptor gets the
 //! right name.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 use super::child::QemuProcess;
 use super::{ImageLabel, SECTOR_BYTES, follow};
 use crate::copy::{CopyResult, copy};
 use crate::disk::Disk;
-use crate::error::{DiskError, ImageAction};
+use crate::error::{DiskError, ImageAction, ImageError};
 use crate::format::ImageFormat;
 use crate::image_file::descriptor_path;
 use crate::progress::OnProgress;
@@ -30,7 +30,7 @@ const UNFIT_NAME: &str = "disk.vmdk";
 /// name that the file will have. The length is rounded up to sectors of 512 bytes.
 ///
 /// # Errors
-/// When the disk cannot be read, the folder for temporary files has too little room for its data, `qemu-img` is missing
+/// When the disk is empty or cannot be read, the folder for temporary files has too little room for its data, `qemu-img` is missing
 /// or fails, or `progress` stops the work.
 pub fn write_vmdk(
     disk: &dyn Disk,
@@ -40,14 +40,22 @@ pub fn write_vmdk(
 ) -> Result<CopyResult, DiskError> {
     let subject = ImageLabel { action: ImageAction::Write, format: ImageFormat::Vmdk, path };
     let length = disk.size_bytes().next_multiple_of(SECTOR_BYTES);
+    if length == 0 {
+        return Err(subject.cannot(ImageError::Empty));
+    }
     let raw = TemporaryFile::create(length)?;
     let copied = copy(disk, &TemporarySink::new(&raw, path, length)?, progress)?;
     let source = format!("driver=raw,file.driver=file,file.filename={}", descriptor_path(&raw.file));
     let options = ["convert", "-p", "-S", "4k", "--image-opts", "-O", "vmdk", "-o", "subformat=monolithicSparse"];
     let arguments = [&options.map(str::to_owned)[..], &[source, descriptor_path(file)]].concat();
+    // `qemu-img` opens the file anew, for which the permissions that it is to have may not suffice.
+    let cannot = |error: io::Error| subject.cannot(error);
+    let permissions = file.metadata().map_err(cannot)?.permissions();
+    file.set_permissions(Permissions::from_mode(0o600)).map_err(cannot)?;
     let running = QemuProcess::start(&arguments, &[&raw.file, file]).map_err(|error| subject.cannot(error))?;
-    follow(running, subject, length, &raw, progress)?;
-    name_extent(file, path).and_then(|()| file.sync_all()).map_err(|error| subject.cannot(error))?;
+    follow(running, subject, length, None, progress)?;
+    let named = name_extent(file, path).and_then(|()| file.set_permissions(permissions));
+    named.and_then(|()| file.sync_all()).map_err(cannot)?;
     Ok(copied)
 }
 
@@ -82,13 +90,13 @@ fn with_extent_name(text: &str, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::ops::ControlFlow;
+    use std::os::unix::fs::OpenOptionsExt;
     use std::process::Command;
 
     use onefold_block::random::Random;
     use onefold_block::random::SeededRandom;
 
     use super::*;
-    use crate::error::ImageError;
     use crate::raw::FileDisk;
 
     #[test]
@@ -115,13 +123,15 @@ mod tests {
         // Its length is none of whole sectors.
         source.set_len(40_000_001).unwrap();
         source.write_all_at(&noise, 12_345_678).unwrap();
-        let file = File::options().read(true).write(true).create_new(true).open(&vmdk).unwrap();
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).mode(0o400).open(&vmdk).unwrap();
         let disk = FileDisk::new(File::open(&raw).unwrap(), &raw).unwrap();
         let written = write_vmdk(&disk, &file, &vmdk, &|_| ControlFlow::Continue(()));
         if let Err(DiskError::Image { source: ImageError::NotStarted(error), .. }) = &written {
             return eprintln!("SKIPPED: {error}");
         }
         assert!(written.unwrap().written_bytes >= 300_000);
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o400);
         source.set_len(40_000_001_u64.next_multiple_of(SECTOR_BYTES)).unwrap();
         let mut compare = Command::new("qemu-img");
         let compared = compare.args(["compare", "-f", "raw", "-F", "vmdk"]).args([&raw, &vmdk]).output().unwrap();
@@ -144,5 +154,14 @@ mod tests {
         let failed = write_vmdk(&disk, &File::open(folder.path()).unwrap(), &raw, &|_| ControlFlow::Continue(()));
         let error = failed.unwrap_err();
         assert!(matches!(error, DiskError::Image { action: ImageAction::Write, .. }), "{error}");
+    }
+
+    #[test]
+    fn an_empty_disk_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let raw = folder.path().join("disk.raw");
+        let disk = FileDisk::new(File::create_new(&raw).and_then(|_| File::open(&raw)).unwrap(), &raw).unwrap();
+        let refused = write_vmdk(&disk, &tempfile::tempfile().unwrap(), &raw, &|_| ControlFlow::Continue(()));
+        assert!(matches!(refused, Err(DiskError::Image { source: ImageError::Empty, .. })), "{refused:?}");
     }
 }

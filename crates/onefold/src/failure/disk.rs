@@ -19,7 +19,7 @@ impl Failure {
                 let failure = Failure::of_io(text, source);
                 match (action, source.kind()) {
                     (FileAction::Write, ErrorKind::StorageFull) => {
-                        failure.hint("make room there; nothing is left behind under that name")
+                        failure.hint("make room there; no file of that name was made")
                     }
                     _ => failure,
                 }
@@ -30,8 +30,11 @@ impl Failure {
                 source: ImageError::Io(io),
                 ..
             } => Failure::of_io(text, io).hint("if this is not a qcow2 image but a raw one, give --format raw"),
-            DiskError::Image { action: ImageAction::Write, source: source @ ImageError::Complaint(_), .. } => {
-                Failure::new(text).because(source).hint("raw and qcow2 images need no other program: .raw, .qcow2")
+            DiskError::Image { action: ImageAction::Write, source: source @ ImageError::Complaint(why), .. } => {
+                Failure::new(text).because(source).hint(match why.contains("No space left on device") {
+                    true => "make room there; no file of that name was made",
+                    false => "raw and qcow2 images need no other program: .raw, .qcow2",
+                })
             }
             DiskError::Image { source, .. } => of_image(text, source),
             DiskError::TemporaryFile { source, .. } => Failure::new(text).because(source).hint(ANOTHER_TMPDIR),
@@ -78,7 +81,7 @@ fn of_image(text: String, error: &ImageError) -> Failure {
         ImageError::Complaint(_) => {
             Some("`qemu-img info --backing-chain` and `qemu-img check` tell more about the image")
         }
-        ImageError::DataFileUnnamed | ImageError::Endless | ImageError::Answer(_) => None,
+        ImageError::Empty | ImageError::DataFileUnnamed | ImageError::Endless | ImageError::Answer(_) => None,
     };
     let failure = Failure::new(text).because(error);
     match hint {

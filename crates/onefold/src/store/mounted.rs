@@ -1,8 +1,10 @@
 //! A pool that a daemon serves: files through its mount, everything else through its control socket.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,7 +14,10 @@ use onefold_block::Show;
 use onefold_disk::{Disk, DiskError, FileDisk, Sink};
 use onefold_export::control::{ControlClient, ControlError, FailureKind, ScrubReport, hand_over};
 use onefold_pool::{FileStat, PoolStat};
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, open, openat2, renameat_with, statat,
+};
+use rustix::io::Errno;
 
 use super::names::PoolPath;
 use super::{COPY_MODE_MAX, Draft, PoolEntry, PoolFileKind, PoolProblem, PoolProblems, Store};
@@ -63,6 +68,9 @@ pub(crate) fn refused(what: &str, mount: &PoolMount, error: &ControlError) -> Fa
     }
 }
 
+/// Maximum number of attempts to open a path while concurrent renames disturb it.
+const OPEN_TRIES: u32 = 100;
+
 impl MountedStore {
     pub(super) fn connect(mount: PoolMount, base: PathBuf) -> Outcome<MountedStore> {
         let store = MountedStore { mount, base };
@@ -82,11 +90,27 @@ impl MountedStore {
         self.mount.mountpoint.join(path.as_path())
     }
 
+    /// Opens a path beneath the mount point. A user of the mount may replace any part of the path at any time, so no
+    /// link is followed, and no other file system is entered.
+    fn open_beneath(&self, path: &PoolPath, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = open(&self.mount.mountpoint, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let inside = if path.as_path().as_os_str().is_empty() { Path::new(".") } else { path.as_path() };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let mut opened = Err(Errno::AGAIN);
+        for _ in 0..OPEN_TRIES {
+            opened = openat2(&root, inside, flags, Mode::empty(), resolve);
+            if !matches!(opened, Err(Errno::AGAIN)) {
+                break;
+            }
+        }
+        Ok(File::from(opened?))
+    }
+
     fn open_regular(&self, file: &PoolPath) -> io::Result<File> {
-        let path = self.outside(file);
-        // Opening a pipe could wait for ever, and a user of the mount may put a link there at any time. So this checks
-        // a descriptor of the path first, and then opens the file behind it.
-        let handle = File::from(open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?);
+        // Opening a pipe could wait for ever. So this checks a descriptor of the path first, and then opens the file
+        // behind it.
+        let handle = self.open_beneath(file, OFlags::PATH)?;
         if !handle.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
@@ -146,22 +170,27 @@ impl Store for MountedStore {
 
     fn list(&self, directory: &PoolPath) -> Outcome<Vec<PoolEntry>> {
         let cannot = |error: io::Error| Failure::of_io(format!("cannot list `{directory}`"), &error);
+        let folder = self.open_beneath(directory, OFlags::RDONLY | OFlags::DIRECTORY).map_err(cannot)?;
         let mut entries = Vec::new();
-        for entry in fs::read_dir(self.outside(directory)).map_err(cannot)? {
-            let entry = entry.map_err(cannot)?;
-            let metadata = match entry.metadata() {
-                Ok(metadata) => metadata,
+        for entry in Dir::read_from(&folder).map_err(|errno| cannot(errno.into()))? {
+            let entry = entry.map_err(|errno| cannot(errno.into()))?;
+            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let stat = match statat(&folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
                 // Another process has removed it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(cannot(error)),
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(cannot(errno.into())),
             };
-            let kind = match metadata.file_type() {
-                kind if kind.is_dir() => PoolFileKind::Directory,
-                kind if kind.is_file() => PoolFileKind::Regular,
+            let kind = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => PoolFileKind::Directory,
+                FileType::RegularFile => PoolFileKind::Regular,
                 _ => PoolFileKind::Other,
             };
-            let (size_bytes, modified_seconds) = (metadata.len(), metadata.mtime());
-            entries.push(PoolEntry { name: entry.file_name(), kind, size_bytes, modified_seconds });
+            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+            entries.push(PoolEntry { name, kind, size_bytes, modified_seconds: stat.st_mtime });
         }
         entries.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(entries)

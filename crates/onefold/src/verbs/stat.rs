@@ -66,10 +66,13 @@ fn stat_all(
     let mut exit = Exit::Done;
     let mut ahead = vec![store.path(Path::new("."))?];
     while let Some(folder) = ahead.pop() {
+        if interrupt.is_asked() {
+            return Err(Failure::interrupted("listing the files"));
+        }
         let entries = match store.list(&folder) {
             Ok(entries) => entries,
             Err(failure) => {
-                exit = left_out(store, &folder, &failure, exit)?;
+                exit = left_out(store, &folder, &failure, exit);
                 continue;
             }
         };
@@ -80,7 +83,7 @@ fn stat_all(
             let path = folder.join(&entry.name);
             match stat_one(store, &path, talk, interrupt)? {
                 Ok(stat) => files.push((path.machine_name(), stat)),
-                Err(failure) => exit = left_out(store, &path, &failure, exit)?,
+                Err(failure) => exit = left_out(store, &path, &failure, exit),
             }
         }
         let folders = entries.iter().rev().filter(|entry| entry.kind == PoolFileKind::Directory);
@@ -91,10 +94,10 @@ fn stat_all(
 
 /// Tells why a path is left out, unless a user of the mounted pool has removed it meanwhile. Returns how the command
 /// ends.
-fn left_out(store: &dyn Store, path: &PoolPath, failure: &Failure, exit: Exit) -> Outcome<Exit> {
-    if store.kind(path)? == PoolFileKind::Missing {
-        return Ok(exit);
+fn left_out(store: &dyn Store, path: &PoolPath, failure: &Failure, exit: Exit) -> Exit {
+    if matches!(store.kind(path), Ok(PoolFileKind::Missing)) {
+        return exit;
     }
     print_failure(failure, false);
-    Ok(exit.worse(failure.exit))
+    exit.worse(failure.exit)
 }
