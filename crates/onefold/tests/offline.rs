@@ -172,7 +172,13 @@ fn exports_go_into_files_directories_and_pipes() {
     let json = onefold("pool export --json", &[&pool, base, &qcow2]).done().json();
     assert_eq!(json["images"][0]["format"], "qcow2");
     assert!(fs::read(&qcow2).unwrap().starts_with(b"QFI\xfb"));
-    onefold("pool export", &[&pool, base, &folder.path("a.vmdk")]).failed(USAGE, "its ending promises vmdk");
+    onefold("pool export", &[&pool, base, &folder.path("a.vdi")]).failed(USAGE, "its ending promises vdi");
+    if has("qemu-img", "qemu-utils") {
+        let vmdk = folder.path("by-ending.vmdk");
+        let json = onefold("pool export --json", &[&pool, base, &vmdk]).done().json();
+        assert_eq!(json["images"][0]["format"], "vmdk");
+        run("qemu-img", &["compare", "-f", "raw", "-F", "vmdk", text(&raw), text(&vmdk)]);
+    }
     onefold("pool export --format raw", &[&pool, base, &folder.path("a.qcow2")]).failed(USAGE, "promises qcow2");
 
     let directory = folder.path("backup");
