@@ -120,7 +120,7 @@ fn kind_of_argument(verb: &Command, argument: &Arg, first: Option<&OsStr>) -> Op
     match (verb.get_name(), argument.get_id().as_str()) {
         (_, "target" | "pool") => Some(WordKind::Pool),
         ("list", "paths") => Some(WordKind::Pool),
-        ("stat", "files") | ("export", "names") | ("clone", "source") => {
+        ("stat" | "export", "names") | ("clone", "source") => {
             Some(WordKind::Inside { pool: first?.into(), only_directories: false })
         }
         ("ls", "directory") | ("clone", "destination") => {
