@@ -55,7 +55,7 @@ use crate::format::descriptor::{Descriptor, REGION_BYTES, UnitKind};
 use crate::format::ledger::{Change, LedgerEntry};
 use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::format::pack::PACK_BYTES;
-use crate::store::Store;
+use crate::store::{ByteRange, Store};
 use crate::{ArchiveId, ImageName, ImageVersion, UnitKey, UnitName, WriterId};
 
 /// Bounds of what writers add.
@@ -264,6 +264,22 @@ impl Archive {
     /// When it is damaged or another, the image was removed meanwhile, or the store fails.
     pub fn manifest(&self, image: &ImageRecord) -> Result<Manifest, ArchiveError> {
         image.decode_manifest(self.descriptor.archive, &self.manifest_object(image)?)
+    }
+
+    /// As [`Archive::manifest`]; `None` if the object is longer than `bytes_max`. No more than one byte beyond them is
+    /// read.
+    ///
+    /// # Errors
+    /// As [`Archive::manifest`].
+    pub fn manifest_within(&self, image: &ImageRecord, bytes_max: u64) -> Result<Option<Manifest>, ArchiveError> {
+        let bytes_max = bytes_max.min(MANIFEST_BYTES_MAX);
+        let name = Folder::Manifests.object(image.manifest);
+        let range = ByteRange::From { offset: 0, length_bytes: bytes_max + 1 };
+        let object = self.store.get(&name, range).map_err(|error| self.of_image(&image.image, error.into()))?;
+        match object.len() as u64 > bytes_max {
+            true => Ok(None),
+            false => image.decode_manifest(self.descriptor.archive, &object).map(Some),
+        }
     }
 
     /// Returns the bytes of an image's manifest. Verifies that they are those that the ledger names.

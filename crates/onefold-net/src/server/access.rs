@@ -118,19 +118,6 @@ impl ServerState {
             return Ok(true);
         }
         let Some(UnitName(manifest)) = origin.manifest else { return Ok(false) };
-        self.has_chunks(rights, manifest, names)
-    }
-
-    /// Returns whether a client may read the image of a manifest, and all these chunks belong to it.
-    ///
-    /// # Errors
-    /// When the manifest is damaged, or the store fails.
-    pub(super) fn has_chunks(
-        &self,
-        rights: &Rights,
-        manifest: [u8; 32],
-        names: &[UnitName],
-    ) -> Result<bool, ArchiveError> {
         let read = || {
             let Some(record) = self.find_digest(rights, manifest) else { return Ok(None) };
             let chunks = self.archive().manifest(&record)?.chunks;

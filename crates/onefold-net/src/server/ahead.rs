@@ -19,30 +19,48 @@ use super::state::ServerState;
 use super::tokens::Rights;
 
 /// Maximum number of threads that read ahead.
-pub(super) const AHEAD_READERS_MAX: usize = 2;
+const AHEAD_READERS_MAX: usize = 2;
+/// Maximum number of threads that read ahead, or learn which chunks an image has. One learns at a time.
+pub(super) const AHEAD_THREADS_MAX: usize = AHEAD_READERS_MAX + 1;
 /// Chunks between the last one that a client requested and the last one that is read ahead for it, and the least number
 /// of them that is worth a read.
 const CHUNKS_AHEAD: usize = 4;
 const CHUNKS_READ_MIN: usize = 2;
-/// Maximum number of clients that are followed. While each of them gets the memory of the longest chunk, half of the
-/// recent units remain.
+/// Maximum number of streams that are followed, in total and of one network. While each of them gets the memory of the
+/// longest chunk, half of the recent units remain.
 const STREAMS_MAX: usize = 64;
+const NETWORK_STREAMS_MAX: usize = 4;
 const STREAM_SHARE: usize = 2 * CHUNK_BYTES_MAX;
-/// A client that requests nothing for so long leaves its place to another one.
+/// A stream without requests for so long leaves its place to another one.
 const STREAM_AGE: Duration = Duration::from_secs(10);
+/// A manifest is read once in this time to learn its chunks, whether that succeeds or not.
+const TRY_AGE: Duration = Duration::from_secs(60);
+/// Maximum number of manifests that are read in that time.
+const TRIES_MAX: usize = 64;
 
-/// The clients that may be reading an image in order, and turns to read ahead for them.
+/// The streams that may be in the order of an image, and turns to read ahead for them.
 #[derive(Debug)]
 pub(super) struct ReadAhead {
     streams: Mutex<Vec<Stream>>,
     streams_max: usize,
     turns: Arc<Semaphore>,
+    /// The turn to learn the chunks of an image.
+    learning: Arc<Semaphore>,
+    tries: Mutex<Vec<LearningTry>>,
 }
 
-/// The latest requests of one client.
+/// A manifest that was read to learn its chunks.
+#[derive(Debug)]
+struct LearningTry {
+    manifest: [u8; 32],
+    begun: Instant,
+}
+
+/// The latest requests of one network for the chunks of one image. Clients of a network that request the same image
+/// share a stream.
 #[derive(Debug)]
 struct Stream {
-    client: IpAddr,
+    network: IpAddr,
     /// Digest of the manifest of the image.
     manifest: [u8; 32],
     /// One more than the highest position in the image of a chunk that was requested.
@@ -58,8 +76,8 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(client: IpAddr, manifest: [u8; 32], position: usize, now: Instant) -> Stream {
-        Stream { client, manifest, next: position + 1, requested: 1, ahead: 0, used: now, turn: Weak::new() }
+    fn new(network: IpAddr, manifest: [u8; 32], position: usize, now: Instant) -> Stream {
+        Stream { network, manifest, next: position + 1, requested: 1, ahead: 0, used: now, turn: Weak::new() }
     }
 
     /// Notes a request. Returns whether it is beside an earlier one. Threads of a client make requests in almost the
@@ -98,11 +116,13 @@ impl ReadAhead {
             streams: Mutex::default(),
             streams_max: (recent_bytes / STREAM_SHARE).min(STREAMS_MAX),
             turns: Arc::new(Semaphore::new(AHEAD_READERS_MAX)),
+            learning: Arc::new(Semaphore::new(1)),
+            tries: Mutex::default(),
         }
     }
 
     /// Takes a request of a chunk at a position in an image of so many chunks. Returns which positions to read ahead,
-    /// and the turn to do so, which is held meanwhile. One client has one turn at most.
+    /// and the turn to do so, which is held meanwhile. One network has one turn at most.
     fn take(
         &self,
         client: IpAddr,
@@ -110,32 +130,38 @@ impl ReadAhead {
         (position, chunks): (usize, usize),
         now: Instant,
     ) -> Option<(Range<usize>, Arc<OwnedSemaphorePermit>)> {
-        let client = network_of(client);
+        let network = network_of(client);
         let mut streams = self.streams.lock();
-        let Some(stream) = streams.iter_mut().find(|stream| stream.client == client) else {
+        let is_busy = streams.iter().any(|stream| stream.network == network && stream.turn.strong_count() > 0);
+        let found = streams.iter_mut().find(|stream| stream.network == network && stream.manifest == manifest);
+        let Some(stream) = found else {
             streams.retain(|stream| now.saturating_duration_since(stream.used) < STREAM_AGE);
-            if streams.len() < self.streams_max {
-                streams.push(Stream::new(client, manifest, position, now));
+            let of_network = streams.iter().filter(|stream| stream.network == network).count();
+            if streams.len() < self.streams_max && of_network < NETWORK_STREAMS_MAX {
+                streams.push(Stream::new(network, manifest, position, now));
             }
             return None;
         };
-        if stream.manifest != manifest {
-            *stream = Stream { turn: stream.turn.clone(), ..Stream::new(client, manifest, position, now) };
-            return None;
-        }
         stream.used = now;
-        if !stream.note(position) || stream.turn.strong_count() > 0 {
+        if !stream.note(position) || is_busy {
             return None;
         }
-        let turn = Arc::new(self.turn()?);
+        let turn = Arc::new(Arc::clone(&self.turns).try_acquire_owned().ok()?);
         let range = stream.advance(chunks)?;
         stream.turn = Arc::downgrade(&turn);
         Some((range, turn))
     }
 
-    /// Returns a turn if one is free.
-    fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.turns).try_acquire_owned().ok()
+    /// Returns the turn to learn the chunks of an image, if it is free, and its manifest was not read a moment ago.
+    fn begin_learning(&self, manifest: [u8; 32], now: Instant) -> Option<OwnedSemaphorePermit> {
+        let turn = Arc::clone(&self.learning).try_acquire_owned().ok()?;
+        let mut tries = self.tries.lock();
+        tries.retain(|earlier| now.saturating_duration_since(earlier.begun) < TRY_AGE);
+        if tries.len() >= TRIES_MAX || tries.iter().any(|earlier| earlier.manifest == manifest) {
+            return None;
+        }
+        tries.push(LearningTry { manifest, begun: now });
+        Some(turn)
     }
 }
 
@@ -157,17 +183,33 @@ impl ServerState {
         });
     }
 
-    /// Reads which chunks an image has, for later requests, unless they are known.
+    /// Reads which chunks an image has, for later requests. Does nothing unless a manifest may be read now, and the
+    /// list has room beside those that are known.
     fn learn_chunks(self: &Arc<Self>, manifest: [u8; 32]) {
-        if self.chunk_lists().are_known(manifest) {
+        let now = Instant::now();
+        // A known image does not have the chunk.
+        if self.chunk_lists().are_known(manifest) || self.chunk_lists().room_bytes(now) == 0 {
             return;
         }
-        let Some(turn) = self.ahead().turn() else { return };
+        let Some(manifest_turn) = self.free_manifest_turn() else { return };
+        let Some(turn) = self.ahead().begin_learning(manifest, now) else { return };
         let state = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
-            let _: Result<bool, ArchiveError> = state.has_chunks(&Rights::All, manifest, &[]);
-            drop(turn);
+            // A request of the chunks tells its client what is wrong.
+            let _ = state.read_chunk_list(manifest, now);
+            drop((manifest_turn, turn));
         });
+    }
+
+    /// Adds the chunks of a manifest to those that are known, if there is room for them.
+    fn read_chunk_list(&self, manifest: [u8; 32], now: Instant) -> Result<(), ArchiveError> {
+        let Some(record) = self.find_digest(&Rights::All, manifest) else { return Ok(()) };
+        let room_bytes = self.chunk_lists().room_bytes(now);
+        // The list takes more bytes than the manifest has for the chunks.
+        if let Some(read) = self.archive().manifest_within(&record, room_bytes as u64)? {
+            self.chunk_lists().add_if_room(manifest, record.image.name, read.chunks, now);
+        }
+        Ok(())
     }
 }
 
@@ -218,8 +260,36 @@ mod tests {
         assert_eq!(take(3, 2).unwrap().0, 3..7);
         assert_eq!(take(1, 4).unwrap().0, 6..9);
         assert_eq!(ahead.turns.available_permits(), AHEAD_READERS_MAX);
-        assert!(ahead.take(client(1), [8; 32], (5, 100), now).is_none(), "another image");
-        assert!(ahead.take(client(1), MANIFEST, (6, 100), now).is_none());
+    }
+
+    #[test]
+    fn clients_of_one_network_are_followed_in_several_images() {
+        let (ahead, now) = (ReadAhead::new(64 << 20), Instant::now());
+        let client = |number: u8| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into()]);
+        let take = |number: u8, position: usize| {
+            ahead.take(client(number), [number; 32], (position, 100), now).map(|(range, _)| range)
+        };
+        for position in 0..2 {
+            let read = [1, 2, 3, 4, 5].map(|number| take(number, position));
+            let followed = (position == 1).then_some(2..6);
+            assert_eq!(read, [followed.clone(), followed.clone(), followed.clone(), followed, None], "{position}");
+        }
+        let turn =
+            ahead.take(client(1), [1; 32], (4, 100), now).or_else(|| ahead.take(client(1), [1; 32], (5, 100), now));
+        assert!(turn.is_some() && take(2, 4).is_none() && take(2, 5).is_none(), "a network has one turn");
+    }
+
+    #[test]
+    fn a_manifest_is_read_once_a_minute_and_one_at_a_time() {
+        let (ahead, now) = (ReadAhead::new(0), Instant::now());
+        let first = ahead.begin_learning([1; 32], now).unwrap();
+        assert!(ahead.begin_learning([2; 32], now).is_none(), "another one is being read");
+        drop(first);
+        let just_before = now + TRY_AGE - Duration::from_millis(1);
+        assert!(ahead.begin_learning([1; 32], just_before).is_none(), "it was read");
+        let others = (2..=u8::MAX).filter(|number| ahead.begin_learning([*number; 32], just_before).is_some()).count();
+        assert_eq!(others, TRIES_MAX - 1);
+        assert!(ahead.begin_learning([1; 32], now + TRY_AGE).is_some());
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! Which chunks an image has, and in which order, for clients that state an image.
 //!
-//! An address with a digest does not say which images its content belongs to. So a client names the manifest. The rights
-//! of a token to the image are rights to the chunks of the manifest, and the order of the chunks tells which one is
-//! likely to be requested next. For one request, at most one manifest is read.
+//! An address with a digest does not say which images its content belongs to. So a client names the manifest. The
+//! rights of a token to the image are rights to the chunks of the manifest, and the order of the chunks tells which one
+//! is likely to be requested next. For one request, at most one manifest is read.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use onefold_image::archive::ArchiveError;
 use onefold_image::{ImageName, UnitName};
 use parking_lot::Mutex;
+
+/// A list without requests for so long gives its room to lists of other images.
+const LIST_AGE: Duration = Duration::from_secs(600);
 
 /// The chunks of recently read manifests.
 #[derive(Debug)]
@@ -30,9 +34,17 @@ struct ChunkList {
     chunks: Arc<[UnitName]>,
     /// Positions of the chunks in the order of their names.
     by_name: Arc<[u32]>,
+    /// Time of the last request.
+    used: Instant,
 }
 
 impl ChunkList {
+    fn new(manifest: [u8; 32], image: ImageName, chunks: Vec<UnitName>, now: Instant) -> ChunkList {
+        let mut by_name: Vec<u32> = (0..).take(chunks.len()).collect();
+        by_name.sort_unstable_by_key(|position| chunks[*position as usize]);
+        ChunkList { manifest, image, chunks: chunks.into(), by_name: by_name.into(), used: now }
+    }
+
     /// Returns the position of a chunk.
     fn position(&self, name: &UnitName) -> Option<usize> {
         let at = self.by_name.binary_search_by(|position| self.chunks[*position as usize].cmp(name)).ok()?;
@@ -40,12 +52,17 @@ impl ChunkList {
     }
 
     fn bytes(&self) -> usize {
-        size_of::<ChunkList>() + size_of_val(&*self.chunks) + size_of_val(&*self.by_name)
+        list_bytes(self.chunks.len())
     }
 }
 
+/// Returns the memory of a list of so many chunks, in bytes.
+fn list_bytes(chunks: usize) -> usize {
+    size_of::<ChunkList>() + chunks * (size_of::<UnitName>() + size_of::<u32>())
+}
+
 impl ChunkLists {
-    /// Returns no lists yet. They take `bytes_max` bytes, or as much as the last one alone.
+    /// Returns no lists yet. They take `bytes_max` bytes, or as much as the last one alone if a request needs it.
     pub(super) fn new(bytes_max: usize) -> ChunkLists {
         ChunkLists { lists: Mutex::default(), reading: Mutex::default(), bytes_max }
     }
@@ -102,13 +119,35 @@ impl ChunkLists {
         let mut lists = self.lists.lock();
         let at = lists.iter().position(|list| list.manifest == manifest)?;
         lists[..=at].rotate_right(1);
+        lists[0].used = Instant::now();
         Some(lists[0].clone())
     }
 
+    /// Returns how many bytes other lists leave. Removes those without requests for long.
+    pub(super) fn room_bytes(&self, now: Instant) -> usize {
+        let mut lists = self.lists.lock();
+        lists.retain(|list| now.saturating_duration_since(list.used) < LIST_AGE);
+        self.bytes_max.saturating_sub(lists.iter().map(ChunkList::bytes).sum())
+    }
+
+    /// Adds the chunks of a manifest for later requests, unless they are known, or other lists leave no room for them.
+    pub(super) fn add_if_room(&self, manifest: [u8; 32], image: ImageName, chunks: Vec<UnitName>, now: Instant) {
+        if list_bytes(chunks.len()) > self.room_bytes(now) {
+            return;
+        }
+        let list = ChunkList::new(manifest, image, chunks, now);
+        let mut lists = self.lists.lock();
+        // Another thread may have added lists meanwhile.
+        let known_bytes: usize = lists.iter().map(ChunkList::bytes).sum();
+        if known_bytes + list.bytes() <= self.bytes_max && lists.iter().all(|known| known.manifest != manifest) {
+            lists.insert(0, list);
+        }
+    }
+
+    /// Adds the chunks of a manifest for a request that needs them, in the place of the lists that were used least
+    /// recently.
     fn add(&self, manifest: [u8; 32], image: ImageName, chunks: Vec<UnitName>) -> ChunkList {
-        let mut by_name: Vec<u32> = (0..).take(chunks.len()).collect();
-        by_name.sort_unstable_by_key(|position| chunks[*position as usize]);
-        let list = ChunkList { manifest, image, chunks: chunks.into(), by_name: by_name.into() };
+        let list = ChunkList::new(manifest, image, chunks, Instant::now());
         let mut lists = self.lists.lock();
         lists.insert(0, list.clone());
         let mut left_bytes = self.bytes_max;
@@ -164,7 +203,7 @@ mod tests {
 
     #[test]
     fn lists_have_a_bound_and_the_last_one_is_always_kept() {
-        let lists = ChunkLists::new(3 * (size_of::<ChunkList>() + 10 * 36));
+        let lists = ChunkLists::new(3 * list_bytes(10));
         let image = || ImageName::new("web").unwrap();
         let chunks = |count: u8| (0..count).map(name).collect::<Vec<_>>();
         for manifest in 0..5 {
@@ -176,5 +215,26 @@ mod tests {
         let read = || Ok(Some((image(), chunks(200))));
         assert!(lists.have([9; 32], &[name(199)], &|_| true, &read).unwrap());
         assert_eq!(lists.lists.lock().len(), 1);
+    }
+
+    #[test]
+    fn learned_lists_stay_within_the_bound_and_replace_no_list() {
+        let bytes_max = 3 * list_bytes(10);
+        let (lists, now) = (ChunkLists::new(bytes_max), Instant::now());
+        let add = |manifest: u8, chunks: u8, now: Instant| {
+            let names = (0..chunks).map(name).collect();
+            lists.add_if_room([manifest; 32], ImageName::new("web").unwrap(), names, now);
+            lists.lists.lock().iter().map(|list| list.manifest[0]).collect::<Vec<_>>()
+        };
+        let room_bytes = || lists.room_bytes(now);
+        assert_eq!((add(1, 200, now), room_bytes()), (vec![], bytes_max), "it is longer than the bound");
+        assert_eq!((add(1, 10, now), room_bytes()), (vec![1], bytes_max - list_bytes(10)));
+        assert_eq!(add(1, 10, now), [1], "it is known");
+        assert_eq!((add(2, 10, now), add(3, 11, now)), (vec![2, 1], vec![2, 1]), "there is room for ten");
+        assert_eq!((add(4, 10, now), add(5, 0, now), room_bytes()), (vec![4, 2, 1], vec![4, 2, 1], 0));
+        let later = now + LIST_AGE;
+        lists.lists.lock()[1].used = later;
+        assert_eq!(add(6, 20, later), [6, 2], "the others had no requests");
+        assert_eq!(lists.room_bytes(later), bytes_max - list_bytes(10) - list_bytes(20));
     }
 }

@@ -58,7 +58,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{NetError, ServerIdentity};
-use ahead::AHEAD_READERS_MAX;
+use ahead::AHEAD_THREADS_MAX;
 use connection::{CountedStream, Protocol};
 use digests::DiskDigests;
 use handshake::Handshakes;
@@ -157,7 +157,7 @@ impl ImageServer {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             // One more looks at the file of tokens, one for removed images, and some read ahead.
-            .max_blocking_threads(READERS_MAX + 2 + AHEAD_READERS_MAX)
+            .max_blocking_threads(READERS_MAX + 2 + AHEAD_THREADS_MAX)
             .thread_name("serve")
             .enable_all()
             .build()

@@ -11,7 +11,7 @@ use onefold_image::served::ServedArchive;
 use onefold_image::{ArchivedDisk, ImageName};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, Receiver};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::ahead::ReadAhead;
 use super::body::owned;
@@ -198,6 +198,11 @@ impl ServerState {
     /// Waits until a manifest may be read.
     pub(super) async fn manifest_turn(&self) -> Option<SemaphorePermit<'_>> {
         self.manifests.acquire().await.ok()
+    }
+
+    /// Returns a turn to read a manifest if one is free now.
+    pub(super) fn free_manifest_turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.manifests).try_acquire_owned().ok()
     }
 
     /// Runs `work`, which reads the archive, on a thread of its own.

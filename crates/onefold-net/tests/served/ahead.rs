@@ -14,9 +14,10 @@ use onefold_net::{ImageServer, ServerOptions};
 
 use crate::fixture::{Fixture, get, server_options};
 
-/// A store that counts how often a pack is read.
+/// A store that counts how often an object of a folder is read.
 struct CountedStore {
     inner: Arc<dyn Store>,
+    folder: &'static str,
     reads: Arc<AtomicUsize>,
 }
 
@@ -29,7 +30,7 @@ impl fmt::Debug for CountedStore {
 impl Store for CountedStore {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
         let bytes = self.inner.get(name, range);
-        self.reads.fetch_add(usize::from(name.as_str().starts_with("packs/")), Ordering::SeqCst);
+        self.reads.fetch_add(usize::from(name.as_str().starts_with(self.folder)), Ordering::SeqCst);
         bytes
     }
 
@@ -50,11 +51,17 @@ impl Store for CountedStore {
     }
 }
 
-/// Returns the archive of a fixture, and how often its packs were read.
-fn counted(fixture: &Fixture) -> (Arc<Archive>, Arc<AtomicUsize>) {
+/// Returns the archive of a fixture, and how often objects of one of its folders were read.
+fn counted(fixture: &Fixture, folder: &'static str) -> (Arc<Archive>, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
-    let store = CountedStore { inner: fixture.store(), reads: Arc::clone(&reads) };
+    let store = CountedStore { inner: fixture.store(), folder, reads: Arc::clone(&reads) };
     (Arc::new(Archive::open(Arc::new(store)).unwrap()), reads)
+}
+
+/// Returns the header by which a client states the manifest of an image.
+fn manifest_header(digest: &[u8; 32]) -> String {
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("Onefold-Manifest: {digits}\r\n")
 }
 
 #[test]
@@ -64,7 +71,7 @@ fn chunks_behind_those_of_a_client_in_order_are_read_before_it_requests_them() {
     let Manifest { chunks, .. } = fixture.archive().manifest(&record).unwrap();
     let options: ServerOptions = server_options();
     let expected = {
-        let (archive, reads) = counted(&fixture);
+        let (archive, reads) = counted(&fixture, "packs/");
         let served = ServedArchive::new(archive, options.memory_bytes / 4);
         let before = [0, 1].map(|position| served.chunk(&chunks[position]).unwrap());
         assert!(before.iter().all(|chunk| chunk.length_bytes > 512 << 10));
@@ -73,7 +80,7 @@ fn chunks_behind_those_of_a_client_in_order_are_read_before_it_requests_them() {
         assert!(reads.load(Ordering::SeqCst) > requested);
         reads.load(Ordering::SeqCst)
     };
-    let (archive, reads) = counted(&fixture);
+    let (archive, reads) = counted(&fixture, "packs/");
     let server = ImageServer::listen(archive, &options, Box::new(|_| ())).unwrap();
     let (address, is_stopped) = (server.address(), Arc::new(AtomicBool::new(false)));
     let stop = Arc::clone(&is_stopped);
@@ -89,8 +96,7 @@ fn chunks_behind_those_of_a_client_in_order_are_read_before_it_requests_them() {
             thread::sleep(Duration::from_millis(10));
         }
     };
-    let digits: String = record.digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let image = format!("Onefold-Manifest: {digits}\r\n");
+    let image = manifest_header(&record.digest);
     // The first request only has the server learn the order of the chunks.
     wait_until(&|| {
         assert!(request(0, &image) && request(1, &image));
@@ -102,6 +108,38 @@ fn chunks_behind_those_of_a_client_in_order_are_read_before_it_requests_them() {
         wait_until(&|| request(position, ""));
     }
     assert!(!request(9, ""), "this one was not read ahead");
+    is_stopped.store(true, Ordering::Relaxed);
+    running.join().unwrap();
+}
+
+/// Regression: each request read the manifest again, although that had failed a moment before.
+#[test]
+fn a_manifest_that_cannot_be_read_is_not_read_by_each_request() {
+    let fixture = Fixture::new(2 << 20);
+    let record = fixture.archive().images().pop().unwrap();
+    let Manifest { chunks, .. } = fixture.archive().manifest(&record).unwrap();
+    for object in fixture.store().list("manifests/", None).unwrap() {
+        fixture.store().delete(&object.name).unwrap();
+    }
+    let (archive, reads) = counted(&fixture, "manifests/");
+    let server = ImageServer::listen(archive, &server_options(), Box::new(|_| ())).unwrap();
+    let (address, is_stopped) = (server.address(), Arc::new(AtomicBool::new(false)));
+    let stop = Arc::clone(&is_stopped);
+    let running = thread::spawn(move || server.run(&|| stop.load(Ordering::Relaxed)));
+    let began = Instant::now();
+    let request = || {
+        let (head, _) = get(address, &format!("/v1/chunks/{}", chunks[0]), &manifest_header(&record.digest));
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+    };
+    while reads.load(Ordering::SeqCst) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        request();
+    }
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(10));
+        request();
+    }
+    assert_eq!(reads.load(Ordering::SeqCst), 1);
     is_stopped.store(true, Ordering::Relaxed);
     running.join().unwrap();
 }

@@ -162,6 +162,9 @@ fn a_reader_of_an_image_that_was_removed_and_collected_is_told_so() {
     let reader = Archive::open(Arc::clone(&store)).unwrap();
     let record = reader.find(&web.name, None).unwrap();
     let manifest = reader.manifest(&record).unwrap();
+    let length = manifest.encode().unwrap().len() as u64;
+    assert_eq!(reader.manifest_within(&record, length).unwrap().as_ref(), Some(&manifest));
+    assert_eq!(reader.manifest_within(&record, length - 1).unwrap(), None);
     archive.remove(&web, &clock, &random).unwrap();
     let packs = packs_of(&archive);
     say(&store, &random, Change::PacksRetired { packs: packs.clone() });
@@ -169,6 +172,7 @@ fn a_reader_of_an_image_that_was_removed_and_collected_is_told_so() {
     store.delete(&Folder::Manifests.object(record.manifest)).unwrap();
 
     assert!(matches!(reader.manifest(&record), Err(ArchiveError::Removed { .. })));
+    assert!(matches!(reader.manifest_within(&record, length), Err(ArchiveError::Removed { .. })));
     let disk = ArchivedDisk::new(Arc::new(reader), manifest, 1 << 20);
     let error = disk.read(0, &mut [0; 512]).unwrap_err();
     assert!(format!("{error:?}").contains("Removed"), "{error:?}");
