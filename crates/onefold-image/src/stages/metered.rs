@@ -336,7 +336,7 @@ mod tests {
             assert_eq!(figures.receive, tells.then(|| figure(40, 3 + 7)));
             assert_eq!(figures.unpack, figure(100, if tells { 3 } else { 6 }));
             assert_eq!((figures.write, figures.compare), (figure(30, 13), figure(20, 2)));
-            assert_eq!((figures.limit(), passed), (Some(Stage::Write), 100));
+            assert_eq!((figures.busy(|stage| stage == Stage::Write), passed), (figures.write.busy, 100));
         }
     }
 }

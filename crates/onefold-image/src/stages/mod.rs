@@ -1,8 +1,8 @@
 //! The stages of an installation, and which of them the others wait for.
 //!
-//! Each thread of an installation does all of the stages in turn. So the stage that takes most of the threads' time is
-//! the one that limits the installation, and the share of the time that a stage does not take is how long it waits.
-//! `metered` has the source and the target through which an installation is measured.
+//! Each thread of an installation does all of the stages in turn. So the part of the machine whose stages take most of
+//! the threads' time limits the installation. A stage waits for the share of the time that it does not take. `metered`
+//! has the source and the target through which an installation is measured.
 
 mod metered;
 
@@ -80,21 +80,17 @@ impl StageFigures {
         }
     }
 
-    /// Returns the stage that took most of the threads' time; `None` if none took any.
+    /// Returns the time of all threads in the stages of a part of the machine.
     #[must_use]
-    pub fn limit(&self) -> Option<Stage> {
-        let longest = self.all().into_iter().max_by_key(|(_, figure)| figure.busy);
-        longest.filter(|(_, figure)| !figure.busy.is_zero()).map(|(stage, _)| stage)
+    pub fn busy(&self, is_of_part: impl Fn(Stage) -> bool) -> Duration {
+        let of_part = self.all().into_iter().filter(|(stage, _)| is_of_part(*stage));
+        of_part.fold(Duration::ZERO, |busy, (_, figure)| busy.saturating_add(figure.busy))
     }
 
     /// Returns for which part of the threads' time the stages of a part of the machine waited, in percent.
     #[must_use]
     pub fn waiting_percent(&self, is_of_part: impl Fn(Stage) -> bool) -> u8 {
-        let (mut all, mut busy) = (0, 0);
-        for (stage, figure) in self.all() {
-            all += figure.busy.as_nanos();
-            busy += if is_of_part(stage) { figure.busy.as_nanos() } else { 0 };
-        }
+        let (all, busy) = (self.busy(|_| true).as_nanos(), self.busy(is_of_part).as_nanos());
         let percent = (all - busy) * 100 / all.max(1);
         u8::try_from(percent).unwrap_or(100)
     }
@@ -212,9 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_stage_is_the_limit_and_the_others_wait() {
+    fn a_stage_waits_while_others_are_busy() {
         let earlier = StageFigures { receive: Some(figure(10, 1)), write: figure(10, 5), ..StageFigures::default() };
-        assert_eq!((earlier.limit(), StageFigures::default().limit()), (Some(Stage::Write), None));
         let now = StageFigures {
             receive: Some(figure(110, 7)),
             unpack: figure(50, 1),
@@ -223,7 +218,7 @@ mod tests {
         };
         let lately = now.since(&earlier);
         assert_eq!(lately.receive, Some(figure(100, 6)));
-        assert_eq!(lately.limit(), Some(Stage::Receive));
+        assert_eq!(lately.busy(|stage| matches!(stage, Stage::Unpack | Stage::Write)), Duration::from_secs(4));
         let waits = [Stage::Receive, Stage::Unpack, Stage::Write, Stage::Compare]
             .map(|one| lately.waiting_percent(|stage| stage == one));
         assert_eq!(waits, [40, 90, 70, 100]);

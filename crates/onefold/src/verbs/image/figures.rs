@@ -111,23 +111,22 @@ impl InstallFigures {
         (now.stages.since(&first.stages), done_bytes, now.at.saturating_sub(first.at))
     }
 
-    /// Returns which stage limits the installation, and for which part of the time others wait, for people.
+    /// Returns which part of the machines limits the installation, and for which part of the time others wait, for
+    /// people.
     fn text(&self) -> Option<String> {
         let (stages, done_bytes, time) = self.lately();
-        let limit = stages.limit()?;
+        let limit = limit_of(&stages)?;
         let tells_waiting = stages.receive.is_some();
-        let bytes = stages.all().into_iter().find(|(stage, _)| *stage == limit).map_or(0, |(_, figure)| figure.bytes);
-        if limit == Stage::Receive && bytes == 0 && done_bytes == 0 {
+        let rate = part_of(&stages, limit, time).bytes_per_second;
+        if limit == LimitingStage::Network && rate == 0 && done_bytes == 0 {
             return Some("nothing comes from the server now; it may wait for other machines".to_owned());
         }
-        let is_other =
-            |part: &LimitingStage| *part != limit_of(limit) && (tells_waiting || *part != LimitingStage::Network);
+        let is_other = |part: &LimitingStage| *part != limit && (tells_waiting || *part != LimitingStage::Network);
         let waits = PARTS.into_iter().filter(is_other).map(|part| {
             format!("{} waits {} %", name_of_part(part, tells_waiting), part_of(&stages, part, time).waiting_percent)
         });
-        let limit = name_of_part(limit_of(limit), tells_waiting);
         let waits = waits.collect::<Vec<_>>().join(", ");
-        let mut text = format!("{limit} {}/s is the limit; {waits}", human(per_second(bytes, time)));
+        let mut text = format!("{} {}/s is the limit; {waits}", name_of_part(limit, tells_waiting), human(rate));
         if let Some(group) = self.group.as_ref().map(|group| group.lock()).filter(|group| group.sent_packets > 0) {
             let lost = group.sent_packets.saturating_sub(group.received_packets);
             let (lost, again) = (percent(lost, group.sent_packets), grouped(group.requested_symbols));
@@ -145,8 +144,8 @@ impl InstallFigures {
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
             received_bytes: self.stages.received_bytes(),
             bytes_per_second: per_second(done_bytes, time),
-            limit: stages.limit().map(limit_of),
-            stages: stages.limit().map(|_| {
+            limit: limit_of(&stages),
+            stages: limit_of(&stages).map(|_| {
                 let [network, processor, disk] = PARTS.map(|part| part_of(&stages, part, time));
                 InstallStages { network, processor, disk }
             }),
@@ -179,7 +178,7 @@ impl InstallFigures {
             false => json!({ "bytes": figure.bytes, "seconds": figure.busy.as_secs_f64() }),
         });
         let [receive, unpack, write, compare] = stages;
-        let limit = figures.limit().map(|limit| name_of_part(limit_of(limit), figures.receive.is_some()));
+        let limit = limit_of(&figures).map(|limit| name_of_part(limit, figures.receive.is_some()));
         json!({ "receive": receive, "unpack": unpack, "write": write, "compare": compare, "limit": limit })
     }
 }
@@ -199,7 +198,7 @@ fn name_of_part(part: LimitingStage, tells_waiting: bool) -> &'static str {
 
 /// Returns what the stages of one part of the machines have done in a time.
 fn part_of(stages: &StageFigures, part: LimitingStage, time: Duration) -> StageProgress {
-    let is_of_part = |stage| limit_of(stage) == part;
+    let is_of_part = |stage| part_with(stage) == part;
     let bytes = stages.all().into_iter().filter(|(stage, _)| is_of_part(*stage)).map(|(_, figure)| figure.bytes).sum();
     let waiting_percent = stages.waiting_percent(is_of_part);
     StageProgress { bytes_per_second: per_second(bytes, time), waiting_percent }
@@ -216,7 +215,14 @@ fn name_of(stage: Stage, tells_waiting: bool) -> &'static str {
     }
 }
 
-fn limit_of(stage: Stage) -> LimitingStage {
+/// Returns the part of the machines whose stages took most of the threads' time; `None` if none took any.
+fn limit_of(stages: &StageFigures) -> Option<LimitingStage> {
+    let busy = |part: &LimitingStage| stages.busy(|stage| part_with(stage) == *part);
+    PARTS.into_iter().max_by_key(busy).filter(|part| !busy(part).is_zero())
+}
+
+/// Returns the part of the machines that a stage keeps busy.
+fn part_with(stage: Stage) -> LimitingStage {
     match stage {
         Stage::Receive => LimitingStage::Network,
         Stage::Unpack => LimitingStage::Processor,
@@ -264,6 +270,7 @@ mod tests {
         receive_ms: u64,
         unpack_ms: u64,
         write_ms: u64,
+        compare_ms: u64,
         waited_ms: AtomicU64,
         is_remote: bool,
     }
@@ -340,19 +347,20 @@ mod tests {
         }
 
         fn read(&self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+            self.clock.pass(self.compare_ms);
             Ok(())
         }
     }
 
     /// Installs twenty mebibytes. Returns the last line about the stages, and the progress.
     fn installed(
-        (receive_ms, unpack_ms, write_ms): (u64, u64, u64),
+        [receive_ms, unpack_ms, write_ms, compare_ms]: [u64; 4],
         is_remote: bool,
         group: Option<SharedGroupReport>,
     ) -> (String, InstallProgress) {
         let (clock, key, waited_ms) = (Arc::new(WorkClock::default()), UnitKey([7; 32]), AtomicU64::new(0));
         let shared = Arc::clone(&clock);
-        let place = SlowPlace { clock: shared, key, receive_ms, unpack_ms, write_ms, waited_ms, is_remote };
+        let place = SlowPlace { clock: shared, key, receive_ms, unpack_ms, write_ms, compare_ms, waited_ms, is_remote };
         let figures = InstallFigures::with_clock(clock, &place, group);
         let (source, target) =
             (MeteredSource::new(&place, figures.stages()), MeteredTarget::new(&place, figures.stages()));
@@ -360,6 +368,7 @@ mod tests {
         for mebibyte in 1..=20 {
             source.read(&[], 0, &mut |_, _| ()).unwrap();
             target.write(0, &[1; 1 << 20]).unwrap();
+            target.read(0, &mut [0; 1 << 10]).unwrap();
             let progress = Progress { done_bytes: mebibyte << 20, total_bytes: 40 << 20 };
             line = figures.note(progress).or(line);
         }
@@ -369,10 +378,10 @@ mod tests {
     #[test]
     fn the_line_names_the_slowest_stage_and_how_long_the_other_end_waits() {
         for (stages, is_remote, begin, limit) in [
-            ((900, 50, 50), true, "network ", LimitingStage::Network),
-            ((60, 800, 50), true, "processor ", LimitingStage::Processor),
-            ((60, 50, 900), true, "disk ", LimitingStage::Disk),
-            ((0, 900, 50), false, "archive ", LimitingStage::Processor),
+            ([900, 50, 50, 0], true, "network ", LimitingStage::Network),
+            ([60, 800, 50, 0], true, "processor ", LimitingStage::Processor),
+            ([60, 50, 900, 0], true, "disk ", LimitingStage::Disk),
+            ([0, 900, 50, 0], false, "archive ", LimitingStage::Processor),
         ] {
             let (line, progress) = installed(stages, is_remote, None);
             assert!(line.starts_with(begin) && line.contains("/s is the limit; ") && line.len() < 78, "{line}");
@@ -393,12 +402,21 @@ mod tests {
         }
     }
 
+    /// Regression: the longest single stage was the limit, although writing and comparing together took longer.
+    #[test]
+    fn the_stages_of_one_part_of_the_machine_count_together() {
+        let (line, progress) = installed([400, 0, 350, 250], true, None);
+        assert!(line.starts_with("disk ") && line.ends_with("network waits 60 %, processor waits 100 %"), "{line}");
+        let stages = progress.stages.unwrap();
+        assert_eq!((progress.limit, stages.disk.waiting_percent), (Some(LimitingStage::Disk), 40));
+    }
+
     #[test]
     fn losses_are_told_where_packets_were_sent() {
         let group = SharedGroupReport::default();
         (group.lock().sent_packets, group.lock().received_packets, group.lock().is_arriving) = (1000, 995, true);
         group.lock().requested_symbols = 1234;
-        let (line, progress) = installed((900, 50, 50), true, Some(group));
+        let (line, progress) = installed([900, 50, 50, 0], true, Some(group));
         assert!(line.ends_with("; 0.5 % lost, 1,234 symbols again"), "{line}");
         assert!(progress.is_multicast && progress.sent_packets == 1000 && progress.requested_symbols == 1234);
     }
