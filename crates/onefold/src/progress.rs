@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onefold_block::BLOCK_BYTES;
 use onefold_block::shown::ShownText;
 use onefold_disk::Progress;
@@ -62,7 +62,9 @@ impl Meter {
         let shown = if quiet {
             MeterDisplay::Nothing
         } else if std::io::stderr().is_terminal() {
-            MeterDisplay::Bar(bar(&doing, unit))
+            let bar = bar(&doing, unit, ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(Duration::from_millis(250));
+            MeterDisplay::Bar(bar)
         } else {
             let now = Instant::now();
             MeterDisplay::Lines(Mutex::new(MeterLines { started: now, printed: now, detail: String::new() }))
@@ -76,7 +78,7 @@ impl Meter {
             MeterDisplay::Nothing => {}
             MeterDisplay::Bar(bar) => {
                 bar.set_style(style(self.unit, true));
-                bar.set_prefix(text.to_owned());
+                bar.set_message(text.to_owned());
             }
             MeterDisplay::Lines(lines) => {
                 if let Ok(mut lines) = lines.lock() {
@@ -141,22 +143,20 @@ impl onefold_pool::Progress for Meter {
     }
 }
 
-/// Returns a bar that is as wide as the terminal leaves room for, so that the line never takes a second row.
-fn bar(doing: &str, unit: MeterUnit) -> ProgressBar {
-    let bar = ProgressBar::new(0).with_style(style(unit, false)).with_message(doing.to_owned());
-    bar.enable_steady_tick(Duration::from_millis(250));
-    bar
+/// Returns a bar that takes the rest of the row. A long name of the work leaves nothing of it, and takes a second row.
+fn bar(doing: &str, unit: MeterUnit, target: ProgressDrawTarget) -> ProgressBar {
+    ProgressBar::with_draw_target(Some(0), target).with_style(style(unit, false)).with_prefix(doing.to_owned())
 }
 
-/// Returns the form of a bar, with or without a line below it.
+/// Returns the form of a bar, with or without a line below it, which ends with the row.
 fn style(unit: MeterUnit, has_detail: bool) -> ProgressStyle {
     let template = match unit {
         MeterUnit::Bytes => {
-            "{msg} [{wide_bar}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
+            "{prefix} [{wide_bar}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
         }
-        MeterUnit::Files => "{msg} [{wide_bar}] {pos} of {len} files, {eta} left",
+        MeterUnit::Files => "{prefix} [{wide_bar}] {pos} of {len} files, {eta} left",
     };
-    let below = if has_detail { "\n  {prefix}" } else { "" };
+    let below = if has_detail { "\n  {wide_msg}" } else { "" };
     let style = ProgressStyle::with_template(&format!("{template}{below}"));
     style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
 }
@@ -191,7 +191,77 @@ pub(crate) fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use indicatif::TermLike;
+
     use super::*;
+
+    /// A terminal of 80 columns that keeps the texts written to it.
+    #[derive(Clone, Debug, Default)]
+    struct NotedTerminal(Arc<Mutex<Vec<String>>>);
+
+    impl TermLike for NotedTerminal {
+        fn width(&self) -> u16 {
+            80
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.0.lock().unwrap().push(text.to_owned());
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Regression: the longest detail, that of an installation by multicast, took two rows.
+    #[test]
+    fn more_about_the_work_ends_with_the_row() {
+        let (terminal, doing, unit) = (NotedTerminal::default(), "installing web@3".to_owned(), MeterUnit::Bytes);
+        let bar = bar(&doing, unit, ProgressDrawTarget::term_like(Box::new(terminal.clone())));
+        let (shown, interrupt) = (MeterDisplay::Bar(bar.clone()), Interrupt::default());
+        let meter = Meter { doing, unit, shown, interrupt };
+        meter.show_detail(
+            "processor 412.00 MiB/s is the limit; network waits 90 %, disk waits 90 %; 12.3 % lost, 1,234 symbols again",
+        );
+        assert!(meter.show_bytes(1 << 30, 4 << 30).is_continue());
+        bar.abandon();
+        let written = terminal.0.lock().unwrap();
+        let detail = written.iter().find(|text| text.contains("processor")).unwrap();
+        assert_eq!(
+            detail.trim_end(),
+            &"  processor 412.00 MiB/s is the limit; network waits 90 %, disk waits 90 %; 12.3 % lost"[..80]
+        );
+        assert!(written.iter().any(|text| text.starts_with("installing web@3 [")), "{written:?}");
+        assert!(written.iter().all(|text| text.chars().count() <= 80), "{written:?}");
+    }
 
     #[test]
     fn a_line_tells_how_much_how_fast_and_how_long_yet() {
