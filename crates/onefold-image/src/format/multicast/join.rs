@@ -3,7 +3,7 @@
 //! | field   | type       | is                                                                                   |
 //! |---------|------------|--------------------------------------------------------------------------------------|
 //! | magic   | `1fmj`     |                                                                                      |
-//! | version | u8, 1      |                                                                                      |
+//! | version | u8, 2      |                                                                                      |
 //! | family  | u8, 4      | IPv4; addresses have four bytes                                                      |
 //! | group   | 4 bytes    | address of the group                                                                 |
 //! | source  | 4 bytes    | address that the server sends from                                                   |
@@ -24,13 +24,15 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use super::{CHUNKS_MAX, ClientNumber, SYMBOL_BYTES_MAX, SYMBOL_BYTES_MIN, SessionId, VERSION};
+use super::{CHUNKS_MAX, ClientNumber, SYMBOL_BYTES_MAX, SYMBOL_BYTES_MIN, SessionId};
 use crate::format::FormatError;
 use crate::format::bytes::{Decoder, Encoder};
 
 /// Name of the structure in errors.
 const STRUCTURE: &str = "reply to a join";
 const MAGIC: [u8; 4] = *b"1fmj";
+/// Version of the reply. Replies of version 1 have no time to live.
+const VERSION: u8 = 2;
 /// The address family of IPv4.
 const IPV4: u8 = 4;
 
@@ -130,7 +132,7 @@ impl JoinReply {
     /// Decodes a reply.
     ///
     /// # Errors
-    /// When the bytes are no reply, or one of a newer version or another address family.
+    /// When the bytes are no reply, or one of another version or another address family.
     pub fn decode(reply: &[u8]) -> Result<JoinReply, FormatError> {
         let mut decoder = Decoder::new(STRUCTURE, reply);
         if decoder.array()? != MAGIC {

@@ -29,7 +29,7 @@ pub use symbol::{CODED_SYMBOLS_MAX, SYMBOL_HEADER_BYTES, Symbol, symbols_of};
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};
 
-/// Version of the datagrams and of the reply.
+/// Version of the datagrams. The reply to a join has its own.
 const VERSION: u8 = 1;
 /// Length of the header of symbols and beacons, in bytes.
 pub const HEADER_BYTES: usize = 14;

@@ -156,6 +156,12 @@ fn a_reply_that_no_machine_can_use_is_refused() {
     let mut other_family = reply.clone();
     other_family[5] = 6;
     assert!(matches!(JoinReply::decode(&other_family), Err(FormatError::Newer { features: 6, .. })));
+    for version in [1, 3] {
+        let mut other_version = reply.clone();
+        other_version[4] = version;
+        let found = JoinReply::decode(&other_version);
+        assert!(matches!(found, Err(FormatError::Newer { version: found, .. }) if found == u16::from(version)));
+    }
 }
 
 #[test]

@@ -84,6 +84,6 @@ multicast beacon 22 529f7022f08e501c
 multicast beacon 48 2a113a3e6acf89ca
 multicast request 30 392d892c704d816f
 multicast request 80 d51edf6a4f48c0c7
-multicast join 59 4c495f9297cd3ccb
-multicast join 123 25ade759ed20a50c
+multicast join 59 4c06dedc27764f72
+multicast join 123 f2f6283d92c60cac
 ";

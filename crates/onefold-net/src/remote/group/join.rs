@@ -6,7 +6,9 @@ use std::sync::{Arc, mpsc};
 use onefold_block::Random;
 use onefold_block::random::SystemRandom;
 use onefold_image::UnitName;
+use onefold_image::format::FormatError;
 use onefold_image::format::multicast::JoinReply;
+use thiserror::Error;
 
 use crate::multicast::{JOIN_BYTES, MulticastKey, SessionKey};
 use crate::private::wipe;
@@ -26,6 +28,20 @@ pub(super) struct JoinedSession {
     pub(super) keys: LinkKeys,
 }
 
+/// Why an attempt to join a session failed.
+#[derive(Debug, Error)]
+pub(super) enum JoinError {
+    /// The server refuses, or cannot be reached.
+    #[error("the server does not accept the join")]
+    NoReply,
+    /// The reply is damaged, or of another version.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The reply has keys over a plain connection or beside those of a file, or has none.
+    #[error("the reply to a join has keys where none may be, or lacks them")]
+    Keys,
+}
+
 /// Joins the session of an image, on another thread.
 pub(super) struct Join {
     pub(super) http: Arc<RemoteTransport>,
@@ -33,8 +49,8 @@ pub(super) struct Join {
     pub(super) digest: [u8; 32],
     /// `None` if the reply has the keys.
     pub(super) key: Option<MulticastKey>,
-    /// Receives the session of each attempt; `None` if there is no reply, or one that is of no use.
-    pub(super) answers: mpsc::Sender<Option<JoinedSession>>,
+    /// Receives the outcome of each attempt.
+    pub(super) answers: mpsc::Sender<Result<JoinedSession, JoinError>>,
 }
 
 impl Join {
@@ -56,15 +72,23 @@ impl Join {
         let may_be_handed = self.http.is_encrypted();
         let path = format!("v1/sessions/{}", UnitName(self.digest));
         self.http.post_once(&path, body, move |answer| {
-            let joined = answer.and_then(|mut answer| {
-                let reply = JoinReply::decode(&answer).ok();
-                wipe(&mut answer);
-                joined(reply?, key.as_ref(), &random, may_be_handed)
-            });
-            let _ = answers.send(joined);
+            let _ = answers.send(answered(answer, key.as_ref(), &random, may_be_handed));
         });
         Ok(())
     }
+}
+
+/// Returns the session of an answer, which has keys and is wiped.
+fn answered(
+    answer: Option<Vec<u8>>,
+    key: Option<&MulticastKey>,
+    random: &[u8; JOIN_BYTES],
+    may_be_handed: bool,
+) -> Result<JoinedSession, JoinError> {
+    let mut answer = answer.ok_or(JoinError::NoReply)?;
+    let reply = JoinReply::decode(&answer);
+    wipe(&mut answer);
+    joined(reply?, key, random, may_be_handed)
 }
 
 /// Returns the session of a reply, and the keys in it: handed out where that is allowed, or derived from a key.
@@ -73,7 +97,7 @@ fn joined(
     key: Option<&MulticastKey>,
     random: &[u8; JOIN_BYTES],
     may_be_handed: bool,
-) -> Option<JoinedSession> {
+) -> Result<JoinedSession, JoinError> {
     let keys = match (key, reply.keys.take()) {
         (None, Some(handed)) if may_be_handed => {
             LinkKeys { group: SessionKey(handed.group), client: SessionKey(handed.client) }
@@ -83,9 +107,9 @@ fn joined(
             client: key.of_client(reply.session, reply.epoch, reply.client, random),
         },
         // A server that mixes both up is none of ours.
-        (None, _) | (Some(_), Some(_)) => return None,
+        (None, _) | (Some(_), Some(_)) => return Err(JoinError::Keys),
     };
-    Some(JoinedSession { reply, keys })
+    Ok(JoinedSession { reply, keys })
 }
 
 #[cfg(test)]
@@ -124,8 +148,14 @@ mod tests {
         let found = joined(reply(None), Some(&key), &random, false).unwrap();
         assert!(found.keys.group == key.of_group(SessionId(3), 4));
         assert!(found.keys.client == key.of_client(SessionId(3), 4, ClientNumber(5), &random));
-        assert!(joined(reply(Some(&handed)), None, &random, false).is_none(), "they came over a plain connection");
-        assert!(joined(reply(None), None, &random, true).is_none(), "there are none");
-        assert!(joined(reply(Some(&handed)), Some(&key), &random, true).is_none(), "there are two");
+        assert!(joined(reply(Some(&handed)), None, &random, false).is_err(), "they came over a plain connection");
+        assert!(joined(reply(None), None, &random, true).is_err(), "there are none");
+        assert!(joined(reply(Some(&handed)), Some(&key), &random, true).is_err(), "there are two");
+        let mut bytes = reply(None).encode();
+        assert!(answered(Some(bytes.clone()), Some(&key), &random, false).is_ok());
+        bytes[4] = 1;
+        let cause = answered(Some(bytes), Some(&key), &random, false).err().map(|error| error.to_string());
+        assert!(cause.is_some_and(|cause| cause.contains("version 1 ")), "the reply is that of an earlier version");
+        assert!(matches!(answered(None, Some(&key), &random, false), Err(JoinError::NoReply)));
     }
 }

@@ -13,7 +13,7 @@ use onefold_image::multicast::{HttpReason, Receiver, ReceiverAction, ReceiverSet
 use onefold_linux::DatagramBatch;
 
 use super::arrivals::{ArrivalQueue, Content, RestOverHttp};
-use super::join::{Join, JoinedSession};
+use super::join::{Join, JoinError, JoinedSession};
 use super::link::{GroupLink, Packet};
 use super::{GroupOptions, GroupReport, GroupWay, SharedGroupReport};
 use crate::remote::transport::RemoteTransport;
@@ -78,14 +78,9 @@ impl Listener {
         let Ok(session) = joined.recv_timeout(JOIN_PATIENCE) else {
             return note("the server does not answer the join: the image comes over HTTP");
         };
-        let Some(session) = session else {
-            return note(match &options.key {
-                None => "the server does not send this image by multicast now: it comes over HTTP",
-                Some(_) => {
-                    "the server does not send this image by multicast, or has another --multicast-key: it comes over \
-                     HTTP"
-                }
-            });
+        let session = match session {
+            Ok(session) => session,
+            Err(error) => return note(&join_complaint(&error, options.key.is_some())),
         };
         if session.reply.chunks as usize != queue.chunks() {
             return note("the server's reply to a join is for another image: this one comes over HTTP");
@@ -143,7 +138,7 @@ struct ListenerThread {
     options: GroupOptions,
     report: SharedGroupReport,
     join: Join,
-    joined: mpsc::Receiver<Option<JoinedSession>>,
+    joined: mpsc::Receiver<Result<JoinedSession, JoinError>>,
     began: Instant,
     /// The part of the report that was counted last, and when.
     counted: GroupReport,
@@ -165,7 +160,7 @@ impl ListenerThread {
             self.spare();
             while let Ok(session) = self.joined.try_recv() {
                 self.is_joining = false;
-                if let Some(session) = session {
+                if let Ok(session) = session {
                     self.rejoin(session);
                 }
             }
@@ -338,6 +333,20 @@ impl ListenerThread {
     }
 }
 
+/// Describes why the session of an image cannot be used, with or without a key of a file.
+fn join_complaint(error: &JoinError, has_key: bool) -> String {
+    match (error, has_key) {
+        (JoinError::NoReply, false) => {
+            "the server does not send this image by multicast now: it comes over HTTP".into()
+        }
+        (JoinError::NoReply, true) => {
+            "the server does not send this image by multicast, or has another --multicast-key: it comes over HTTP"
+                .into()
+        }
+        (JoinError::Format(_) | JoinError::Keys, _) => format!("cannot join ({error}): the image comes over HTTP"),
+    }
+}
+
 /// Returns the rest of the way of packets, for people.
 fn details(way: &GroupWay) -> String {
     let GroupWay { interface, group, ttl, is_source_specific, .. } = way;
@@ -356,7 +365,17 @@ fn told_reason(reason: HttpReason, symbol_bytes: u64) -> HttpReason {
 
 #[cfg(test)]
 mod tests {
+    use onefold_image::format::FormatError;
+
     use super::*;
+
+    #[test]
+    fn a_reply_of_another_version_is_the_cause_of_http() {
+        let version = FormatError::Newer { structure: "reply to a join", version: 1, features: 4 };
+        let text = join_complaint(&JoinError::Format(version), true);
+        assert!(text.contains("the reply to a join has version 1 ") && text.ends_with("comes over HTTP"), "{text}");
+        assert!(join_complaint(&JoinError::NoReply, true).contains("--multicast-key"));
+    }
 
     #[test]
     fn a_machine_that_got_no_symbol_is_told_of_the_mtu_though_it_is_excluded() {
