@@ -26,7 +26,7 @@ pub struct InstallProgress {
     pub bytes_per_second: u64,
     /// The stage that the others wait for, once that is known.
     pub limit: Option<LimitingStage>,
-    /// What the stages have done lately, once that is known.
+    /// The latest figures of the stages, once they are known.
     #[serde(default)]
     pub stages: Option<InstallStages>,
     /// Whether the image comes by multicast now.
@@ -53,7 +53,7 @@ pub struct InstallStages {
     pub disk: StageProgress,
 }
 
-/// What one stage has done lately.
+/// The latest figures of one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageProgress {
     /// Bytes a second, in the form that they have in this stage.

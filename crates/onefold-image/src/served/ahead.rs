@@ -18,7 +18,7 @@ impl ServedArchive {
     ///
     /// # Errors
     /// When a header is damaged, a unit is lost, the units take more bytes than the longest chunk, or the store fails.
-    /// What was read before is kept.
+    /// Units that were read before are kept.
     pub fn read_ahead(&self, chunks: &[UnitName]) -> Result<(), ArchiveError> {
         if !matches!(self.method, ChunkMethod::OnDemand) {
             return Ok(());

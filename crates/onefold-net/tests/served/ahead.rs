@@ -104,7 +104,7 @@ fn chunks_behind_those_of_a_client_in_order_are_read_before_it_requests_them() {
     });
     fixture.delete_packs();
     for position in 2..6 {
-        // What was read may be on its way to the memory.
+        // Units that were read may be on their way to the memory.
         wait_until(&|| request(position, ""));
     }
     assert!(!request(9, ""), "this one was not read ahead");

@@ -48,9 +48,10 @@ pub(crate) enum ImageCommand {
     /// disk has in its place already is neither fetched nor written, so a killed installation continues where it
     /// stopped. ARCHIVE may also be a server of images, `https://HOST[:PORT]`; every byte from it is verified.
     ///
-    /// The result has two tables. The first one is in bytes: data of the image (`needed`), of that already on the target
-    /// (`found`) and from `seeds`; `received` in compressed form, and `twice` by multicast; `written`, and zeros that
-    /// the target had to make (`zeroed`). The second one has bytes of each stage, and seconds of all threads in it.
+    /// The result has two tables. The first one is in bytes: data of the image (`needed`), of that already on the
+    /// target (`found`) and from `seeds`; `received` in compressed form, and `twice` by multicast; `written`, and zeros
+    /// that the target had to make (`zeroed`). The second one has the bytes of each stage, and the seconds of all
+    /// threads in it.
     #[command(after_help = examples([
         "onefold image install --fit --verify /srv/archive web@2 /dev/sdb",
         "onefold image install --ca lab.pem https://imager:7443 web /dev/nvme0n1 --seed old.qcow2",

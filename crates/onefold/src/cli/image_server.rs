@@ -143,7 +143,7 @@ pub(crate) struct ComparisonArgs {
     #[arg(long, help_heading = COMPARISON, value_enum, default_value_t = HeaderChoice::Stored,
           conflicts_with = "chunks")]
     pub(crate) headers: HeaderChoice,
-    /// What is sent by multicast to machines that have lost symbols of a chunk
+    /// Symbols that are sent by multicast to machines that have lost some of a chunk
     #[arg(long, help_heading = COMPARISON, value_enum, default_value_t = RepairChoice::Coded, requires = "multicast")]
     pub(crate) repairs: RepairChoice,
 }
@@ -168,7 +168,7 @@ pub(crate) enum HeaderChoice {
     AtServe,
 }
 
-/// What is sent to machines that have lost symbols of a chunk.
+/// The symbols that are sent to machines that have lost some of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RepairChoice {
     /// Repair symbols of RaptorQ, one of which replaces a different symbol at each machine
