@@ -30,8 +30,8 @@ const UNFIT_NAME: &str = "disk.vmdk";
 /// name that the file will have. The length is rounded up to sectors of 512 bytes.
 ///
 /// # Errors
-/// When the disk is empty or cannot be read, the folder for temporary files has too little room for its data, `qemu-img` is missing
-/// or fails, or `progress` stops the work.
+/// When the disk is empty or cannot be read, the folder for temporary files has too little room for its data,
+/// `qemu-img` is missing or fails, or `progress` stops the work.
 pub fn write_vmdk(
     disk: &dyn Disk,
     file: &File,
