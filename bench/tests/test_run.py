@@ -73,7 +73,7 @@ class WholeRun(whole.WholeRunCase):
 
 
 def wait_until_mounted(folder):
-    wait_until(lambda: f"{folder}/work/ext4.mount" in Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    wait_until(lambda: f"{folder}/work/ext4.mount" in Path("/proc/self/mountinfo").read_text("utf-8", "replace"))
 
 
 def daemon_of(folder):

@@ -86,7 +86,7 @@ class WholeRunCase(unittest.TestCase):
 
 
 def mounts():
-    return Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
 
 
 def loop_devices():

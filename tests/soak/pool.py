@@ -124,7 +124,7 @@ class Pool:
 
     def mounts(self):
         """How many mounts there are at the mount point, dead ones too."""
-        with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
             return sum(line.split()[1] == self.mountpoint for line in mounts)
 
     def clean_up(self):

@@ -216,7 +216,7 @@ fn no_mount_gives_the_rights_of_a_programs_owner_or_devices() {
         return;
     }
     let mount = TestMount::new();
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mounts = String::from_utf8_lossy(&fs::read("/proc/self/mounts").unwrap()).into_owned();
     let root = mount.root();
     let line = mounts.lines().find(|line| line.split(' ').nth(1) == root.to_str()).unwrap();
     let flags: Vec<&str> = line.split(' ').nth(3).unwrap().split(',').collect();

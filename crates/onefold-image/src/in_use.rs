@@ -140,8 +140,9 @@ fn unclear(path: impl Into<PathBuf>) -> FileUser {
     FileUser::Unclear(path.into())
 }
 
+/// Reads a table of the kernel. Any user may have made a mount whose name is no UTF-8.
 fn read(path: &Path) -> Result<String, FileUser> {
-    fs::read_to_string(path).map_err(|_| unclear(path))
+    fs::read(path).map(|table| String::from_utf8_lossy(&table).into_owned()).map_err(|_| unclear(path))
 }
 
 /// Returns what the kernel says about swap space; nothing if it has no such thing.
@@ -336,7 +337,7 @@ mod tests {
 
     #[test]
     fn the_disks_below_mounted_file_systems_are_in_use() {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mounts = read(Path::new(MOUNTS)).unwrap();
         for line in mounts.lines() {
             let Some(disk) = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(1)) else { continue };
             let Ok(metadata) = fs::metadata(disk) else { continue };

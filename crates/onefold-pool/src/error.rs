@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use onefold_block::BlockNo;
 use onefold_block::size::human;
+use onefold_block::{BLOCK_BYTES_U64, BlockNo};
 
 use crate::attr::Ino;
 
@@ -88,7 +88,11 @@ pub enum PoolError {
     #[error("the operation is too large for the journal")]
     TooLargeForJournal,
     /// The journal cannot hold the largest operation of a pool of this size.
-    #[error("a journal of {given_bytes} bytes is too small for this pool: {needed_bytes} are needed")]
+    #[error(
+        "a journal of {} is too small for this pool: {} ({needed_bytes} bytes) are needed",
+        human(*.given_bytes),
+        human(*.needed_bytes)
+    )]
     JournalTooSmall {
         /// The journal's size, in bytes.
         given_bytes: u64,
@@ -125,7 +129,7 @@ pub enum PoolError {
     #[error("the pool is in use: {0}")]
     InUse(String),
     /// The device is too small, or shrank.
-    #[error("the device has {found} blocks of 4 KiB, at least {needed} are needed")]
+    #[error("the device has {}, and at least {} are needed", of_blocks(*.found), of_blocks(*.needed))]
     DeviceTooSmall {
         /// Blocks that the device has.
         found: u64,
@@ -151,4 +155,9 @@ impl PoolError {
             PoolError::Io { action: "write", block, source }
         }
     }
+}
+
+/// Returns the size of blocks for a message. Their number tells sizes apart that look the same.
+fn of_blocks(blocks: u64) -> String {
+    format!("{} ({blocks} blocks)", human(blocks.saturating_mul(BLOCK_BYTES_U64)))
 }

@@ -7,12 +7,13 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// Runs before each script. Its own view of mounts has none of other tests, which would stay in use otherwise. `umount`
+/// Runs before each script. Its own view of mounts has none of other tests, which would stay in use otherwise. The
+/// table of mounts has some characters of their names as octal numbers. `umount`
 /// also waits for ntfs-3g, which still runs when its mount is gone: it would be killed with the script.
 const LEAVE_OTHERS: &str = r#"set -euo pipefail
 export LC_ALL=C
 awk -v folder="$ONEFOLD_TEST_TARGET" '$3 == "fuse.onefold" || index($2, folder) == 1 { print $2 }' /proc/self/mounts |
-    tac | while read -r mount; do umount --lazy "$mount" 2>/dev/null || true; done
+    tac | while read -r mount; do printf -v name %b "$mount"; umount --lazy -- "$name" 2>/dev/null || true; done
 umount() {
     command umount "$@" || return
     while pgrep -x ntfs-3g >/dev/null; do sleep 0.02; done

@@ -53,7 +53,7 @@ impl MountFolder {
 
 impl Drop for MountFolder {
     fn drop(&mut self) {
-        let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let table = String::from_utf8_lossy(&fs::read("/proc/self/mounts").unwrap_or_default()).into_owned();
         let below = format!("{}/", self.0.path().to_str().unwrap());
         for place in table.lines().rev().filter_map(|line| line.split(' ').nth(1)).filter(|at| at.starts_with(&below)) {
             let _ = rustix::mount::unmount(place, UnmountFlags::FORCE | UnmountFlags::DETACH);
@@ -84,7 +84,7 @@ fn mount_something(at: &Path) {
 
 /// Returns the number of file systems mounted at a place.
 fn mounted_at(at: &Path) -> usize {
-    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let table = String::from_utf8_lossy(&fs::read("/proc/self/mounts").unwrap()).into_owned();
     table.lines().filter(|line| line.split(' ').nth(1) == at.to_str()).count()
 }
 

@@ -3,7 +3,7 @@
 use crate::*;
 
 /// Makes `image` with 100,000 empty files of long names, 30,000 of which have a second name: 26 MB of names.
-const MAKE: &str = r#"set -e
+const MAKE: &str = r#"set -e; umount --all --lazy --types fuse.onefold
 cd "$0"; truncate -s 400M image; mke2fs -q -F -t ext4 -N 150000 image; mkdir mounted; mount -o loop image mounted
 python3 -c '
 import os

@@ -100,7 +100,7 @@ fn an_image_that_this_host_has_mounted_for_writing_is_in_use() {
         return;
     }
     let Some(fixture) = Fixture::new() else { return };
-    let script = r#"set -e; cd "$0"; mkdir at
+    let script = r#"set -e; umount --all --lazy --types fuse.onefold; cd "$0"; mkdir at
         info() { "$onefold" guest info --json "$2" >"$1"; }
         device=$(losetup --find --show --offset 1048576 "$image"); trap 'losetup -d "$device"' EXIT
         info attached "$image"
@@ -170,7 +170,8 @@ fn an_image_in_a_subvolume_that_a_machine_uses_is_told() {
     if !tools.into_iter().all(|(tool, package)| has(tool, package)) {
         return;
     }
-    let script = r#"set -e; cd "$0"; truncate -s 256M btrfs; mkfs.btrfs -q btrfs; mkdir mounted; mount -o loop btrfs mounted
+    let script = r#"set -e; umount --all --lazy --types fuse.onefold; cd "$0"
+        truncate -s 256M btrfs; mkfs.btrfs -q btrfs; mkdir mounted; mount -o loop btrfs mounted
         btrfs subvolume create mounted/images >/dev/null; truncate -s 2M mounted/images/disk.raw
         "$1" guest info --json mounted/images/disk.raw >before
         python3 -c "$2" mounted/images/disk.raw "$1" guest info --json mounted/images/disk.raw >after

@@ -125,6 +125,7 @@ fn numbers_that_are_none_say_which_ones_are_valid() {
     ] {
         assert_eq!(session.run(arguments).code, USAGE, "{arguments}");
     }
+    session.run("pool create --size 1M small.pool");
     session.assert_kept("numbers");
 }
 

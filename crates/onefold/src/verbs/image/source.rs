@@ -258,7 +258,9 @@ fn is_mounted(device: u64) -> bool {
     let partitions = partitions.map(|entry| entry.path()).filter(|path| path.join("partition").exists());
     let mut numbers: Vec<String> = partitions.filter_map(|path| fs::read_to_string(path.join("dev")).ok()).collect();
     numbers.push(number);
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // Any user may have made a mount whose name is no UTF-8.
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = String::from_utf8_lossy(&mounts);
     let mut mounted = mounts.lines().filter_map(|line| line.split(' ').nth(2));
     mounted.any(|mounted| numbers.iter().any(|number| number.trim() == mounted))
 }
