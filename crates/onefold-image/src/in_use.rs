@@ -335,6 +335,16 @@ mod tests {
         assert_eq!(unknown, Err(FileUser::Unclear("/dev/loop1".into())));
     }
 
+    /// Seen: a user's mount with such a name, and no disk of the host could be captured.
+    #[test]
+    fn a_table_with_names_that_are_no_text_is_read() {
+        let table = tempfile::NamedTempFile::new().unwrap();
+        fs::write(table.path(), b"30 1 0:9 / /home/m\xff rw - fuse.x x rw\n31 1 8:1 / /srv rw - ext4 /dev/sda1 rw\n")
+            .unwrap();
+        let mounts = read(table.path()).unwrap();
+        assert_eq!(user_of(&(8, 1), &mounts, "", &|_| true), Some(FileUser::Mounted("/srv".into())));
+    }
+
     #[test]
     fn the_disks_below_mounted_file_systems_are_in_use() {
         let mounts = read(Path::new(MOUNTS)).unwrap();
