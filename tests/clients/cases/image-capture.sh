@@ -129,7 +129,8 @@ chown 65534:65534 "$dir/user"
 cp "$dir/web.raw" "$dir/user/own.raw"
 chown 65534:65534 "$dir/user/own.raw"
 as_user "$ONEFOLD" archive create "$dir/user/archive"
-as_user "$ONEFOLD" image capture --exact --quiet "$dir/user/archive" "$dir/user/own.raw" web
+# A user is not told on which file a loop device of another case lies, so any of them may lie on this one.
+wait_until 60 as_user "$ONEFOLD" image capture --exact --quiet "$dir/user/archive" "$dir/user/own.raw" web
 as_user "$ONEFOLD" image install --quiet "$dir/user/archive" web "$dir/user/new.raw"
 cmp "$dir/user/new.raw" "$dir/export.raw"
 refused 1 'Permission denied' as_user "$ONEFOLD" image list "$archive"
