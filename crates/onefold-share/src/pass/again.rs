@@ -50,9 +50,7 @@ impl RereadSet {
             Some(last) if last.end == start => last.end = end,
             _ => ranges.push(start..end),
         }
-        if ranges.len() > RANGES_MAX {
-            *ranges = Ranges::of(ranges.drain(..)).bounded(RANGES_MAX / 2).iter().cloned().collect();
-        }
+        bound(ranges);
     }
 
     /// Adds what another set has.
@@ -61,7 +59,9 @@ impl RereadSet {
         self.whole.append(&mut whole);
         for (ours, theirs) in [(&mut self.changed, changed), (&mut self.failed, failed)] {
             for (file, mut ranges) in theirs {
-                ours.entry(file).or_default().append(&mut ranges);
+                let ours = ours.entry(file).or_default();
+                ours.append(&mut ranges);
+                bound(ours);
             }
         }
     }
@@ -115,5 +115,45 @@ impl RereadSet {
     /// Returns whether nothing is read again.
     pub(super) fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.changed.is_empty() && self.failed.is_empty()
+    }
+}
+
+/// Merges the nearest of too many ranges of a file.
+fn bound(ranges: &mut Vec<Range<u64>>) {
+    if ranges.len() > RANGES_MAX {
+        *ranges = Ranges::of(ranges.drain(..)).bounded(RANGES_MAX / 2).iter().cloned().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sets of many batches go into one: together they keep to the bound, and lose no block.
+    #[test]
+    fn ranges_of_several_sets_are_bounded_together() {
+        const SETS: u64 = 4;
+        let of_one_set = RANGES_MAX as u64 - 1;
+        for because in [RereadCause::Changed, RereadCause::Failed] {
+            let mut all = RereadSet::default();
+            for set in 0..SETS {
+                let mut one = RereadSet::default();
+                for range in 0..of_one_set {
+                    // Every other block: no two ranges touch.
+                    one.add(FileNo(1), FileBlock((set * of_one_set + range) * 2), 1, because);
+                }
+                all.append(one);
+            }
+            let ranges = all.changed.values().chain(all.failed.values()).flatten();
+            let ranges: Vec<_> = ranges.cloned().collect();
+            assert!(ranges.len() <= RANGES_MAX, "{because:?}: {}", ranges.len());
+            for block in 0..SETS * of_one_set {
+                let start = block * 2 * BLOCK_BYTES_U64;
+                // They are in order.
+                let range = ranges.get(ranges.partition_point(|range| range.end <= start));
+                let is_there = range.is_some_and(|range| range.contains(&start));
+                assert!(is_there, "{because:?}: block {}", block * 2);
+            }
+        }
     }
 }
