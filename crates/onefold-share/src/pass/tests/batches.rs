@@ -101,11 +101,7 @@ fn a_pass_may_be_stopped_anywhere_and_leaves_no_slot_that_nobody_names() {
         let state = ground.state();
         let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
-        let asked = Cell::new(0);
-        let wish = || {
-            asked.set(asked.get() + 1);
-            if asked.get() > calls { Wish::StopNow } else { Wish::GoOn }
-        };
+        let wish = stop_after(calls);
         let passed = PassSettings { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
         drop(state);
         assert_eq!(filled(&ground), named(&ground), "stopped at {calls}: {passed:?}");
@@ -137,14 +133,12 @@ fn a_pass_that_runs_out_of_room_anywhere_leaves_no_slot_that_nobody_names() {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
         let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
-        let asked = Cell::new(0);
-        let wish = || {
-            asked.set(asked.get() + 1);
-            if asked.get() > calls {
-                ground.file_system.set_full(true);
-            }
+        let is_over = Cell::new(false);
+        let wish = after(calls, || {
+            is_over.set(true);
+            ground.file_system.set_full(true);
             Wish::GoOn
-        };
+        });
         let passed = PassSettings { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
         ground.file_system.set_full(false);
         match &passed {
@@ -160,7 +154,7 @@ fn a_pass_that_runs_out_of_room_anywhere_leaves_no_slot_that_nobody_names() {
         ground.run();
         ground.run();
         assert_eq!((filled(&ground), named(&ground), places(&ground, &FIVE)), (24, 24, 24), "full at {calls}");
-        if asked.get() <= calls {
+        if !is_over.get() {
             break;
         }
         stopped += 1;
@@ -208,25 +202,21 @@ fn a_pass_that_is_cut_off_a_thousand_times_comes_to_its_end() {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
         let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
-        let (asked, most) = (Cell::new(0), random.below(70));
+        let most = random.below(70);
         let cut = [
             Interruption::Signal(Wish::StopSoon),
             Interruption::Signal(Wish::StopNow),
             Interruption::Kill,
             Interruption::Full,
         ][usize::try_from(random.below(4)).unwrap()];
-        let wish = || {
-            asked.set(asked.get() + 1);
-            if asked.get() <= most {
-                return Wish::GoOn;
-            }
+        let wish = after(most, || {
             match cut {
                 Interruption::Signal(wish) => return wish,
                 Interruption::Kill => ground.file_system.crash(HostNo(0)),
                 Interruption::Full => ground.file_system.set_full(true),
             }
             Wish::GoOn
-        };
+        });
         let passed = PassSettings { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
         ground.file_system.set_full(false);
         drop(state);

@@ -17,11 +17,7 @@ fn places_that_only_the_index_names_are_shared_once_their_batch_was_cut_off() {
         let state = ground.state();
         let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
-        let asked = Cell::new(0);
-        let wish = || {
-            asked.set(asked.get() + 1);
-            if asked.get() > calls { Wish::StopNow } else { Wish::GoOn }
-        };
+        let wish = stop_after(calls);
         let passed = PassSettings { batch: SMALL, call_bytes: K, wish: &wish, ..USUAL }.pass(&state, &mut files);
         drop(state);
         assert_eq!(filled(&ground), named(&ground), "stopped at {calls}: {passed:?}");

@@ -7,6 +7,7 @@ mod declared;
 mod disturbed;
 mod finders;
 mod intents;
+mod logs;
 mod maps;
 mod names;
 mod once;
@@ -153,6 +154,20 @@ impl PassSettings<'_> {
         };
         pass(state, files, &options)
     }
+}
+
+/// Returns a wish that lets a pass go on at first. Once the pass has asked this many times, `then` answers.
+fn after(calls: u64, then: impl Fn() -> Wish) -> impl Fn() -> Wish {
+    let asked = Cell::new(0);
+    move || {
+        asked.set(asked.get() + 1);
+        if asked.get() > calls { then() } else { Wish::GoOn }
+    }
+}
+
+/// Returns a wish that stops a pass once it has asked this many times.
+fn stop_after(calls: u64) -> impl Fn() -> Wish {
+    after(calls, || Wish::StopNow)
 }
 
 /// Returns which files have to be read again, by their paths.

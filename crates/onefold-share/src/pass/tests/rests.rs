@@ -70,11 +70,7 @@ fn images_whose_slots_an_interrupted_pass_has_moved_follow_them() {
             let state = ground.state();
             let mut files = Marks::load(&state).unwrap();
             scan_all(&state, &mut files);
-            let asked = Cell::new(0);
-            let wish = || {
-                asked.set(asked.get() + 1);
-                if asked.get() > calls { Wish::StopNow } else { Wish::GoOn }
-            };
+            let wish = stop_after(calls);
             let passed = PassSettings { wish: &wish, ..USUAL }.pass(&state, &mut files);
             drop(state);
             if let Ok(passed) = passed {
