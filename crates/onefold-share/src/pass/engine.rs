@@ -193,9 +193,8 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         let released = pinned::release(self.state, &mut self.images, losses, remnants, self.options, shared, trouble);
         let noted = match self.note_again() {
             // The pass ends in order, and keeps the images for its end.
-            Err(PassError::State(StateError::Io { source, .. }))
-                if self.passed.trouble.is_full && source.kind() == io::ErrorKind::StorageFull =>
-            {
+            Err(PassError::State(StateError::Io { source, .. })) if source.kind() == io::ErrorKind::StorageFull => {
+                self.passed.trouble.is_full = true;
                 Ok(())
             }
             noted => noted,
