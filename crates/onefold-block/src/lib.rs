@@ -6,6 +6,7 @@
 
 pub mod block;
 pub mod buffer;
+pub mod child;
 pub mod clock;
 pub mod device;
 pub mod extent;

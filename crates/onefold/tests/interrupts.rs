@@ -6,6 +6,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{PipeReader, PipeWriter, Write, pipe};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -105,4 +106,49 @@ fn a_second_signal_ends_a_command_whose_document_nobody_reads() {
         thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(child.wait().unwrap().code(), Some(INTERRUPTED));
+}
+
+/// Regression: `qemu-img` is in a process group of its own, and went on when Onefold was killed, or ended by a second
+/// Ctrl-C.
+#[test]
+fn a_program_that_reads_an_image_ends_with_the_command() {
+    let folder = Folder::new();
+    let (pool, image, programs) = (folder.pool(), folder.image("a.vdi", 1, 0), folder.path("programs"));
+    fs::create_dir(&programs).unwrap();
+    let (program, noted) = (programs.join("qemu-img"), folder.path("process"));
+    // The name appears with its content.
+    let script = format!("echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 60", noted.display());
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    for signals in [&[Signal::KILL][..], &[Signal::INT, Signal::INT]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onefold"));
+        command.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+        command.args(["pool", "import", "--format", "vdi"]).args([&pool, &image]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let reader = loop {
+            match fs::read_to_string(&noted) {
+                Ok(text) => break text.trim().to_owned(),
+                Err(_) => assert!(child.try_wait().unwrap().is_none(), "it ended without a reader"),
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        fs::remove_file(&noted).unwrap();
+        assert!(is_running(&reader));
+        for signal in signals {
+            kill_process(Pid::from_child(&child), *signal).unwrap();
+            thread::sleep(Duration::from_millis(100));
+        }
+        child.wait().unwrap();
+        let is_gone = (0..100).any(|_| {
+            thread::sleep(Duration::from_millis(10));
+            !is_running(&reader)
+        });
+        assert!(is_gone, "process {reader} is left after {signals:?}");
+    }
+}
+
+/// Returns whether a process runs. One that has ended and waits for its parent does not: see proc_pid_stat(5).
+fn is_running(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }

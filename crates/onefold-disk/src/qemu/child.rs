@@ -1,4 +1,4 @@
-//! A run of `qemu-img`, which inherits open files and is killed when it is dropped.
+//! A run of `qemu-img`, which inherits open files and is killed when it is dropped or this process ends.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use onefold_block::child::end_with_parent;
 use parking_lot::Mutex;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -30,7 +31,8 @@ pub(super) struct QemuProcess {
 }
 
 impl QemuProcess {
-    /// Starts the program. It inherits `files` under the same descriptor numbers as in this process.
+    /// Starts the program. It inherits `files` under the same descriptor numbers as in this process. It ends with the
+    /// calling thread at the latest.
     ///
     /// # Errors
     /// [`ImageError::NotStarted`], also if the program is missing.
@@ -42,7 +44,10 @@ impl QemuProcess {
         let _starting = STARTING.lock();
         let inheritable = |flags: FdFlags| files.iter().try_for_each(|file| fcntl_setfd(file, flags));
         let started = inheritable(FdFlags::empty()).map_err(io::Error::from).and_then(|()| {
-            Command::new(PROGRAM)
+            let mut command = Command::new(PROGRAM);
+            // A process that is killed drops nothing.
+            end_with_parent(&mut command);
+            command
                 .args(arguments)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
