@@ -23,7 +23,8 @@ use onefold_share::status::{LockSubject, Status, status};
 use onefold_substrate::Refusal;
 
 use crate::ground::{BTRFS, FOLDER, Ground, K, XFS, no_child, on, on_each, random_blocks, run as run_program};
-use crate::pass::{RunSettings, StopGuard, USUAL, run, try_run};
+use crate::others::StopGuard;
+use crate::pass::{RunSettings, USUAL, run, try_run};
 
 /// Looks at the state folder, which must be there. Returns what was noticed, too.
 fn look<T>(ground: &Ground, work: impl FnOnce(&State<'_, LinuxSubstrate>) -> T) -> (T, Vec<String>) {

@@ -9,6 +9,7 @@
 mod asking;
 mod clones;
 mod cut;
+mod damage;
 mod domains;
 mod facts;
 mod finders;
@@ -21,6 +22,7 @@ mod monitor;
 mod names;
 mod once;
 mod opt_out;
+mod others;
 mod pass;
 mod probe;
 mod races;

@@ -3,9 +3,8 @@
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
@@ -16,9 +15,7 @@ use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, PassReport, SpaceOptions};
 use onefold_share::run::{RunOptions, RunReport, RunStep, Seams};
 use onefold_share::scan::{ScanOptions, ScanReport};
-use onefold_share::state::State;
-use onefold_share::state::locks::Subject;
-use onefold_substrate::{Access, Files, SubstrateKind};
+use onefold_substrate::{Access, Files};
 
 use crate::ground::{BTRFS, FOLDER, Ground, K, MIB, XFS, no_child, on, on_each, random_blocks, run as run_program};
 
@@ -299,68 +296,6 @@ fn nothing_that_changed_since_it_was_read_is_shared() {
 }
 
 #[test]
-fn all_state_may_be_deleted_at_any_time() {
-    on_each(|ground| {
-        let content = random_blocks(9, 500);
-        ground.file("a", &content);
-        ground.file("b", &content);
-        run(ground);
-        fs::remove_dir_all(ground.root.join(FOLDER)).unwrap();
-        let found = run(ground);
-        assert_eq!((found.passed.shared.now, found.passed.shared.before), (0, 500 * K), "{found:?}");
-        assert!(ground.content("a") == content && ground.content("b") == content);
-    });
-}
-
-/// Returns all files in a folder, in order.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        match entry.file_type().unwrap().is_dir() {
-            true => all.extend(files_below(&entry.path())),
-            false => all.push(entry.path()),
-        }
-    }
-    all.sort();
-    all
-}
-
-#[test]
-fn damaged_state_costs_savings_and_nothing_else() {
-    on(XFS, |ground| {
-        let random = SeededRandom::new(10);
-        let content = random_blocks(11, 64);
-        let mut expected: Vec<(String, Vec<u8>)> = Vec::new();
-        for round in 0..60 {
-            let name = format!("{round}");
-            let own = [&content[..], &random_blocks(100 + round, 8)].concat();
-            ground.file(&name, &own);
-            expected.push((name, own));
-            if round % 7 == 3 {
-                // Logs are left, too.
-                try_run(&ground.substrate, RunSettings { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
-            }
-            let state = ground.root.join(FOLDER);
-            let victims = if state.exists() { files_below(&state) } else { Vec::new() };
-            if let Some(victim) = victims.get(random.below(victims.len() as u64) as usize) {
-                let length = fs::metadata(victim).unwrap().len();
-                let file = OpenOptions::new().write(true).open(victim).unwrap();
-                match random.below(3) {
-                    0 => file.set_len(random.below(length.max(1))).unwrap(),
-                    1 => file.write_all_at(&random_blocks(round, 1)[..1], random.below(length.max(1))).unwrap(),
-                    _ => fs::remove_file(victim).unwrap(),
-                }
-            }
-            // A damaged index ends the first try, and is gone for the second.
-            try_run(&ground.substrate, USUAL, &|| {}).or_else(|_| try_run(&ground.substrate, USUAL, &|| {})).unwrap();
-            for (name, expected) in &expected {
-                assert!(ground.content(name) == *expected, "{name} after round {round}");
-            }
-        }
-    });
-}
-
-#[test]
 fn a_file_replaced_by_another_of_the_same_name_is_another() {
     on_each(|ground| {
         let content = random_blocks(12, 200);
@@ -417,51 +352,6 @@ fn slots_of_deleted_images_come_free() {
         }
         assert_eq!(swept, 4096);
         assert!(before.saturating_sub(ground.settled_room()) < 4 * MIB);
-    });
-}
-
-/// Somebody wrote to the arena: slots that hold other contents than the index says were tried again and again, in vain.
-#[test]
-fn slots_that_hold_something_else_are_dropped_and_their_contents_shared_anew() {
-    on_each(|ground| {
-        let content = random_blocks(60, 200);
-        for name in ["a", "b"] {
-            ground.file(name, &content);
-        }
-        ground.settled_room();
-        run(ground);
-        let arena = files_below(&ground.root.join(FOLDER).join("arena")).remove(0);
-        let file = OpenOptions::new().write(true).open(&arena).unwrap();
-        let damaged = 3;
-        for slot in [7, 8, 150] {
-            file.write_all_at(&random_blocks(61 + slot, 1), slot * K).unwrap();
-        }
-        file.sync_all().unwrap();
-        ground.file("c", &content);
-        ground.settled_room();
-        let found = run(ground);
-        assert_eq!(
-            (found.passed.shared.now, found.passed.shared.differed),
-            ((200 - damaged) * K, damaged * K),
-            "{found:?}"
-        );
-        assert_eq!(found.passed.swept_slots, damaged, "{found:?}");
-        let found = run(ground);
-        assert_eq!(found.passed.shared.differed, 0, "{found:?}");
-        // Of the three files only the last was read since: it is where the contents are known to be.
-        assert_eq!(found.passed.planned.new, damaged, "{found:?}");
-        ground.file("d", &content);
-        ground.settled_room();
-        let found = run(ground);
-        assert_eq!((found.passed.shared.now, found.passed.shared.differed), (200 * K, 0), "{found:?}");
-        assert_eq!(found.passed.planned.promoted, damaged, "{found:?}");
-        let place = |name: &str, block| ground.offset_of(&ground.open(name, Access::Read), block);
-        for block in [6, 7, 8, 150, 151] {
-            assert_eq!(place("c", block), place("d", block), "block {block}");
-        }
-        for name in ["a", "b", "c", "d"] {
-            assert!(ground.content(name) == content, "{name}");
-        }
     });
 }
 
@@ -547,110 +437,6 @@ fn a_full_file_system_loses_nothing() {
     }
 }
 
-/// Ends what others do when it goes.
-pub(crate) struct StopGuard<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for StopGuard<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A guest overwrites blocks with contents that other places have, too, and compares all it reads.
-#[test]
-fn guests_that_write_all_the_time_read_what_they_wrote() {
-    on_each(|ground| {
-        const BLOCKS: u64 = 256;
-        let contents = random_blocks(25, 24);
-        let content = |number: u64| &contents[number as usize * BLOCK_BYTES..][..BLOCK_BYTES];
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let guests: Vec<_> = (0..2)
-                .map(|guest| {
-                    let path = ground.root.join(format!("guest-{guest}"));
-                    let file =
-                        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap();
-                    let is_over = &is_over;
-                    scope.spawn(move || {
-                        let random = SeededRandom::new(guest);
-                        let mut written: Vec<u64> = (0..BLOCKS).map(|_| random.below(24)).collect();
-                        for (block, number) in (0..).zip(&written) {
-                            file.write_all_at(content(*number), block * K).unwrap();
-                        }
-                        let mut read = vec![0; BLOCK_BYTES];
-                        let mut writes = 0_u64;
-                        while !is_over.load(Ordering::Relaxed) {
-                            let (block, number) = (random.below(BLOCKS), random.below(24));
-                            file.write_all_at(content(number), block * K).unwrap();
-                            written[block as usize] = number;
-                            for block in [block, random.below(BLOCKS)] {
-                                file.read_exact_at(&mut read, block * K).unwrap();
-                                assert!(read == content(written[block as usize]), "block {block}, {writes} writes");
-                            }
-                            writes += 1;
-                        }
-                        file.sync_all().unwrap();
-                        for (block, number) in (0..).zip(&written) {
-                            file.read_exact_at(&mut read, block * K).unwrap();
-                            assert!(read == content(*number), "block {block} at the end");
-                        }
-                    })
-                })
-                .collect();
-            // A failed run ends the test, not only itself.
-            let _ends = StopGuard(&is_over);
-            let started = Instant::now();
-            let (mut runs, mut shared) = (0, 0);
-            // Three seconds; on a busy machine longer, until there is something to see.
-            let is_enough = |runs, shared| runs > 3 && shared > 0 && started.elapsed() >= Duration::from_secs(3);
-            while !is_enough(runs, shared) && started.elapsed() < Duration::from_secs(60) {
-                let found = run(ground);
-                runs += 1;
-                shared += found.passed.shared.now;
-            }
-            is_over.store(true, Ordering::Relaxed);
-            guests.into_iter().for_each(|guest| guest.join().unwrap());
-            assert!(runs > 3 && shared > 0, "{runs} runs, {shared} bytes");
-        });
-    });
-}
-
-/// Two hosts, as far as locks are concerned: each has the file system open by itself.
-#[test]
-fn two_hosts_do_the_work_of_one() {
-    on_each(|ground| {
-        let content = random_blocks(26, 512);
-        let names: Vec<String> = (0..12).map(|number| format!("image-{number}")).collect();
-        for (seed, name) in (30..).zip(&names) {
-            ground.file(name, &shuffled(&content, seed));
-        }
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    let substrate = LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
-                    for _ in 0..6 {
-                        match try_run(&substrate, USUAL, &|| {}) {
-                            Ok(_) => {}
-                            Err(error) => panic!("{error}"),
-                        }
-                    }
-                });
-            }
-        });
-        let found = run(ground);
-        for (seed, name) in (30..).zip(&names) {
-            assert!(ground.content(name) == shuffled(&content, seed), "{name}");
-        }
-        assert_eq!(found.passed.shared.differed, 0, "{found:?}");
-        if ground.kind() == SubstrateKind::Xfs {
-            let file = ground.open(&names[0], Access::Read);
-            let (extents, _) = ground.map(&file);
-            assert!(extents.iter().all(|extent| extent.is_shared), "{extents:?}");
-        }
-        assert!(found.notices.is_empty(), "{:?}", found.notices);
-    });
-}
-
 /// An index of many small shards is one index.
 #[test]
 fn shards_that_split_share_what_one_shares() {
@@ -680,43 +466,5 @@ fn shards_that_split_share_what_one_shares() {
         for (name, expected) in expected {
             assert!(ground.content(&name) == expected, "{name}");
         }
-    });
-}
-
-/// A file that another host has is not touched. That host gets a request for it, and shares.
-#[test]
-fn a_request_waits_until_its_file_can_be_had() {
-    on_each(|ground| {
-        let content = random_blocks(44, 256);
-        ground.file("guest", &content);
-        // Long enough ago that its times tell of the next change.
-        std::thread::sleep(Duration::from_millis(50));
-        run(ground);
-        let door = LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
-        let state = State::open(&door, &SystemClock, &SystemRandom, &|_| {}).unwrap();
-        let guest = door.open(Path::new("guest"), Access::Read).unwrap();
-        let held = state.try_lock(&Subject::File(door.stat(&guest).unwrap().handle)).unwrap().unwrap();
-        for name in ["a", "b"] {
-            ground.file(name, &content);
-        }
-        std::thread::sleep(Duration::from_millis(50));
-        let place = || {
-            let file = ground.open("guest", Access::Read);
-            ground.map(&file).0[0].place
-        };
-        let before = place();
-        let found = run(ground);
-        assert_eq!((found.passed.planned.elsewhere, found.passed.shared.now), (256, 256 * K), "{found:?}");
-        assert_eq!(place(), before);
-        let requests = || fs::read_dir(ground.root.join(FOLDER).join("requests")).unwrap().count();
-        assert_eq!(requests(), 1);
-        // Nobody else may touch it yet.
-        assert_eq!(run(ground).passed.logs_elsewhere, 1);
-        drop(held);
-        let found = run(ground);
-        assert_eq!((found.scanned.read_bytes, found.passed.shared.now), (0, 256 * K), "{found:?}");
-        assert_eq!(requests(), 0);
-        assert_ne!(place(), before);
-        assert!(ground.content("guest") == content);
     });
 }

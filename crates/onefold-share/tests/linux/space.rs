@@ -203,7 +203,7 @@ fn guests_write_while_extents_are_moved() {
                 }
                 written
             });
-            let ends = crate::pass::StopGuard(&is_over);
+            let ends = crate::others::StopGuard(&is_over);
             for _ in 0..3 {
                 rewriting(ground, 90);
             }
