@@ -175,7 +175,8 @@ fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
     let mount = TestMount::new();
     // Mounts of other tests must not count.
     let leave_others = "awk -v own=\"$0\" '$3 == \"fuse.onefold\" && $2 != own { print $2 }' /proc/self/mounts | \
-        while read -r mount; do printf -v name %b \"$mount\"; umount -i -l -- \"$name\" 2>/dev/null; done; exec sleep 60";
+        while read -r mount; do printf -v name %b \"$mount\"; umount -i -l -- \"$name\" 2>/dev/null; done; \
+        exec sleep 60";
     let mut process = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "bash", "-c", leave_others])
         .arg(mount.root())

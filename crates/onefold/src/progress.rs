@@ -249,7 +249,8 @@ mod tests {
         let (shown, interrupt) = (MeterDisplay::Bar(bar.clone()), Interrupt::default());
         let meter = Meter { doing, unit, shown, interrupt };
         meter.show_detail(
-            "processor 412.00 MiB/s is the limit; network waits 90 %, disk waits 90 %; 12.3 % lost, 1,234 symbols again",
+            "processor 412.00 MiB/s is the limit; network waits 90 %, disk waits 90 %; 12.3 % lost, \
+             1,234 symbols again",
         );
         assert!(meter.show_bytes(1 << 30, 4 << 30).is_continue());
         bar.abandon();
