@@ -13,7 +13,7 @@ use super::examples::examples;
 use super::image_server::{ImageServerOptions, ServeArgs};
 use super::key::{Acceptance, SigningKey};
 use super::number::number_from;
-use super::place::ArchiveArg;
+use super::place::{ArchiveArg, StoreOptions};
 use super::values::{InputFormat, OutputFormat};
 use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
@@ -46,7 +46,7 @@ pub(crate) enum ImageCommand {
     ///
     /// All checks come before the first write. The disk does not boot until all of the image is on it. Content that the
     /// disk has in its place already is neither fetched nor written, so a killed installation continues where it
-    /// stopped. ARCHIVE may also be a server of images, `https://HOST[:PORT]`; every byte from it is verified.
+    /// stopped. Every byte from a server of images is verified.
     ///
     /// The result has two tables. The first one is in bytes: data of the image (`needed`), of that already on the
     /// target (`found`) and from `seeds`; `received` in compressed form, and `twice` by multicast; `written`, and zeros
@@ -214,8 +214,11 @@ pub(crate) enum FreeSectors {
 /// Arguments of `install`.
 #[derive(Args, Debug)]
 pub(crate) struct InstallArgs {
+    /// The archive: a folder, or `s3://BUCKET/PREFIX`; or a server of images, `https://HOST[:PORT]`
+    #[arg(value_name = "ARCHIVE")]
+    pub(crate) archive: PathBuf,
     #[command(flatten)]
-    pub(crate) archive: ArchiveArg,
+    pub(crate) store: StoreOptions,
     #[command(flatten)]
     pub(crate) server: ImageServerOptions,
     /// The image, such as `web` (its newest version) or `web@2`

@@ -24,12 +24,8 @@ fn write_below(command: &Command, parent: Option<&str>, folder: &Path) -> io::Re
         write_below(subcommand, Some(name_of(command)), folder)?;
     }
     let examples = examples_of(command);
-    // The examples get a section of their own.
-    let described = match examples.is_empty() {
-        true => command.clone(),
-        false => command.clone().after_help(""),
-    };
-    let page = Man::new(described);
+    // The examples and the exit codes get sections of their own.
+    let page = Man::new(command.clone().after_help(None::<&str>));
     let mut text = Vec::new();
     page.render(&mut text)?;
     let mut text = with_synopsis(&String::from_utf8_lossy(&text), &synopsis(command));
@@ -104,9 +100,7 @@ fn sections(command: &Command, parent: Option<&str>, examples: &[String]) -> Str
     text.push_str(
         ".SH \"EXIT STATUS\"\n0 done, 1 failed, 2 wrong usage, 3 damage found, 130 interrupted, 255 a bug in Onefold.\n",
     );
-    if name.starts_with("onefold-pool") {
-        text.push_str(FILES);
-    }
+    text.push_str(&files(name));
     let mut others: Vec<String> = parent.iter().map(|parent| format!("{}(1)", escaped(parent))).collect();
     let below = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
     others.extend(below.map(|subcommand| format!("{}(1)", escaped(name_of(subcommand)))));
@@ -117,19 +111,64 @@ fn sections(command: &Command, parent: Option<&str>, examples: &[String]) -> Str
     text
 }
 
+/// Returns the section of files of a page: the files that its verbs use beside those that the command line names.
+fn files(name: &str) -> String {
+    let mut words = name.split('-').skip(1);
+    let lists: &[&[(&str, &str)]] = match words.next() {
+        Some("pool") => &[POOL_FILES, TEMPORARY_FILES],
+        Some("share") => &[SHARE_FILES, TEMPORARY_FILES],
+        Some("image" | "archive") => &[ARCHIVE_FILES, KEY_FILES, TEMPORARY_FILES],
+        Some("key") => &[KEY_FILES],
+        Some("analyze" | "guest") => &[TEMPORARY_FILES],
+        _ => &[],
+    };
+    let lines = lists.iter().copied().flatten();
+    let entries: String =
+        lines.map(|(path, use_of_it)| format!(".TP\n.I {}\n{}\n", escaped(path), escaped(use_of_it))).collect();
+    if entries.is_empty() { entries } else { format!(".SH FILES\n{entries}") }
+}
+
 /// Files of pools.
-const FILES: &str = ".SH FILES
-.TP
-.I /etc/fstab
-pools that are mounted at boot: mount.fuse.onefold(8)
-.TP
-.I /etc/onefold/pools
-pools that the unit onefold\\-pool@ mounts
-.TP
-.I /run/onefold
-control sockets of the daemons of root; those of other users lie in $XDG_RUNTIME_DIR/onefold,
-/run/user/UID/onefold or /tmp/onefold\\-UID, or in /tmp/onefold\\-UID\\-RANDOM if another user has the last one
-";
+const POOL_FILES: &[(&str, &str)] = &[
+    ("/etc/fstab", "pools that are mounted at boot: mount.fuse.onefold(8)"),
+    ("/etc/onefold/pools/NAME.conf", "the pool that the unit onefold-pool@NAME mounts"),
+    (
+        "/run/onefold",
+        "control sockets of the daemons of root; those of other users lie in $XDG_RUNTIME_DIR/onefold, \
+         /run/user/UID/onefold or /tmp/onefold-UID, or in /tmp/onefold-UID-RANDOM if another user has the last one",
+    ),
+];
+
+/// Files of sharing.
+const SHARE_FILES: &[(&str, &str)] = &[
+    (
+        ".onefold, .onefold-UID",
+        "state folders of root and of other users, in the root of the file system that is shared",
+    ),
+    ("/etc/onefold/share/NAME.conf", "options of the unit onefold-share@NAME"),
+];
+
+/// Files of archives and servers of images.
+const ARCHIVE_FILES: &[(&str, &str)] = &[
+    (
+        "~/.cache/onefold-index",
+        "copies of the indexes of archives, which spare reading them again; in $XDG_CACHE_HOME if that is set",
+    ),
+    ("/etc/onefold/serve/NAME.conf", "options of the unit onefold-serve@NAME"),
+];
+
+/// Files of keys.
+const KEY_FILES: &[(&str, &str)] = &[
+    (
+        "/etc/onefold/trusted-keys",
+        "keys that are trusted for all users; if ONEFOLD_TRUSTED_KEYS names a file, that counts alone",
+    ),
+    ("~/.config/onefold/trusted-keys", "keys that one user trusts besides"),
+];
+
+/// Files that a verb removes before it ends.
+const TEMPORARY_FILES: &[(&str, &str)] =
+    &[("/var/tmp", "temporary files, in $TMPDIR if that is set; they disappear when the command ends")];
 
 /// Returns a text of one line in the language of man(7).
 fn escaped(text: &str) -> String {
@@ -180,6 +219,8 @@ mod tests {
         }
         for (name, page) in &pages {
             assert!(page.contains("EXIT STATUS") && page.contains("SEE ALSO"), "{name}");
+            assert!(!page.contains(".SH EXTRA"), "{name}");
+            assert_eq!(page.contains(".SH FILES\n.TP\n"), name != "onefold.1", "{name}");
             if verbs.iter().any(|(verb, _)| *name == named(verb)) {
                 let examples = page.split(".SH EXAMPLES\n.nf\n").nth(1).unwrap_or_else(|| panic!("{name}"));
                 assert_eq!(examples.split(".fi").next().unwrap().lines().count(), 2, "{name}");

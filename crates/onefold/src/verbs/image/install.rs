@@ -26,6 +26,7 @@ use super::remote::GROUP_SHARE;
 use super::{failed_place, find_manifest, group, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
+use crate::cli::place::ArchiveArg;
 use crate::failure::{Failure, Outcome, TargetRemains};
 use crate::host;
 use crate::interrupt::Interrupt;
@@ -141,8 +142,9 @@ fn find_accepted(arguments: &InstallArgs, talk: Talk) -> Outcome<InstallableImag
             .because_of("--pin and --token-file are for a server")
             .hint("give the address of the server, as in `https://HOST:7443`"));
     }
-    let archive = archive::open(&arguments.archive)?;
-    let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
+    let place = ArchiveArg { archive: arguments.archive.clone(), store: arguments.store.clone() };
+    let archive = archive::open(&place)?;
+    let (record, manifest) = find_manifest(&archive, &place, &arguments.image)?;
     signed::require(&archive, &record, arguments.acceptance)?;
     Ok(InstallableImage { record, manifest, source: archive, group: None, report: None })
 }

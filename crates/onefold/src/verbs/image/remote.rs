@@ -31,7 +31,7 @@ pub(super) fn server(archive: &Path) -> Option<&str> {
 pub(super) fn find_accepted(server: &str, arguments: &InstallArgs, talk: Talk) -> Outcome<InstallableImage> {
     let cannot = || "cannot use the server of images".to_owned();
     let key = multicast_key(server, arguments)?;
-    let opened = RemoteArchive::open(server, options(&arguments.archive.store, &arguments.server)?);
+    let opened = RemoteArchive::open(server, options(&arguments.store, &arguments.server)?);
     let archive = opened.map_err(|error| Failure::of_net(cannot(), &error))?;
     let archive = archive.map_err(|error| Failure::of_archive(cannot(), &error))?;
     let record = choose(archive.records(), &arguments.image, "on the server")?;
