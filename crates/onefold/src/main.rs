@@ -43,6 +43,7 @@ use failure::{EXIT_BUG, Exit, Failure};
 fn main() -> ExitCode {
     report_panics();
     let arguments: Vec<_> = std::env::args_os().collect();
+    let is_helper = mount_helper::is_helper(&arguments);
     match mount_helper::remount(&arguments) {
         Some(Ok(())) => return Exit::Done.into(),
         Some(Err(failure)) => return fail(&failure, false),
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => report.exit.into(),
             Err(error) => fail(&Failure::of_io("cannot print the result", &error), false),
         },
+        Err(failure) if is_helper => fail(&mount_options::with_mount_options(failure), talk.json),
         Err(failure) => fail(&failure, talk.json),
     }
 }

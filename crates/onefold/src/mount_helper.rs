@@ -18,7 +18,8 @@ const HELPER: &str = "mount.fuse.onefold";
 /// Options that the kernel implements for any file system, and that a pool passes on.
 pub(crate) const BY_KERNEL: [&str; 4] = ["sync", "dirsync", "lazytime", "nosymfollow"];
 
-fn is_helper(arguments: &[OsString]) -> bool {
+/// Returns whether mount(8) has called this program.
+pub(crate) fn is_helper(arguments: &[OsString]) -> bool {
     arguments.first().is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(HELPER)))
 }
 

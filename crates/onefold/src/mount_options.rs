@@ -111,6 +111,19 @@ fn reason_of(error: &clap::Error, option: &MountOption) -> String {
     }
 }
 
+/// Returns a failure whose hint names mount options in place of flags of the command line: `memory=SIZE` for
+/// `--memory`.
+pub(crate) fn with_mount_options(mut failure: Failure) -> Failure {
+    let command = command();
+    let option = |flag: &str| command.get_arguments().find(|known| known.get_long() == Some(flag)).and_then(option_of);
+    let reworded = |word: &str| match word.strip_prefix("--").and_then(option) {
+        Some(option) => format!("`{}`", option.synopsis()),
+        None => word.to_owned(),
+    };
+    failure.hint = failure.hint.map(|hint| hint.split(' ').map(reworded).collect::<Vec<_>>().join(" "));
+    failure
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +143,17 @@ mod tests {
         for hidden in ["foreground", "report_ready", "kernel_option", "read_only", "json"] {
             assert_eq!(synopsis(hidden), None, "{hidden}");
         }
+    }
+
+    /// Seen: `mount -t fuse.onefold -o memory=1M` answered "give more with --memory".
+    #[test]
+    fn hints_of_later_failures_name_mount_options() {
+        let hint = |hint: &str| with_mount_options(Failure::new("cannot mount").hint(hint)).hint.unwrap();
+        assert_eq!(hint("give more with --memory"), "give more with `memory=SIZE`");
+        assert_eq!(hint("mount the pool without --read-only"), "mount the pool without `ro`");
+        let other = "`onefold pool check --repair` repairs it";
+        assert_eq!(hint(other), other);
+        assert_eq!(with_mount_options(Failure::new("cannot mount")).hint, None);
     }
 
     /// Seen: `mount -t fuse.onefold -o memroy=2G` answered "unexpected argument '--memroy' found".

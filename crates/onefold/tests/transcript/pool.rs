@@ -11,7 +11,7 @@ fn wrong_mount_options_are_named_as_mount_options() {
     folder.pool();
     fs::create_dir(folder.path("mnt")).unwrap();
     let mut session = Transcript::in_folder(&folder.path(""));
-    for options in ["memroy=2G", "memory=much", "memory", "polling=maybe", "noatime=1", "noexec"] {
+    for options in ["memroy=2G", "memory=much", "memory=1M", "memory", "polling=maybe", "noatime=1", "noexec"] {
         let run = session.run_as("mount.fuse.onefold", &format!("images.pool mnt -o rw,{options}"));
         assert_eq!(run.code, USAGE, "{options}");
     }
