@@ -8,6 +8,7 @@ mod whole;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use onefold_block::size::human;
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{Access, FileStat, Refusal, Substrate};
@@ -125,7 +126,7 @@ pub enum ExplainError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The offset is behind the end of the file.
-    #[error("the file has {length} bytes")]
+    #[error("the file is {} long ({length} bytes)", human(*length))]
     BehindEnd {
         /// Its length.
         length: u64,

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
+use onefold_block::size::human;
 
 use super::StateError;
 use super::trust::WritableRoot;
@@ -152,8 +153,9 @@ impl fmt::Display for Notice {
             ),
             Notice::Failing { path, first, bytes, why } => write!(
                 f,
-                "`{}`: {bytes} bytes cannot be read, the first at {}: {why}; they are tried again after a while",
+                "`{}`: {} cannot be read, the first at byte {}: {why}; they are tried again after a while",
                 path.shown(),
+                human(*bytes),
                 first.start
             ),
             Notice::Unreadable { path, why } => write!(f, "`{}` cannot be read: {why}", path.shown()),

@@ -21,7 +21,7 @@ use crate::cli::share::{ForeignAction, ShareMendArgs};
 use crate::cli::share_work::RootArgs;
 use crate::failure::{Exit, Outcome};
 use crate::output::{Report, machine_name};
-use crate::size::human;
+use crate::size::{grouped, human};
 
 /// How long a run waits for the hosts whose images may have holes. A host that mends an image holds it only for a
 /// moment.
@@ -136,7 +136,11 @@ fn line(image: &MendedImage, path: &Path) -> String {
 
 /// Returns the first ranges, and the number of further ones.
 fn ranges(image: &MendedImage) -> String {
-    let named = image.ranges.iter().take(RANGES_MAX).map(|(offset, length)| format!("{length} bytes at {offset}"));
+    let named = image
+        .ranges
+        .iter()
+        .take(RANGES_MAX)
+        .map(|(offset, length)| format!("{} at byte {}", human(*length), grouped(*offset)));
     let mut text = named.collect::<Vec<_>>().join(", ");
     if let Some(more @ 1..) = image.ranges.len().checked_sub(RANGES_MAX) {
         text.push_str(&format!(" and {more} more {}", noun(more as u64, "range")));
@@ -216,7 +220,7 @@ mod tests {
         );
         assert!(text(MendOutcome::Whole, 0).contains("no holes"));
         let changed = text(MendOutcome::Changed, 0);
-        assert!(changed.contains("4096 bytes at 24576 and 2 more ranges: holes there may be wanted"), "{changed}");
+        assert!(changed.contains("4.00 KiB at byte 24,576 and 2 more ranges: holes there may be wanted"), "{changed}");
         assert!(
             changed.contains("`onefold share mend --accept-changed` fills them") && !changed.contains("  "),
             "{changed}"
@@ -228,7 +232,10 @@ mod tests {
         let parts = ["another identity", ".onefold/identity", "--foreign mend", "--foreign give-up"];
         assert!(parts.iter().all(|part| foreign.contains(part)) && !foreign.contains("  "), "{foreign}");
         let given_up = text(MendOutcome::GivenUp, 0);
-        assert!(given_up.contains("4096 bytes at 24576 and 2 more ranges") && !given_up.contains("  "), "{given_up}");
+        assert!(
+            given_up.contains("4.00 KiB at byte 24,576 and 2 more ranges") && !given_up.contains("  "),
+            "{given_up}"
+        );
         let elsewhere = text(MendOutcome::Elsewhere, 0);
         assert!(elsewhere.contains("left to the process that works on it") && !elsewhere.contains("  "), "{elsewhere}");
     }
