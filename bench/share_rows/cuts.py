@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lib import system
 from lib.measure import Sample
-from lib.rows.beside import ONEFOLD, OTHER, lower
+from lib.rows.beside import ONEFOLD, OTHER, alternating, lower
 from lib.rows.row import seed_of
 from lib.system import BenchError
 
@@ -57,7 +57,10 @@ class CutRow(ShareRow):
 
     base = "cut"
     share_of_time = 2.0
-    rounds_max = 2
+    # Equal passes differ by a tenth, as much as interruptions may cost.
+    rounds_max = 6
+    # The time between two interruptions.
+    cut_seconds = None
 
     def make_lines(self, settings):
         what = f"{settings.cut_images} made-up images on {self.where}"
@@ -68,19 +71,23 @@ class CutRow(ShareRow):
 
     def measure(self, ground, settings, round_no):
         seed = seed_of(round_no, use=91)
-        make(ground, settings, seed)
-        whole = [run_for(ground, None)]
-        wanted = State.of(ground)
-        ground.close()
-        make(ground, settings, seed)
-        parts = cut(ground, whole[0].seconds / (CUTS + 1))
-        found = State.of(ground)
-        ground.close()
-        self._ensure_comparable(parts, found, wanted, settings)
-        for side, runs in ((ONEFOLD, parts), (OTHER, whole)):
-            more = {"runs": [vars(run) for run in runs]}
-            yield f"{self.name}-time", side, Sample(sum(run.seconds for run in runs), more=more)
-            yield f"{self.name}-read", side, Sample(sum(run.read_bytes for run in runs) / MIB)
+        if self.cut_seconds is None:
+            # This round does not count. The first one after a pause may find a disk that has saved up bandwidth.
+            make(ground, settings, seed)
+            self.cut_seconds = run_for(ground, None).seconds / (CUTS + 1)
+            ground.close()
+        states, runs = {}, {}
+        # The side that goes first changes, in case going first matters.
+        for side in alternating(round_no, OTHER, ONEFOLD):
+            make(ground, settings, seed)
+            runs[side] = [run_for(ground, None)] if side == OTHER else cut(ground, self.cut_seconds)
+            states[side] = State.of(ground)
+            ground.close()
+        self._ensure_comparable(runs[ONEFOLD], states[ONEFOLD], states[OTHER], settings)
+        for side, done in runs.items():
+            more = {"runs": [vars(run) for run in done]}
+            yield f"{self.name}-time", side, Sample(sum(run.seconds for run in done), more=more)
+            yield f"{self.name}-read", side, Sample(sum(run.read_bytes for run in done) / MIB)
 
     def _ensure_comparable(self, parts, found, wanted, settings):
         """Raises BenchError where the pass was cut less often, or has another result than an uninterrupted one."""

@@ -45,6 +45,11 @@ impl KeptMap {
         &self.extents
     }
 
+    /// Returns its extents, disjoint and in order.
+    pub(crate) fn into_extents(self) -> Vec<KeptExtent> {
+        self.extents
+    }
+
     /// Asks the file system for the map of a file. `None` if it has more extents than are kept, or no map.
     ///
     /// # Errors

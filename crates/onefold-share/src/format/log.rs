@@ -209,11 +209,24 @@ pub fn read_log<S: Substrate, E: From<FormatError>>(
     identity: &[u8; 16],
     mut each: impl FnMut(FileNo, Note) -> Result<(), E>,
 ) -> Result<FileNo, E> {
+    read_log_runs(substrate, log, kind, identity, |file, run| run.notes().try_for_each(|note| each(file, note)))
+}
+
+/// Does the same as [`read_log`], but calls `each` with consecutive blocks. Quicker where blocks have much in common.
+///
+/// # Errors
+/// As [`read_log`].
+pub fn read_log_runs<S: Substrate, E: From<FormatError>>(
+    substrate: &S,
+    log: S::File,
+    kind: LogKind,
+    identity: &[u8; 16],
+    mut each: impl FnMut(FileNo, LogRun<'_>) -> Result<(), E>,
+) -> Result<FileNo, E> {
     let mut reader = LogReader::open(substrate, log, kind, identity)?;
-    while let Some(note) = reader.next_note()? {
-        each(reader.file, note)?;
-    }
-    Ok(reader.file)
+    let file = reader.file;
+    while reader.next_runs(|run| each(file, run))? {}
+    Ok(file)
 }
 
 /// Reads a log note by note.
@@ -255,42 +268,79 @@ impl<'a, S: Substrate> LogReader<'a, S> {
     /// # Errors
     /// See [`FormatError`]; the notes returned before were in the log.
     pub(crate) fn next_note(&mut self) -> Result<Option<Note>, FormatError> {
-        while self.ahead.is_empty() && !self.is_at_end {
-            let mut payload = match self.record.next_frame()? {
-                Some(Frame::Inner(payload)) => payload,
-                Some(Frame::Last(payload)) if payload == self.blocks.to_le_bytes() => {
-                    self.is_at_end = true;
-                    break;
-                }
-                _ => return Err(FormatError::Damaged("it has not as many blocks as it says")),
-            };
-            while !payload.is_empty() {
-                let run = decode_run(payload, self.next)?;
-                payload = run.rest;
-                self.next = run.first + run.count;
-                self.blocks += run.count;
-                match run.digests {
-                    None => self.ahead.push_back(Note::Changed { first: FileBlock(run.first), count: run.count }),
-                    Some(digests) => self.ahead.extend((run.first..).zip(digests).map(|(block, bytes)| {
-                        let digest = Some(FingerprintPrefix(*bytes)).filter(|digest| *digest != ZERO);
-                        Note::Written(WrittenBlock { block: FileBlock(block), digest })
-                    })),
-                }
+        while self.ahead.is_empty() {
+            let mut ahead = std::mem::take(&mut self.ahead);
+            let is_more = self.next_runs(|run| -> Result<(), FormatError> {
+                ahead.extend(run.notes());
+                Ok(())
+            })?;
+            self.ahead = ahead;
+            if !is_more {
+                break;
             }
         }
         Ok(self.ahead.pop_front())
     }
+
+    /// Calls `each` with the runs of the next frame. Returns false behind the last.
+    fn next_runs<E: From<FormatError>>(
+        &mut self,
+        mut each: impl FnMut(LogRun<'_>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        if self.is_at_end {
+            return Ok(false);
+        }
+        let mut payload = match self.record.next_frame()? {
+            Some(Frame::Inner(payload)) => payload,
+            Some(Frame::Last(payload)) if payload == self.blocks.to_le_bytes() => {
+                self.is_at_end = true;
+                return Ok(false);
+            }
+            _ => return Err(FormatError::Damaged("it has not as many blocks as it says").into()),
+        };
+        while !payload.is_empty() {
+            let (run, rest) = decode_run(payload, self.next)?;
+            payload = rest;
+            self.next = run.first.0 + run.count;
+            self.blocks += run.count;
+            each(run)?;
+        }
+        Ok(true)
+    }
 }
 
-struct LogRun<'a> {
-    first: u64,
-    count: u64,
-    /// `None` if the written content is not known.
+/// Consecutive blocks of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogRun<'a> {
+    /// The first block.
+    pub first: FileBlock,
+    /// Number of blocks, at least one.
+    pub count: u64,
+    /// The written contents, zeros for a zero block. `None` if they are not known.
     digests: Option<&'a [[u8; FingerprintPrefix::BYTES]]>,
-    rest: &'a [u8],
 }
 
-fn decode_run(bytes: &[u8], next: u64) -> Result<LogRun<'_>, FormatError> {
+impl<'a> LogRun<'a> {
+    /// Returns the written blocks; `None` if their contents are not known.
+    #[must_use]
+    pub fn written(&self) -> Option<impl Iterator<Item = WrittenBlock> + use<'a>> {
+        let blocks = self.first.0..;
+        Some(blocks.zip(self.digests?).map(|(block, bytes)| {
+            let digest = Some(FingerprintPrefix(*bytes)).filter(|digest| *digest != ZERO);
+            WrittenBlock { block: FileBlock(block), digest }
+        }))
+    }
+
+    /// Returns the notes about the blocks.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = Note> + use<'a> {
+        let LogRun { first, count, digests } = *self;
+        let changed = digests.is_none().then_some(Note::Changed { first, count });
+        self.written().into_iter().flatten().map(Note::Written).chain(changed)
+    }
+}
+
+/// Returns the first run of a payload, and the rest of the payload.
+fn decode_run(bytes: &[u8], next: u64) -> Result<(LogRun<'_>, &[u8]), FormatError> {
     const CUT: FormatError = FormatError::Damaged("a run of blocks ends too early");
     let (header, rest) = bytes.split_first_chunk::<RUN_HEADER_BYTES>().ok_or(CUT)?;
     let [a, b, c, d, e, low, high] = *header;
@@ -304,10 +354,10 @@ fn decode_run(bytes: &[u8], next: u64) -> Result<LogRun<'_>, FormatError> {
         return Err(FormatError::Damaged("a run of blocks is out of order"));
     }
     if is_changed {
-        return Ok(LogRun { first, count, digests: None, rest });
+        return Ok((LogRun { first: FileBlock(first), count, digests: None }, rest));
     }
     let (digests, rest) = rest.split_at_checked(usize::from(told) * FingerprintPrefix::BYTES).ok_or(CUT)?;
-    Ok(LogRun { first, count, digests: Some(digests.as_chunks().0), rest })
+    Ok((LogRun { first: FileBlock(first), count, digests: Some(digests.as_chunks().0) }, rest))
 }
 
 #[cfg(test)]
@@ -323,13 +373,13 @@ mod tests {
     #[test]
     fn runs_have_the_bytes_that_the_table_says() {
         let run = [9, 8, 7, 6, 5, 2, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 44];
-        let decoded = decode_run(&run, 0).unwrap();
-        assert_eq!((decoded.first, decoded.count, decoded.rest), (0x05_0607_0809, 2, &[44][..]));
+        let (decoded, rest) = decode_run(&run, 0).unwrap();
+        assert_eq!((decoded.first, decoded.count, rest), (FileBlock(0x05_0607_0809), 2, &[44][..]));
         assert_eq!(decoded.digests, Some(&[[1; 12], [0; 12]][..]));
         let run = [9, 8, 7, 6, 5, 0x34, 0x92, 0x02, 0x01, 0x03, 44];
-        let decoded = decode_run(&run, 0x05_0607_0809).unwrap();
-        assert_eq!((decoded.first, decoded.count), (0x05_0607_0809, 0x03_0102 << 15 | 0x1234));
-        assert_eq!(decoded.rest, [44]);
+        let (decoded, rest) = decode_run(&run, 0x05_0607_0809).unwrap();
+        assert_eq!((decoded.first, decoded.count), (FileBlock(0x05_0607_0809), 0x03_0102 << 15 | 0x1234));
+        assert_eq!(rest, [44]);
         assert_eq!(decoded.digests, None);
     }
 

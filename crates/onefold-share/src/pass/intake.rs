@@ -10,9 +10,10 @@ use super::PassError;
 use super::again::RereadCause;
 use super::lists::LogContents;
 use super::publish::{LOCK_PAUSE, LOCK_TRIES};
+use super::resumption::{BatchSlots, ResumedFile};
 use super::rows::{SeenContent, Target};
 use super::run::Pass;
-use crate::format::log::{LogKind, Note};
+use crate::format::log::{LogKind, LogRun};
 use crate::format::{FileNo, FormatError};
 use crate::state::logs::{LogError, LogName};
 
@@ -29,6 +30,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
     ) -> Result<Vec<TakenLog>, PassError> {
         let ahead = self.free_logs()?;
         let claimed = self.claim(ahead.iter().map(|(file, _)| *file).collect())?;
+        let slots = if claimed.is_empty() { None } else { BatchSlots::load(self.engine.state, self.engine.options)? };
         let mut done = Vec::new();
         for (file, log) in ahead {
             self.engine.options.pace.boundary()?;
@@ -43,7 +45,15 @@ impl<S: Substrate> Pass<'_, '_, S> {
                 }
                 continue;
             }
-            match self.read_log(file, &log, told, targets) {
+            let mut resumed = match &slots {
+                Some(slots) => ResumedFile::load(self.engine.state, slots, log.file)?,
+                None => None,
+            };
+            let read = self.read_log(file, &log, told, targets, resumed.as_mut());
+            if let Some(resumed) = resumed {
+                self.resumption.note(file, &resumed);
+            }
+            match read {
                 Ok(()) => done.push((file, log)),
                 Err(LogError::Each(error)) => return Err(error),
                 // Another host had the file until a moment ago, and has taken the log in.
@@ -125,34 +135,38 @@ impl<S: Substrate> Pass<'_, '_, S> {
         log: &LogName,
         told: &mut LogContents,
         targets: &mut SortWriter,
+        mut resumed: Option<&mut ResumedFile<'_>>,
     ) -> Result<(), LogError<PassError>> {
         let LogContents { seen, written } = told;
         let is_reserved = self.engine.images.is_reserved(file);
         let is_unnoted = self.engine.images.is_unnoted(log);
+        let is_log = log.kind == LogKind::Log;
         let mut told_blocks = 0;
-        let read = self.engine.state.read_log(log, |note| -> Result<(), PassError> {
+        let read = self.engine.state.read_log_runs(log, |run| -> Result<(), PassError> {
             self.engine.options.pace.boundary()?;
-            told_blocks += match (log.kind, note) {
-                (LogKind::Log, Note::Changed { count, .. }) => count,
-                (LogKind::Log, Note::Written(_)) => 1,
-                (LogKind::Request, _) => 0,
-            };
+            let LogRun { first, count, .. } = run;
             if is_unnoted {
                 // A scan that did not know this log may have read these blocks later.
-                let (first, count) = note.blocks();
                 self.engine.passed.trouble.again.add(file, first, count, RereadCause::Changed);
             }
-            let told = match (log.kind, note) {
-                (LogKind::Log, note) => written.news(file, note),
-                (LogKind::Request, Note::Written(told)) if !written.contains(file, told.block) => Some(told),
-                (LogKind::Request, _) => None,
-            };
-            let Some(block) = told else { return Ok(()) };
-            match block.digest {
-                Some(digest) => seen.push(SeenContent { digest, file, block: block.block }.row())?,
-                // The user who reserved the space of the file wants to keep it.
-                None if is_reserved => {}
-                None => targets.push(Target { file, block: block.block, slot: None }.row())?,
+            if is_log {
+                told_blocks += count;
+                written.add(file, first, count);
+            }
+            // Sealed logs are newer.
+            let is_older = written.has(file);
+            for block in run.written().into_iter().flatten() {
+                self.engine.options.pace.boundary()?;
+                let is_told = is_older && written.contains(file, block.block);
+                if is_told || resumed.as_mut().is_some_and(|resumed| resumed.is_done(block)) {
+                    continue;
+                }
+                match block.digest {
+                    Some(digest) => seen.push(SeenContent { digest, file, block: block.block }.row())?,
+                    // The user who reserved the space of the file wants to keep it.
+                    None if is_reserved => {}
+                    None => targets.push(Target { file, block: block.block, slot: None }.row())?,
+                }
             }
             Ok(())
         });

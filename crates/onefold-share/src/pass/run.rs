@@ -18,6 +18,7 @@ use super::outcome::{PassError, PassReport};
 use super::plan::{Plan, Sources, plan};
 use super::publish::{KnownShards, LOCK_PAUSE, LOCK_TRIES};
 use super::publish_batch::PlannedChanges;
+use super::resumption::Resumption;
 use super::rows::{Target, WaitingPlace};
 use super::slots::SlotSet;
 use super::stop_watch::StopWatch;
@@ -40,6 +41,8 @@ pub(super) struct Pass<'a, 'b, S: Substrate> {
     pub(super) told_blocks: u64,
     /// Whether other passes see the claims of this one.
     pub(super) has_claimed: bool,
+    /// The work of an interrupted pass, which this pass need not do again.
+    pub(super) resumption: Resumption,
     pub(super) indexing: FinderState,
 }
 
@@ -81,7 +84,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         options: &'a PassOptions<'a>,
     ) -> Result<Self, StateError> {
         let engine = Engine::new(state, files, options)?;
-        Ok(Pass { engine, told_blocks: 0, has_claimed: false, indexing: FinderState::default() })
+        let (resumption, indexing) = (Resumption::default(), FinderState::default());
+        Ok(Pass { engine, told_blocks: 0, has_claimed: false, resumption, indexing })
     }
 
     /// Releases the claims of this pass, and returns its results.
@@ -99,6 +103,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         let (mut told, mut lists) = (LogContents::new(self.engine.options), Lists::new(self.engine.options));
         let Some(causes) = self.take_in(&mut told, &mut lists.targets)? else { return Ok(()) };
         let sources = self.open_index(told)?;
+        self.engine.passed.shared.before = self.resumption.shared_blocks() * BLOCK_BYTES_U64;
         self.engine.passed.times.logs = watch.lap();
         let Some(work) = self.plan(sources, lists, &mut watch)? else { return Ok(()) };
         self.sweep_left(&work)?;
@@ -159,7 +164,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         mut lists: Lists,
         watch: &mut StopWatch<'_>,
     ) -> Result<Option<PlannedWork>, PassError> {
-        let Plan { changes, counts, known, dropped } = plan(
+        let Plan { changes, mut counts, known, dropped } = plan(
             self.engine.state,
             &mut self.engine.images,
             &mut sources,
@@ -167,6 +172,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             &mut self.indexing.index.named,
             self.engine.options,
         )?;
+        counts.targets += self.resumption.shared_blocks();
         self.engine.passed.planned = counts;
         self.engine.passed.times.plan = watch.lap();
         let targets = counts.targets * BLOCK_BYTES_U64;
@@ -256,6 +262,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     /// Step 7: removes the logs that were taken in, the newest of each file last. A crash may leave some of them: an
     /// older log without the newer one would have the next pass drop the entries of what the newer one told.
     fn remove_logs(&mut self, causes: &Causes) -> Result<(), PassError> {
+        self.resumption.sync(&mut self.engine);
         self.note_again_at_end()?;
         for (_, log) in causes.logs.iter().rev().filter(|(file, _)| !self.indexing.left.contains(file)) {
             self.engine.state.remove_log(log)?;

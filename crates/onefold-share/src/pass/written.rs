@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::log::{Note, WrittenBlock};
 use crate::format::{FileBlock, FileNo};
 
 /// Ranges of blocks, by file: first block, and the block behind the last.
@@ -15,25 +14,11 @@ pub(super) struct WrittenRanges {
 }
 
 impl WrittenRanges {
-    /// Takes in a note of a log. Returns the written blocks if no sealed log has reported that block: sealed logs are
-    /// newer.
-    pub(super) fn news(&mut self, file: FileNo, note: Note) -> Option<WrittenBlock> {
-        match note {
-            Note::Changed { first, count } => {
-                self.insert(file, first, count);
-                None
-            }
-            Note::Written(written) => {
-                self.insert(file, written.block, 1);
-                (!self.contains(file, written.block)).then_some(written)
-            }
-        }
-    }
-
-    /// Needs more memory only if a run does not continue the last one of the file.
-    fn insert(&mut self, file: FileNo, first: FileBlock, count: u64) {
+    /// Takes in consecutive blocks of the log that is being read.
+    pub(super) fn add(&mut self, file: FileNo, first: FileBlock, count: u64) {
         let ranges = self.open.entry(file).or_default();
         match ranges.last_mut() {
+            // Needs more memory only if a run does not continue the last one of the file.
             Some((_, end)) if *end == first.0 => *end += count,
             _ => ranges.push((first.0, first.0 + count)),
         }
@@ -56,6 +41,11 @@ impl WrittenRanges {
         }
     }
 
+    /// Returns whether a sealed log reports blocks of a file.
+    pub(super) fn has(&self, file: FileNo) -> bool {
+        self.sealed.contains_key(&file)
+    }
+
     /// Returns whether a sealed log reports a block.
     pub(super) fn contains(&self, file: FileNo, block: FileBlock) -> bool {
         self.sealed.get(&file).is_some_and(|ranges| {
@@ -68,7 +58,6 @@ impl WrittenRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::FingerprintPrefix;
     use onefold_block::random::SeededRandom;
     use std::collections::BTreeSet;
 
@@ -81,19 +70,21 @@ mod tests {
             let (mut next, mut told) = (random.below(500), Vec::new());
             for _ in 0..random.below(9) {
                 let count = 1 + random.below(4);
-                if random.below(3) == 0 {
-                    assert_eq!(ranges.news(file, Note::Changed { first: FileBlock(next), count }), None);
-                    told.extend((next..next + count).map(|block| (file, block)));
-                } else {
-                    let written = WrittenBlock { block: FileBlock(next), digest: Some(FingerprintPrefix([7; 12])) };
-                    let is_news = ranges.news(file, written.into()) == Some(written);
-                    assert_eq!(is_news, !set.contains(&(file, next)), "{file:?} {next}");
-                    told.push((file, next));
+                ranges.add(file, FileBlock(next), count);
+                told.extend((next..next + count).map(|block| (file, block)));
+                for block in next..next + count {
+                    // The log that is being read counts once it is sealed.
+                    assert_eq!(
+                        ranges.contains(file, FileBlock(block)),
+                        set.contains(&(file, block)),
+                        "{file:?} {block}"
+                    );
                 }
                 next += count + random.below(2);
             }
             ranges.seal();
             set.extend(told);
+            assert_eq!(ranges.has(file), set.iter().any(|(other, _)| *other == file), "{file:?}");
         }
         for file in (0..4).map(FileNo) {
             for block in 0..600 {

@@ -13,6 +13,7 @@
 //! otherwise its number would be given out twice.
 
 use std::cell::RefCell;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::io;
 use std::path::PathBuf;
@@ -22,10 +23,10 @@ use std::sync::atomic::Ordering;
 use onefold_substrate::{Access, Substrate};
 
 use super::{State, StateError};
-use crate::format::entry::ContentEntry;
+use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EMPTY_BYTES, ShardReader, ShardWriter};
-use crate::format::{FingerprintPrefix, FormatError};
+use crate::format::{FingerprintPrefix, FormatError, Slot};
 
 pub(super) const FOLDER: &str = "batches";
 
@@ -120,7 +121,9 @@ impl<S: Substrate> Batches<'_, S> {
         if !self.is_begun {
             self.is_begun = true;
             for reader in 0..self.readers.len() {
-                self.fill(reader)?;
+                if let Some(entry) = self.read(reader)? {
+                    self.heads.push(Head { entry, number: self.readers[reader].0, reader });
+                }
             }
         }
         loop {
@@ -145,31 +148,49 @@ impl<S: Substrate> Batches<'_, S> {
     }
 
     fn advance(&mut self) -> Result<(), FormatError> {
-        let Some(head) = self.heads.pop() else { return Ok(()) };
-        self.fill(head.reader)?;
-        while self.heads.peek().is_some_and(|older| older.entry.digest == head.entry.digest) {
-            let Some(older) = self.heads.pop() else { break };
-            self.fill(older.reader)?;
+        let Some(entry) = self.take_head()? else { return Ok(()) };
+        while self.heads.peek().is_some_and(|older| older.entry.digest == entry.digest) {
+            self.take_head()?;
         }
-        self.next = Some(head.entry);
+        self.next = Some(entry);
         Ok(())
     }
 
-    fn fill(&mut self, reader: usize) -> Result<(), FormatError> {
+    /// Takes the first of the heads, and puts the next entry of its batch into its place.
+    fn take_head(&mut self) -> Result<Option<ContentEntry>, FormatError> {
+        let Some(reader) = self.heads.peek().map(|head| head.reader) else { return Ok(None) };
+        let next = self.read(reader)?;
+        let Some(mut head) = self.heads.peek_mut() else { return Ok(None) };
+        Ok(Some(match next {
+            Some(next) => std::mem::replace(&mut head.entry, next),
+            None => PeekMut::pop(head).entry,
+        }))
+    }
+
+    /// Returns the next entry of a batch.
+    fn read(&mut self, reader: usize) -> Result<Option<ContentEntry>, FormatError> {
         let (number, entries) = &mut self.readers[reader];
-        match entries.next_entry() {
-            Ok(Some(entry)) => {
-                self.heads.push(Head { entry, number: *number, reader });
-                Ok(())
+        entries.next_entry().inspect_err(|why| {
+            if why.is_worthless() {
+                self.damaged = Some(*number);
             }
-            Ok(None) => Ok(()),
-            Err(why) => {
-                if why.is_worthless() {
-                    self.damaged = Some(*number);
+        })
+    }
+
+    /// Calls `each` with the contents of all slots, batch by batch and in no order. Leaves out the rest of a batch that
+    /// cannot be read. To be called instead of [`Batches::peek`].
+    pub(crate) fn each_slot<E>(
+        &mut self,
+        mut each: impl FnMut(FingerprintPrefix, Slot) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (_, entries) in &mut self.readers {
+            while let Ok(Some(entry)) = entries.next_entry() {
+                if let ContentPlace::Shared(slot) = entry.place {
+                    each(entry.digest, slot)?;
                 }
-                Err(why)
             }
         }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use onefold_substrate::{Access, Substrate};
 
 use super::hosts::HostNo;
 use super::{State, StateError};
-use crate::format::log::{LogKind, LogReader, LogWriter, Note, read_log};
+use crate::format::log::{LogKind, LogReader, LogRun, LogWriter, Note, read_log_runs};
 use crate::format::{FileNo, FormatError};
 
 /// A complete log, or a merge request. Ordered by file, then by time of writing.
@@ -229,13 +229,25 @@ impl<S: Substrate> State<'_, S> {
         log: &LogName,
         mut each: impl FnMut(Note) -> Result<(), E>,
     ) -> Result<(), LogError<E>> {
+        self.read_log_runs(log, |run| run.notes().try_for_each(&mut each))
+    }
+
+    /// Does the same as [`State::read_log`], but calls `each` with consecutive blocks.
+    ///
+    /// # Errors
+    /// As [`State::read_log`].
+    pub(crate) fn read_log_runs<E>(
+        &self,
+        log: &LogName,
+        mut each: impl FnMut(LogRun<'_>) -> Result<(), E>,
+    ) -> Result<(), LogError<E>> {
         let file = self.open_own(&log_path(self, log), Access::Read).map_err(FormatError::Io)?;
         let uuid = &self.identity().uuid;
-        read_log(self.substrate(), file, log.kind, uuid, |file, note| {
+        read_log_runs(self.substrate(), file, log.kind, uuid, |file, run| {
             if file != log.file {
                 return Err(FormatError::Damaged("it is the log of another file").into());
             }
-            each(note).map_err(LogError::Each)
+            each(run).map_err(LogError::Each)
         })?;
         Ok(())
     }

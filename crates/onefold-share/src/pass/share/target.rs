@@ -72,23 +72,36 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         if self.is_left(&file)? { Err(ShareError::Busy) } else { Ok(file) }
     }
 
-    /// Notes the new places of the shared ranges of the current file.
+    /// Notes the new places of the shared ranges of the current file. This comes after the shares are durable, if they
+    /// become so file by file: `resumption` believes in a map that tells of a share, and a share that was lost in a power
+    /// failure would never be repeated. If the shares cannot be made durable, the next scan finds the ranges changed.
     pub(super) fn note_moved_of_file(&mut self) -> Result<(), StateError> {
         let Some(target) = &mut self.target else { return Ok(()) };
         let moved = std::mem::take(&mut target.moved);
-        if target.opened.is_some() && !moved.is_empty() { self.state.move_kept(target.number, &moved) } else { Ok(()) }
+        let Some(MappedFile { file, .. }) = target.opened.as_ref().filter(|_| !moved.is_empty()) else { return Ok(()) };
+        let number = target.number;
+        if !self.state.substrate().syncs_all_shares() {
+            let synced = self.state.substrate().sync_shares(file);
+            let is_synced = synced.is_ok();
+            self.trouble.note_unsynced(&[number], self.images, synced);
+            if !is_synced {
+                return Ok(());
+            }
+        }
+        self.state.move_kept(number, &moved)
     }
 
     /// Makes the shares of a file durable, now or together with all others, before the index names them: a lost share
     /// would never be repeated. If the pass ends in between, the index does not name them.
     pub(super) fn leave_file(&mut self) -> Result<(), PassError> {
         self.share_gathered()?;
+        let is_synced = self.target.as_ref().is_some_and(|target| !target.moved.is_empty());
         self.note_moved_of_file()?;
         let Some(target) = self.target.take() else { return Ok(()) };
         if let Some(MappedFile { file, .. }) = &target.opened {
             if self.state.substrate().syncs_all_shares() {
                 self.unsynced.push(target.number);
-            } else {
+            } else if !is_synced {
                 let synced = self.state.substrate().sync_shares(file);
                 self.trouble.note_unsynced(&[target.number], self.images, synced);
             }

@@ -12,6 +12,7 @@ mod maps;
 mod names;
 mod once;
 mod rests;
+mod resumption;
 mod selection;
 mod times;
 
