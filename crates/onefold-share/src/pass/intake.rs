@@ -45,9 +45,10 @@ impl<S: Substrate> Pass<'_, '_, S> {
                 }
                 continue;
             }
+            // Requests are few, and short.
             let mut resumed = match &slots {
-                Some(slots) => ResumedFile::load(self.engine.state, slots, log.file)?,
-                None => None,
+                Some(slots) if log.kind == LogKind::Log => ResumedFile::load(self.engine.state, slots, log.file)?,
+                _ => None,
             };
             let read = self.read_log(file, &log, told, targets, resumed.as_mut());
             if let Some(resumed) = resumed {

@@ -21,8 +21,8 @@
 //! 9. Slots that no entry names are emptied.
 //!
 //! A pass that is cut off keeps its published batches, and its logs: the next pass plans anew, and sees in the maps
-//! which blocks share (`resumption`). A pass that is told to end publishes those slots of its batch that were read, and empties the
-//! others. After an error it empties all slots of the batch.
+//! which blocks share (`resumption`). A pass that is told to end publishes those slots of its batch that were read, and
+//! empties the others. After an error it empties all slots of the batch.
 
 mod again;
 mod arenas;

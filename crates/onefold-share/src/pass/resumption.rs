@@ -1,16 +1,17 @@
 //! Resumption: a pass that was interrupted has left its logs, whose places share in part with the slots of its batches.
-//! The next pass leaves these places out of its lists while it reads the logs. Otherwise every resumption would sort all
-//! of them by their contents and by their blocks again, only to find in the maps that they share.
+//! The next pass leaves these places out of its lists while it reads the logs. Otherwise every resumption would sort
+//! all of them by their contents and by their blocks again, only to find in the maps that they share.
 //!
-//! The kept maps say which places share. Asking the file system would take as long as the sorting: XFS looks up for each
-//! extent whether it is shared. A kept map tells of a share only after that is durable (`share::target`), so it is right
-//! after a power failure, too. A block that a guest has overwritten since no longer has the content of the log.
+//! The kept maps say which places share. Asking the file system would take as long as the sorting: XFS looks up for
+//! each extent whether it is shared. A pass notes a share in a kept map only after it is durable (`share::target`). A
+//! scan may keep a map with a share of a killed pass; on XFS and in a pool the journal is in order, so that share is
+//! durable before the map is. A block that a guest has overwritten since no longer has the content of the log.
 //!
-//! A place that is left out wrongly would cost a saving, so its slot has to be named with the content that the log tells:
-//! a file whose domain changed may share with a slot of the earlier domain. A place that shares keeps the entry of its
-//! slot alive, because maps show the slot as wanted. So this is for file systems whose maps show each block by itself.
-//! Where space is freed by whole extents, places that share are targets again, because the rests of their extents are
-//! theirs to copy.
+//! A place that is left out wrongly would cost a saving, so its slot has to be named with the content that the log
+//! tells: a file whose domain changed may share with a slot of the earlier domain. A place that shares keeps the entry
+//! of its slot alive, because maps show the slot as wanted. So this is for file systems whose maps show each block by
+//! itself. Where space is freed by whole extents, places that share are targets again, because the rests of their
+//! extents are theirs to copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +22,10 @@ use super::engine::Engine;
 use super::lists::part_bytes;
 use super::{PassError, PassOptions};
 use crate::extents::Extents;
+use crate::format::entry::{ContentEntry, ContentPlace};
 use crate::format::log::WrittenBlock;
 use crate::format::map::KeptExtent;
+use crate::format::prefix::Prefix;
 use crate::format::{FileNo, FingerprintPrefix, Slot};
 use crate::policy::{FreedUnit, UnneededSlots};
 use crate::state::{State, StateError};
@@ -75,32 +78,38 @@ impl BatchSlots {
         Ok(Some(slots).filter(|slots| !slots.stretches.is_empty()))
     }
 
-    /// Takes the contents of slots from the batches. A batch that cannot be read to its end is the plan's to report.
+    /// Takes the contents of slots from the batches, the newest batch for each content. A batch that cannot be read to
+    /// its end is the plan's to report.
     fn take_contents<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
         options: &PassOptions<'_>,
     ) -> Result<(), PassError> {
         let mut left = part_bytes(options) / 2 / size_of::<u32>();
-        state.open_batches()?.each_slot(|digest, slot| {
+        let mut batches = state.open_batches()?;
+        while let Ok(Some(ContentEntry { digest, place })) = batches.peek(Prefix::WHOLE) {
             options.pace.boundary()?;
+            batches.take();
+            let ContentPlace::Shared(slot) = place else { continue };
             let index = usize::try_from(slot.index()).expect("below the slots of an arena file");
             let known = self.contents.get(&slot.arena()).map_or(0, Vec::len);
             let more = (index + 1).saturating_sub(known).next_multiple_of(CONTENTS_STEP);
             if more > left {
-                return Ok(());
+                continue;
             }
             left -= more;
             let contents = self.contents.entry(slot.arena()).or_default();
+            contents.reserve_exact(more);
             contents.resize(known + more, 0);
             contents[index] = bits_of(digest);
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     /// Finds the places of the slots.
     fn look<S: Substrate>(&mut self, state: &State<'_, S>, options: &PassOptions<'_>) -> Result<(), PassError> {
-        let stretches_max = part_bytes(options) / 2 / size_of::<SlotStretch>();
+        // A list that grows may have room for twice as many.
+        let stretches_max = part_bytes(options) / 4 / size_of::<SlotStretch>();
         for &number in self.contents.keys() {
             options.pace.boundary()?;
             let Some(file) = state.open_arena(number, Access::Read)? else { continue };
@@ -154,17 +163,21 @@ impl Resumption {
         }
     }
 
-    /// Returns the number of blocks that share with a slot, however many logs tell of them.
+    /// Returns the number of blocks that share with a slot.
     pub(super) fn shared_blocks(&self) -> u64 {
         self.shared_blocks
     }
 
     /// Makes the shares durable. This has to come before the logs go, because nothing would repeat a lost share: a scan
     /// may have kept a map with shares that a killed pass had not made durable.
-    pub(super) fn sync<S: Substrate>(&self, engine: &mut Engine<'_, '_, S>) {
-        let Engine { state, images, passed, .. } = engine;
+    ///
+    /// # Errors
+    /// `Interrupted` if the work is to end.
+    pub(super) fn sync<S: Substrate>(&self, engine: &mut Engine<'_, '_, S>) -> Result<(), PassError> {
+        let Engine { state, options, images, passed, .. } = engine;
         let is_one_enough = state.substrate().syncs_all_shares();
         for number in &self.files {
+            options.pace.boundary()?;
             let synced = match images.open(*number, Access::Read) {
                 Ok(file) => state.substrate().sync_shares(&file),
                 // Another file of the file system may do.
@@ -177,6 +190,7 @@ impl Resumption {
                 break;
             }
         }
+        Ok(())
     }
 }
 
@@ -209,19 +223,27 @@ enum StretchKind {
 }
 
 impl<'s> ResumedFile<'s> {
-    /// Loads the kept map of a file. `None` if it has none.
+    /// Loads the kept map of a file. `None` if it has none, or if the map cannot be read: it is a hint.
+    ///
+    /// # Errors
+    /// `Interrupted` if the work is to end.
     pub(super) fn load<S: Substrate>(
         state: &State<'_, S>,
         slots: &'s BatchSlots,
         number: FileNo,
     ) -> Result<Option<ResumedFile<'s>>, StateError> {
-        Ok(state.kept_map(number)?.map(|map| ResumedFile {
+        let map = match state.kept_map(number) {
+            Err(StateError::Interrupted) => return Err(StateError::Interrupted),
+            map => map.ok().flatten(),
+        };
+        let (kind, contents) = (StretchKind::Apart, &[][..]);
+        Ok(map.map(|map| ResumedFile {
             slots,
             extents: map.into_extents(),
             from: 0,
             end: 0,
-            kind: StretchKind::Apart,
-            contents: &[],
+            kind,
+            contents,
             shared: 0,
             empty: 0,
         }))

@@ -262,7 +262,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     /// Step 7: removes the logs that were taken in, the newest of each file last. A crash may leave some of them: an
     /// older log without the newer one would have the next pass drop the entries of what the newer one told.
     fn remove_logs(&mut self, causes: &Causes) -> Result<(), PassError> {
-        self.resumption.sync(&mut self.engine);
+        self.resumption.sync(&mut self.engine)?;
         self.note_again_at_end()?;
         for (_, log) in causes.logs.iter().rev().filter(|(file, _)| !self.indexing.left.contains(file)) {
             self.engine.state.remove_log(log)?;

@@ -23,10 +23,10 @@ use std::sync::atomic::Ordering;
 use onefold_substrate::{Access, Substrate};
 
 use super::{State, StateError};
-use crate::format::entry::{ContentEntry, ContentPlace};
+use crate::format::entry::ContentEntry;
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EMPTY_BYTES, ShardReader, ShardWriter};
-use crate::format::{FingerprintPrefix, FormatError, Slot};
+use crate::format::{FingerprintPrefix, FormatError};
 
 pub(super) const FOLDER: &str = "batches";
 
@@ -175,22 +175,6 @@ impl<S: Substrate> Batches<'_, S> {
                 self.damaged = Some(*number);
             }
         })
-    }
-
-    /// Calls `each` with the contents of all slots, batch by batch and in no order. Leaves out the rest of a batch that
-    /// cannot be read. To be called instead of [`Batches::peek`].
-    pub(crate) fn each_slot<E>(
-        &mut self,
-        mut each: impl FnMut(FingerprintPrefix, Slot) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for (_, entries) in &mut self.readers {
-            while let Ok(Some(entry)) = entries.next_entry() {
-                if let ContentPlace::Shared(slot) = entry.place {
-                    each(entry.digest, slot)?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) struct UnsyncedState {
     pub(super) by: Option<HostNo>,
     /// The durable content of blocks that have changed since.
     pub(super) blocks: BTreeMap<u64, Option<Content>>,
-    /// Blocks that were shared in two steps, of which a crash may undo the second.
+    /// Blocks whose share a crash may undo: if it had two steps, the second.
     pub(super) shared: BTreeSet<u64>,
     /// Holes of such shares that were filled.
     pub(super) filled: BTreeSet<u64>,

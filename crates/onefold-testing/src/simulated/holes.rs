@@ -34,10 +34,14 @@ impl World {
         self.options.habits.shares_in_two_steps
     }
 
-    /// Notes a share into an image: until it is durable, a crash may leave holes in its range.
+    /// Notes a share into a file: until it is durable, a crash may undo it. If it has two steps, that leaves holes.
     pub(super) fn note_shared(&mut self, host: HostNo, ranges: SharedRanges) {
         let into = ranges.into.0;
-        if !self.shares_in_two_steps() || !self.files.get(into).is_image {
+        let is_lost = match self.shares_in_two_steps() {
+            true => self.files.get(into).is_image,
+            false => self.options.habits.loses_shares,
+        };
+        if !is_lost {
             return;
         }
         self.mark_unsynced(host, into);
@@ -49,7 +53,7 @@ impl World {
     pub(super) fn is_sharing(&self, host: HostNo) -> bool {
         self.machine(host).unsynced.iter().any(|no| {
             let unsynced = &self.files.get(*no).unsynced;
-            !unsynced.shared.is_empty() || !unsynced.filled.is_empty()
+            self.shares_in_two_steps() && !unsynced.shared.is_empty() || !unsynced.filled.is_empty()
         })
     }
 
@@ -168,14 +172,19 @@ impl World {
         }
     }
 
-    /// Makes some of a crashed host's undurable shares and filled holes into holes.
+    /// Undoes some of a crashed host's undurable shares. Those in two steps, and filled holes, become holes.
     pub(super) fn lose_shares(&mut self, no: FileNo) {
         let unsynced = &mut self.files.get_mut(no).unsynced;
         let (shared, filled) = (std::mem::take(&mut unsynced.shared), std::mem::take(&mut unsynced.filled));
         for index in shared.into_iter().chain(filled) {
-            let is_data = !reads_same(self.content_at(no, index), None);
-            if is_data && self.dice.one_in(3) {
+            let content = self.content_at(no, index).cloned();
+            if reads_same(content.as_ref(), None) || !self.dice.one_in(3) {
+                continue;
+            }
+            if self.shares_in_two_steps() {
                 self.leave_hole(no, index);
+            } else if self.replace_block(no, index, content).is_ok() {
+                self.counters.shares_lost += 1;
             }
         }
     }

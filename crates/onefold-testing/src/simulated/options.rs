@@ -190,6 +190,7 @@ impl SimulationOptions {
                 syncs_names_with_data: up_to(1) == 0,
                 tells_last_reference: up_to(2) > 0,
                 loss_changes_times: up_to(1) == 0,
+                loses_shares: false,
                 frees_whole_extents: up_to(3) == 0,
                 shares_in_two_steps: false,
                 share_blocks_max: [1, 16, 256][up_to(2) as usize],
@@ -299,6 +300,9 @@ pub struct Habits {
     /// Whether a loss in a crash updates the times of a file. If not, the file may keep the times of the lost state,
     /// and a process that relies on times does not read it again.
     pub loss_changes_times: bool,
+    /// Whether a crash may undo a share in one step that is not durable. The block then has its content at a place of its
+    /// own.
+    pub loses_shares: bool,
     /// Whether the file system claims to free blocks only as whole extents (Btrfs). The simulation still frees them one
     /// by one: it tests how the engine works then, not what it saves.
     pub frees_whole_extents: bool,
@@ -318,6 +322,7 @@ impl Default for Habits {
             syncs_names_with_data: false,
             tells_last_reference: true,
             loss_changes_times: false,
+            loses_shares: false,
             frees_whole_extents: false,
             shares_in_two_steps: false,
             share_blocks_max: 256,

@@ -23,6 +23,8 @@ pub struct Counters {
     pub stalls: u64,
     /// Blocks that a crash or a failed sync reverted.
     pub blocks_lost: u64,
+    /// Shares in one step that crashes have undone.
+    pub shares_lost: u64,
     /// Changes of names that a crash reverted.
     pub names_lost: u64,
     /// Locks taken.
