@@ -9,7 +9,9 @@ use std::process::{self, Command};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 /// Makes the kernel kill the program when the thread that starts it ends, however this process ends. The thread has to
-/// live as long as the program is needed. A program that gets more rights by its file, as with `setuid`, is not killed.
+/// live as long as the program is needed. The kernel does not kill a program that gets other rights as it starts: by
+/// `setuid`, by capabilities of its file, or by a change of its security context. The process is forked to start the
+/// program, so under a strict limit on memory (`vm.overcommit_memory=2`) a large process may fail to start one.
 pub fn end_with_parent(command: &mut Command) {
     let parent = process::id();
     let set = move || {

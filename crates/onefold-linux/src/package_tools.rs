@@ -7,6 +7,7 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onefold_block::child::end_with_parent;
 use onefold_substrate::{ArchivePart, PackageTools, Tool, ToolError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Resource;
@@ -82,6 +83,7 @@ fn start(archive: &File, part: ArchivePart) -> io::Result<ToolProcess> {
         ArchivePart::Control => "--ctrl-tarfile",
         ArchivePart::Files => "--fsys-tarfile",
     };
+    end_with_parent(&mut command);
     sys::limit(&mut command, LIMITS);
     Ok(ToolProcess(command.args([argument, "-"]).spawn()?))
 }

@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onefold_block::child::end_with_parent;
 use onefold_substrate::{Files, Tool, ToolError, UserNo, VolumeTools};
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, AsRawFd};
@@ -118,6 +119,7 @@ fn start(tool: Tool, arguments: &[&str], file: &LinuxFile, owner: UserNo) -> io:
         // The group with the user's number may belong to others. The file is for its owner alone.
         command.uid(owner.0).gid(NOBODY);
     }
+    end_with_parent(&mut command);
     let _starting = STARTING.lock();
     let inherited = rustix::io::dup(file.as_fd())?;
     let path = format!("/proc/self/fd/{}", inherited.as_raw_fd());

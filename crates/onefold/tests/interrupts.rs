@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Folder, INTERRUPTED, Run, has, run, text};
+use onefold_block::Show;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -117,12 +118,12 @@ fn a_program_that_reads_an_image_ends_with_the_command() {
     fs::create_dir(&programs).unwrap();
     let (program, noted) = (programs.join("qemu-img"), folder.path("process"));
     // The name appears with its content.
-    let script = format!("echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 60", noted.display());
+    let script = format!("echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 60", noted.shown());
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     for signals in [&[Signal::KILL][..], &[Signal::INT, Signal::INT]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onefold"));
-        command.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+        command.env("PATH", format!("{}:/usr/bin:/bin", programs.shown()));
         command.args(["pool", "import", "--format", "vdi"]).args([&pool, &image]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let reader = loop {

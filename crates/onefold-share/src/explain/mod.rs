@@ -8,7 +8,6 @@ mod whole;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::size::human;
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{Access, FileStat, Refusal, Substrate};
@@ -126,7 +125,7 @@ pub enum ExplainError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The offset is behind the end of the file.
-    #[error("the file is {} long ({length} bytes)", human(*length))]
+    #[error("the file ends at byte {length}")]
     BehindEnd {
         /// Its length.
         length: u64,

@@ -5,8 +5,6 @@
 //! between files and arena slots. Other finders need neither: [`share_found`] shares their runs from file to file.
 //! docs/decisions/0015-finders.md has the reasons.
 
-use std::io;
-
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::{Merge, SortWriter};
 use onefold_substrate::Substrate;
@@ -45,7 +43,7 @@ pub fn share_found<'b, S: Substrate>(
         engine.count_found(finder)?;
     } else {
         engine.share_found(finder)?;
-        engine.note_again()?;
+        engine.note_again_or_fill()?;
     }
     let mut passed = engine.passed;
     passed.restamped = engine.images.into_restamped();
@@ -191,14 +189,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         let PassReport { shared, trouble, .. } = &mut self.passed;
         let earlier = std::mem::take(&mut trouble.again);
         let released = pinned::release(self.state, &mut self.images, losses, remnants, self.options, shared, trouble);
-        let noted = match self.note_again() {
-            // The pass ends in order, and keeps the images for its end.
-            Err(PassError::State(StateError::Io { source, .. })) if source.kind() == io::ErrorKind::StorageFull => {
-                self.passed.trouble.is_full = true;
-                Ok(())
-            }
-            noted => noted,
-        };
+        let noted = self.note_again_or_fill();
         self.passed.trouble.again.append(earlier);
         released.and(noted)
     }
@@ -215,13 +206,25 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
     /// Notes the ranges that have to be read again, and waits a moment for files that other hosts have.
     fn note_again_soon(&mut self) -> Result<(), PassError> {
         for _ in 0..CUT_LOCK_TRIES {
-            self.note_again()?;
-            if self.passed.trouble.again.is_empty() {
+            self.note_again_or_fill()?;
+            if self.passed.trouble.again.is_empty() || self.passed.trouble.is_full {
                 break;
             }
             self.options.clock.sleep(LOCK_PAUSE);
         }
         Ok(())
+    }
+
+    /// Does the same as [`Engine::note_again`], but a file system without room for it ends the pass in order, as one
+    /// without room for sharing does. The ranges are kept.
+    pub(super) fn note_again_or_fill(&mut self) -> Result<(), PassError> {
+        match self.note_again() {
+            Err(PassError::State(why)) if why.is_lack_of_room() => {
+                self.passed.trouble.is_full = true;
+                Ok(())
+            }
+            noted => noted,
+        }
     }
 
     /// Notes the ranges that have to be read again, except in files that other hosts have at the moment.

@@ -228,8 +228,11 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         if !matches!(worked, Ok(Some(_))) && self.indexing.index.read_news(self.engine.state, None).is_ok() {
             discard(self.engine.state, &mut arena, &self.indexing.index.named);
         }
+        // There may be room now for what a full file system kept from being noted: slots were emptied, and copies.
+        let noted = if self.engine.passed.trouble.is_full { self.engine.note_again_or_fill() } else { Ok(()) };
         self.indexing.filled.extend(arena.numbers());
-        worked
+        let done = worked?;
+        noted.map(|()| done)
     }
 
     fn share_and_publish(

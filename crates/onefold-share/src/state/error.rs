@@ -129,7 +129,7 @@ impl StateError {
     }
 
     /// Returns whether the file system is full, for this user at least.
-    pub(super) fn is_lack_of_room(&self) -> bool {
+    pub(crate) fn is_lack_of_room(&self) -> bool {
         let kind = match self {
             StateError::Io { source, .. } => source.kind(),
             _ => return false,

@@ -300,8 +300,8 @@ pub struct Habits {
     /// Whether a loss in a crash updates the times of a file. If not, the file may keep the times of the lost state,
     /// and a process that relies on times does not read it again.
     pub loss_changes_times: bool,
-    /// Whether a crash may undo a share in one step that is not durable. The block then has its content at a place of its
-    /// own.
+    /// Whether a crash may undo a share in one step that is not durable. The block then has its content at a place of
+    /// its own.
     pub loses_shares: bool,
     /// Whether the file system claims to free blocks only as whole extents (Btrfs). The simulation still frees them one
     /// by one: it tests how the engine works then, not what it saves.

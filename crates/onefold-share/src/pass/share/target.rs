@@ -73,8 +73,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Notes the new places of the shared ranges of the current file. This comes after the shares are durable, if they
-    /// become so file by file: `resumption` believes in a map that tells of a share, and a share that was lost in a power
-    /// failure would never be repeated. If the shares cannot be made durable, the next scan finds the ranges changed.
+    /// become so file by file: `resumption` believes in a map that tells of a share, and a share that was lost in a
+    /// power failure would never be repeated. If the shares cannot be made durable, the next scan finds the ranges
+    /// changed.
     pub(super) fn note_moved_of_file(&mut self) -> Result<(), StateError> {
         let Some(target) = &mut self.target else { return Ok(()) };
         let moved = std::mem::take(&mut target.moved);

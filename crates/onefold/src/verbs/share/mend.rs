@@ -21,7 +21,7 @@ use crate::cli::share::{ForeignAction, ShareMendArgs};
 use crate::cli::share_work::RootArgs;
 use crate::failure::{Exit, Outcome};
 use crate::output::{Report, machine_name};
-use crate::size::{grouped, human};
+use crate::size::human;
 
 /// How long a run waits for the hosts whose images may have holes. A host that mends an image holds it only for a
 /// moment.
@@ -140,7 +140,8 @@ fn ranges(image: &MendedImage) -> String {
         .ranges
         .iter()
         .take(RANGES_MAX)
-        .map(|(offset, length)| format!("{} at byte {}", human(*length), grouped(*offset)));
+        // Exact, because the reader looks there with other tools.
+        .map(|(offset, length)| format!("bytes {offset} to {}", offset.saturating_add(*length).saturating_sub(1)));
     let mut text = named.collect::<Vec<_>>().join(", ");
     if let Some(more @ 1..) = image.ranges.len().checked_sub(RANGES_MAX) {
         text.push_str(&format!(" and {more} more {}", noun(more as u64, "range")));
@@ -220,7 +221,7 @@ mod tests {
         );
         assert!(text(MendOutcome::Whole, 0).contains("no holes"));
         let changed = text(MendOutcome::Changed, 0);
-        assert!(changed.contains("4.00 KiB at byte 24,576 and 2 more ranges: holes there may be wanted"), "{changed}");
+        assert!(changed.contains("bytes 24576 to 28671 and 2 more ranges: holes there may be wanted"), "{changed}");
         assert!(
             changed.contains("`onefold share mend --accept-changed` fills them") && !changed.contains("  "),
             "{changed}"
@@ -232,10 +233,7 @@ mod tests {
         let parts = ["another identity", ".onefold/identity", "--foreign mend", "--foreign give-up"];
         assert!(parts.iter().all(|part| foreign.contains(part)) && !foreign.contains("  "), "{foreign}");
         let given_up = text(MendOutcome::GivenUp, 0);
-        assert!(
-            given_up.contains("4.00 KiB at byte 24,576 and 2 more ranges") && !given_up.contains("  "),
-            "{given_up}"
-        );
+        assert!(given_up.contains("bytes 24576 to 28671 and 2 more ranges") && !given_up.contains("  "), "{given_up}");
         let elsewhere = text(MendOutcome::Elsewhere, 0);
         assert!(elsewhere.contains("left to the process that works on it") && !elsewhere.contains("  "), "{elsewhere}");
     }
