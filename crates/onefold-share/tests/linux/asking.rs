@@ -312,7 +312,7 @@ fn each_reason_is_told_where_it_holds() {
         exclude(&ground.substrate, Path::new("holes")).unwrap();
         assert_eq!(verdict(ground, "holes", 0), Verdict::SharedWithOthers);
         let behind = explain(&ground.substrate, None, Path::new("holes"), 9 * K, None);
-        assert!(behind.unwrap_err().to_string().contains("36864 bytes"));
+        assert!(behind.unwrap_err().to_string().contains("ends at byte 36864"));
     });
 }
 
