@@ -207,7 +207,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
     fn note_again_soon(&mut self) -> Result<(), PassError> {
         for _ in 0..CUT_LOCK_TRIES {
             self.note_again_or_fill()?;
-            if self.passed.trouble.again.is_empty() || self.passed.trouble.is_full {
+            if self.passed.trouble.again.is_empty() {
                 break;
             }
             self.options.clock.sleep(LOCK_PAUSE);
