@@ -42,6 +42,7 @@ class SharedReadRow(OneLineRow):
     On ext4 the file alone is written, as it holds its blocks itself there.
     """
 
+    share_of_time = 1.5
     SEED = seed_of(0, use=11)
 
     def __init__(self, name, run_bytes, runs, goal, of_disk=None):

@@ -17,6 +17,7 @@ class RandomRow(OneLineRow):
     """O_DIRECT with 32 requests in flight, in a file written in order. No block is visited twice in a round."""
 
     uses_original = True
+    share_of_time = 2.5
 
     def __init__(self, name, writes):
         self.direction, goal = ("write", "1.0x / 2.0x") if writes else ("read", "0.5x / 0.9x")
@@ -45,6 +46,7 @@ class UserWriteRow(Row):
 
     name = "random-write-user"
     sides = ("pool",)
+    share_of_time = 2.0
     lines = (
         Line("random-write-user", f"O_DIRECT 4 KiB random write, depth {DEPTH}, by an ordinary user", "op/s"),
         Line("random-write-root", "the same by root", "op/s"),

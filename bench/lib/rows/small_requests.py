@@ -48,7 +48,8 @@ class DepthOneRow(Row):
 
     name = "read-depth-1"
     uses_original = True
-    share_of_time = 0.6
+    # A round makes each side cold twice, and reads three times on three sides.
+    share_of_time = 5.0
     in_quick = False
     lines = (
         Line("read-depth-1", "O_DIRECT 4 KiB random read, depth 1, one client", "op/s", goal="report"),
@@ -75,7 +76,7 @@ class BesideRow(Row):
 
     name = "read-beside"
     uses_original = True
-    share_of_time = 0.7
+    share_of_time = 5.0
     in_quick = False
     lines = tuple(
         Line(
@@ -116,7 +117,7 @@ class EmptyFilesRow(Row):
     """One client makes empty files, asks for each when the kernel has forgotten them, and removes them."""
 
     name = "empty-files"
-    share_of_time = 0.4
+    share_of_time = 0.8
     lines = tuple(
         Line(f"empty-{what}", f"{what} of empty files, one folder, one client", "op/s", goal="report")
         for what in NAME_JOBS
@@ -144,7 +145,7 @@ class PollingRow(Row):
 
     name = "polling"
     sides = ("pool",)
-    share_of_time = 0.4
+    share_of_time = 1.5
     in_quick = False
     lines = (
         Line(
