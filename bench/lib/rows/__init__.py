@@ -8,13 +8,15 @@ from .imports import ImportRow
 from .layouts import OverwrittenReadRow, SharedReadRow
 from .memory import MemoryRow
 from .metadata import MetadataRow
+from .polling import PollingGainRow, PollingRow
 from .punched import PunchedRow
-from .random_io import FsyncRow, RandomRow, SmallWritesRow, UserWriteRow
+from .random_io import FsyncRow, RandomRow, SmallWritesRow
 from .recovery import RecoveryRow
 from .slow_disk import SlowDuplicateRow
 from .small_files import SmallFilesRow
-from .small_requests import BesideRow, DepthOneRow, EmptyFilesRow, PollingRow
+from .small_requests import BesideRow, DepthOneRow, EmptyFilesRow
 from .streams import ColdReadRow, DuplicateWriteRow, TwoStreamsRow, UniqueWriteRow
+from .users import UserStreamRow, UserWriteRow
 
 ROWS = [
     UniqueWriteRow("unique-write", direct=False),
@@ -27,9 +29,11 @@ ROWS = [
     ColdReadRow(),
     DepthOneRow(),
     BesideRow(),
+    PollingGainRow(),
     RandomRow("random-read", writes=False),
     RandomRow("random-write", writes=True),
     UserWriteRow(),
+    UserStreamRow(),
     SlowDuplicateRow(),
     BeyondMemoryRow(),
     OverwrittenReadRow(),

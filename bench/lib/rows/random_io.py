@@ -6,8 +6,7 @@ from ..data import BLOCK_BYTES
 from ..measure import Line, Sample, Work
 from ..side import ORIGINAL, as_words
 from ..system import BenchError, run
-from ..user import ROOT
-from .row import MB, OneLineRow, Row, expect_unique, seed_of
+from .row import MB, OneLineRow, expect_unique, seed_of
 
 NAME = "random"
 DEPTH = 32
@@ -41,41 +40,6 @@ class RandomRow(OneLineRow):
             side.drop_original()
 
 
-class UserWriteRow(Row):
-    """Random writes by an ordinary user and by root, one after the other, in one file of the pool."""
-
-    name = "random-write-user"
-    sides = ("pool",)
-    share_of_time = 2.0
-    lines = (
-        Line("random-write-user", f"O_DIRECT 4 KiB random write, depth {DEPTH}, by an ordinary user", "op/s"),
-        Line("random-write-root", "the same by root", "op/s"),
-        Line("random-write-user-part", "what the user has of that", "x", goal="0.9x", has_ratio=False),
-    )
-
-    def prepare(self, side, settings):
-        side.client("write", side.path(NAME), bytes=settings.layout_bytes, seed=seed_of(0, use=50))
-
-    def measure(self, side, settings, round_no):
-        users = {"user": side.user, "root": ROOT}
-        samples = {}
-        # The side that goes first changes, in case going first matters.
-        for number, key in enumerate(users if round_no % 2 == 0 else reversed(users)):
-            with side.clients_are(users[key]):
-                job, cost = fio(
-                    side, "randwrite", 2 * round_no + number, settings.fio_seconds, direct=1, ioengine="libaio",
-                    iodepth=DEPTH, end_fsync=1,
-                )  # fmt: skip
-            expect_unique(cost, self.name)
-            side.settle()
-            samples[f"random-write-{key}"] = rate(job, "write", cost)
-        part = samples["random-write-user"].value / samples["random-write-root"].value
-        return samples | {"random-write-user-part": Sample(part)}
-
-    def finish(self, side, settings):
-        side.remove(NAME)
-
-
 class SmallWritesRow(OneLineRow):
     """A new file, written in order with 4 KiB in each call, and fsync; the kernel gathers them where it is let."""
 
@@ -89,17 +53,7 @@ class SmallWritesRow(OneLineRow):
         side.remount(**self.options)
 
     def measure(self, side, settings, round_no):
-        # Without reserving space beforehand, as the client writes its files too.
-        job, cost = fio(
-            side, "write", round_no, None, size=settings.small_writes_bytes, ioengine="psync", end_fsync=1,
-            fallocate="none", allow_file_create=1,
-        )  # fmt: skip
-        expect_unique(cost, self.name)
-        side.remove(NAME)
-        moved_bytes, seconds = job["write"]["io_bytes"], job["job_runtime"] / 1000
-        if moved_bytes != settings.small_writes_bytes:
-            raise BenchError(f"{self.name}: fio wrote {moved_bytes} bytes of {settings.small_writes_bytes}")
-        return {self.name: Sample(moved_bytes / seconds / MB, cost, Work.moved(moved_bytes))}
+        return {self.name: small_writes(side, settings, seed_no=round_no)}
 
     def finish(self, side, settings):
         side.remount()
@@ -133,6 +87,21 @@ class FsyncRow(OneLineRow):
 
     def finish(self, side, settings):
         side.remove(*self.names)
+
+
+def small_writes(side, settings, seed_no):
+    """Writes a new file with 4 KiB in each call, and fsync; returns the sample of its rate, and removes the file."""
+    # Without reserving space beforehand, as the client writes its files too.
+    job, cost = fio(
+        side, "write", seed_no, None, size=settings.small_writes_bytes, ioengine="psync", end_fsync=1,
+        fallocate="none", allow_file_create=1,
+    )  # fmt: skip
+    expect_unique(cost, "small writes")
+    side.remove(NAME)
+    moved_bytes, seconds = job["write"]["io_bytes"], job["job_runtime"] / 1000
+    if moved_bytes != settings.small_writes_bytes:
+        raise BenchError(f"fio wrote {moved_bytes} bytes of {settings.small_writes_bytes}")
+    return Sample(moved_bytes / seconds / MB, cost, Work.moved(moved_bytes))
 
 
 def fio(side, mode, round_no, seconds, **options):

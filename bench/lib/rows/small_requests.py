@@ -1,18 +1,14 @@
-"""Small requests: how long one takes, alone and beside other work, and what looking for the next one costs."""
+"""Small requests: how long one takes, alone and beside other work."""
 
 import json
-import os
 import shutil
-import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 from .. import system
 from ..caches import drop_names
 from ..measure import Line, Sample, Work
-from ..profile import share_in, why_no_samples
 from ..side import ORIGINAL
 from ..system import BenchError
 from .random_io import fio, fio_command, rate
@@ -26,21 +22,11 @@ WRITTEN = "sectors"
 
 # Part of the file that is read again and again, so that the pool has it in memory.
 CACHED_BYTES = 8 << 20
-# Where the daemon's time counts as polling: these, and what they call.
-POLLING_FUNCTIONS = ("polling::Polling::look", "polling::Polling::slept")
 # What runs beside the reads begins before them, and would end after them.
 LEAD_SECONDS = 0.5
 # How long each kind of read goes on.
 READ_SECONDS = 2
 BESIDE_SECONDS_MAX = 60
-
-
-class WorkBesideCreates(NamedTuple):
-    """What programs did at the same time: those that count, the client that makes files, and the daemon."""
-
-    steps: int
-    files: int
-    daemon_seconds: float
 
 
 class DepthOneRow(Row):
@@ -124,63 +110,7 @@ class EmptyFilesRow(Row):
     )
 
     def measure(self, side, settings, round_no):
-        folder, count = side.make_folder(FOLDER), settings.small_files
-        samples = {}
-        for what, job in NAME_JOBS.items():
-            if what == "stat":
-                drop_names()
-            finished, cost = side.command(side.place.python, "-B", CLIENT, job, folder, str(count))
-            samples[f"empty-{what}"] = Sample(json.loads(finished.text)["rate"], cost, Work.operations(count))
-        folder.rmdir()
-        side.settle()
-        return samples
-
-
-class PollingRow(Row):
-    """What it costs that threads look for work before they sleep.
-
-    Idle: a mount that does so against one that does not. Under load the difference between two mounts would be lost in that
-    between two turns, so the daemon is sampled, and its time in the functions of polling counts.
-    """
-
-    name = "polling"
-    sides = ("pool",)
-    share_of_time = 1.5
-    in_quick = False
-    lines = (
-        Line(
-            "polling-idle", "polling: the daemon's processor time while idle, more than without", "ms/s",
-            higher_is_better=False, goal="0", has_ratio=False,
-        ),
-        Line(
-            "polling-load", "polling: what it takes of all processors' time while programs keep them busy", "%",
-            higher_is_better=False, goal="5 %", has_ratio=False,
-        ),
-    )  # fmt: skip
-
-    def missing(self, settings):
-        return why_no_samples()
-
-    def measure(self, side, settings, round_no):
-        side.remount(polling="off")
-        idle_without = idle_seconds(side, settings)
-        side.remount(polling="on")
-        work = []
-        folder = side.make_folder(FOLDER)
-        part = share_in(
-            side.daemon, POLLING_FUNCTIONS, lambda: work.append(work_beside_creates(side, settings, folder))
-        )
-        shutil.rmtree(folder)
-        side.settle()
-        idle = idle_seconds(side, settings)
-        load = 100 * part * work[0].daemon_seconds / (os.cpu_count() * settings.fio_seconds)
-        return {
-            "polling-idle": Sample(1000 * (idle - idle_without) / settings.idle_seconds),
-            "polling-load": Sample(load, more={"part_of_daemon": part} | work[0]._asdict()),
-        }
-
-    def finish(self, side, settings):
-        side.remount()
+        return {f"empty-{what}": sample for what, sample in empty_files(side, settings)}
 
 
 def read(side, settings, round_no, **options):
@@ -189,6 +119,18 @@ def read(side, settings, round_no, **options):
     defaults = {"direct": 1, "ioengine": "psync", "time_based": True}
     mode = options.pop("rw", "randread")
     return fio(side, mode, round_no, seconds, filename=side.path(ORIGINAL), **defaults | options)
+
+
+def empty_files(side, settings):
+    """Yields each of NAME_JOBS with the rate of one client that does it with empty files in one folder."""
+    folder, count = side.make_folder(FOLDER), settings.small_files
+    for what, job in NAME_JOBS.items():
+        if what == "stat":
+            drop_names()
+        finished, cost = side.command(side.place.python, "-B", CLIENT, job, folder, str(count))
+        yield what, Sample(json.loads(finished.text)["rate"], cost, Work.operations(count))
+    folder.rmdir()
+    side.settle()
 
 
 def p99(side, settings, round_no, beside=None):
@@ -204,24 +146,3 @@ def p99(side, settings, round_no, beside=None):
     latency = done["clat_ns"]
     more = {"mean_us": latency["mean"] / 1000}
     return Sample(latency["percentile"]["99.000000"] / 1000, cost, Work.operations(done["total_ios"]), more)
-
-
-def work_beside_creates(side, settings, folder):
-    """Returns what is done while a client makes files beside programs that keep all processors busy a little longer."""
-    seconds = settings.fio_seconds
-    client = side.place.python, "-B", os.fspath(CLIENT)
-    counters = [
-        subprocess.Popen([*client, "count", "-", str(seconds + LEAD_SECONDS)], stdout=subprocess.PIPE, text=True)
-        for _ in range(os.cpu_count())
-    ]
-    finished, cost = side.command(*client, "create", folder, str(seconds))
-    steps = sum(json.loads(counter.communicate()[0])["steps"] for counter in counters)
-    return WorkBesideCreates(steps, json.loads(finished.text)["made"], cost.server_seconds)
-
-
-def idle_seconds(side, settings):
-    """Returns the daemon's processor time in a while without work."""
-    time.sleep(settings.calm_seconds)
-    before = side.server_cpu_seconds()
-    time.sleep(settings.idle_seconds)
-    return side.server_cpu_seconds() - before

@@ -33,7 +33,7 @@ class UniqueWriteRow(WriteRow):
 
     def __init__(self, name, direct):
         goal = "0.75x / 1.0x" if direct else "0.95x / 1.0x"
-        super().__init__(name, "unique", direct, goal, "report / 0.7 s/GiB")
+        super().__init__(name, "unique", direct, goal, "0.7 s/GiB")
 
     def measure(self, side, settings, round_no):
         answer, cost = side.client(
