@@ -16,7 +16,7 @@ use std::path::Path;
 use onefold_block::Timestamp;
 use onefold_substrate::{Access, Substrate};
 
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 
 /// Name of the attribute.
 pub(crate) const ATTRIBUTE: &str = "user.onefold.before";

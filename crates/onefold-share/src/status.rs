@@ -9,8 +9,9 @@ use onefold_substrate::{Access, Substrate, is_gone};
 
 use crate::domain::Domain;
 use crate::extents::Extents;
-use crate::format::mark::{Mark, Stamp};
+use crate::format::mark::Mark;
 use crate::format::shard::EntryCounts;
+use crate::format::stamp::Stamp;
 use crate::mend::{DeclaredShares, declared};
 use crate::noted_stamps;
 use crate::opt_out::OptOuts;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::message::{ControlAnswer, ControlReply, ControlRequest, FailureKind};
 use super::peer::Peer;
-use super::server::ServedPool;
+use super::served::ServedPool;
 use super::verbs::{RequestFailure, run};
 use super::wire::{LineReader, ReceivedLine, WireError, send_line};
 

@@ -11,6 +11,7 @@ mod ending;
 mod message;
 mod open_file;
 mod peer;
+mod served;
 mod server;
 mod socket;
 mod stat_form;
@@ -22,7 +23,8 @@ pub(crate) use ending::ServiceEnd;
 pub use message::{
     ControlAnswer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubProblem, ScrubReport,
 };
-pub(crate) use server::{ControlServer, ServedMount, ServedPool};
+pub(crate) use served::{ServedMount, ServedPool};
+pub(crate) use server::ControlServer;
 pub(crate) use socket::ControlSocket;
 pub use socket::SocketError;
 pub use wire::WireError;

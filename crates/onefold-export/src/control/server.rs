@@ -8,16 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use onefold_pool::Pool;
 use rustix::net::Shutdown;
 
 use super::connection;
 use super::ending::ServiceEnd;
 use super::peer::Peer;
+use super::served::ServedPool;
 use super::socket::{ControlSocket, SocketError};
-use crate::fuse::Invalidate;
-use crate::mount_table::DeviceNumber;
-use crate::stopper::Stopper;
 
 /// Maximum number of clients at once.
 const CLIENTS_MAX: usize = 32;
@@ -30,21 +27,6 @@ const LAST_ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Pause after a failed accept, for example without a free descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The objects that requests act on.
-pub(crate) struct ServedPool {
-    pub(crate) pool: Arc<Pool>,
-    /// The mount of the pool, if it has one.
-    pub(crate) mount: Option<ServedMount>,
-    pub(crate) stopper: Stopper,
-    pub(crate) ending: Arc<ServiceEnd>,
-}
-
-/// A mount of the pool, to which open files of clients may belong.
-pub(crate) struct ServedMount {
-    pub(crate) device: DeviceNumber,
-    pub(crate) invalidator: Arc<dyn Invalidate>,
-}
 
 /// Answers clients until dropped.
 pub(crate) struct ControlServer {

@@ -7,7 +7,7 @@ use onefold_pool::{Ino, Pool, PoolError, Progress};
 
 use super::message::{ControlAnswer, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
 use super::open_file::{OpenFile, OpenFileError};
-use super::server::{ServedMount, ServedPool};
+use super::served::{ServedMount, ServedPool};
 use crate::door::EndError;
 use crate::fuse::drop_privileges_from;
 

@@ -1,9 +1,7 @@
 //! Translates the flags of system calls into terms of the pool.
 
-use onefold_pool::{AllocateMode, Durability, RenameMode, SeekTarget, XattrMode};
+use onefold_pool::{AllocateMode, Durability, SeekTarget, XattrMode};
 use rustix::io::Errno;
-
-use super::filesystem::FileOwner;
 
 /// Flags of an open file, as `open(2)` numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,20 +67,6 @@ pub(super) fn seek_target(whence: i32) -> Result<SeekTarget, Errno> {
     }
 }
 
-/// Returns the mode of a `renameat2(2)` by `caller`.
-///
-/// # Errors
-/// `EINVAL` for combinations of flags and for unknown flags.
-pub(super) fn rename_mode(flags: u32, caller: FileOwner) -> Result<RenameMode, Errno> {
-    match flags {
-        0 => Ok(RenameMode::Replace),
-        libc::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
-        libc::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
-        libc::RENAME_WHITEOUT => Ok(RenameMode::Whiteout { uid: caller.uid, gid: caller.gid }),
-        _ => Err(Errno::INVAL),
-    }
-}
-
 /// Returns how `setxattr(2)` treats an existing attribute.
 ///
 /// # Errors
@@ -135,12 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn rename_and_xattr_flags_exclude_each_other() {
-        let caller = FileOwner { uid: 7, gid: 8 };
-        assert_eq!(rename_mode(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE, caller), Err(Errno::INVAL));
-        assert_eq!(rename_mode(libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT, caller), Err(Errno::INVAL));
-        assert_eq!(rename_mode(libc::RENAME_EXCHANGE, caller), Ok(RenameMode::Exchange));
-        assert_eq!(rename_mode(libc::RENAME_WHITEOUT, caller), Ok(RenameMode::Whiteout { uid: 7, gid: 8 }));
+    fn xattr_flags_exclude_each_other() {
         assert_eq!(xattr_mode(libc::XATTR_CREATE | libc::XATTR_REPLACE), Err(Errno::INVAL));
         assert_eq!(xattr_mode(libc::XATTR_REPLACE), Ok(XattrMode::Replace));
     }

@@ -21,6 +21,7 @@ mod state;
 mod stored;
 mod tables;
 mod units;
+mod wanted_unit;
 mod writer;
 
 #[cfg(test)]
@@ -39,7 +40,8 @@ pub use error::ArchiveError;
 pub use ledger::LedgerHole;
 pub use repair::{Heal, RepairOptions, RepairReport};
 pub use state::ImageRecord;
-pub use units::{StoredUnit, WantedUnit};
+pub use units::StoredUnit;
+pub use wanted_unit::WantedUnit;
 pub use writer::{ManifestDraft, Writer};
 
 use self::descriptors::{DESCRIPTORS, OpenedDescriptor, descriptor_name, read_descriptor};

@@ -8,6 +8,7 @@ use super::index::ClaimedPlace;
 use super::objects::Folder;
 use super::rules::{Rule, follows};
 use super::tables::{Table, entry_at, is_broken, is_unread};
+use super::wanted_unit::WantedUnit;
 use super::{Archive, ArchiveError};
 use crate::compress::Decompressor;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
@@ -20,15 +21,6 @@ const GAP_BYTES: u64 = 64 << 10;
 const READ_BYTES: u64 = 4 << 20;
 /// How often units are looked up, if the ledger says something new each time.
 const LOOKUPS_MAX: u32 = 10;
-
-/// A unit to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WantedUnit {
-    /// The unit.
-    pub name: UnitName,
-    /// Length of its plain bytes, if known. Any other length is damage.
-    pub plain_bytes: Option<u32>,
-}
 
 /// Where a unit is stored, according to the table of its pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::order::ChunkRank;
+use super::rank::ChunkRank;
 use super::rules::{Rule, follows};
 use crate::format::multicast::{BegunChunk, CODED_SYMBOLS_MAX, IndexSet, Request};
 use crate::format::wire::CHUNK_BYTES_MAX;

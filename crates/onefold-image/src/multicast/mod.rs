@@ -11,6 +11,7 @@ mod coding;
 mod demand;
 mod order;
 mod pacing;
+mod rank;
 mod rate;
 mod receiver;
 mod rules;

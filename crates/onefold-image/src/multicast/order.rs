@@ -6,24 +6,8 @@
 //!    equals, that is the one with the lowest index: disks are written in order.
 //! 3. Chunks that are not cached are built in the same order, while others are sent.
 
-use std::cmp::Reverse;
-
 use super::demand::Demand;
-
-/// The place of a chunk in the order in which whole chunks are sent: the lowest is first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ChunkRank {
-    machines: Reverse<u32>,
-    /// Index of the chunk.
-    pub(super) chunk: u32,
-}
-
-impl ChunkRank {
-    /// Returns the place of a chunk that so many machines lack.
-    pub(super) fn new(machines: u32, chunk: u32) -> ChunkRank {
-        ChunkRank { machines: Reverse(machines), chunk }
-    }
-}
+use super::rank::ChunkRank;
 
 /// Bytes of repairs since the last whole chunk.
 #[derive(Clone, Copy, Debug, Default)]

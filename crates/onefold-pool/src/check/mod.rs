@@ -22,8 +22,11 @@ mod links;
 mod lost_state;
 mod maps;
 mod node_set;
+mod opening;
 mod paths;
 mod reader;
+mod readings;
+mod references;
 mod repair;
 mod span;
 mod state;
@@ -89,7 +92,7 @@ fn find(
     options: &CheckOptions,
     progress: &dyn Progress,
 ) -> Result<(CheckReport, RepairFacts)> {
-    let (context, findings) = match Context::open(device, options, progress) {
+    let (context, findings) = match opening::open_context(device, options, progress) {
         Ok(opened) => opened,
         Err(CheckError::Fatal(error)) => return Err(error),
         Err(CheckError::Stopped) => {
@@ -146,7 +149,7 @@ struct RepairFacts {
 fn examine(context: &mut Context<'_>, options: &CheckOptions) -> std::result::Result<(), CheckError> {
     let listed = inodes::check(context)?;
     links::check(context, &listed)?;
-    let counted = span::check_all(context, &listed)?;
+    let counted = references::check_all(context, &listed)?;
     state::check(context, &listed, &counted);
     if options.verify_data {
         data::check(context)?;

@@ -11,7 +11,6 @@ use onefold_block::zero::is_zero;
 use super::context::Context;
 use super::findings::CheckFindings;
 use super::inodes::TreeContent;
-use super::maps;
 use super::reader::CheckError;
 use crate::format::BlockBytes;
 use crate::format::geometry::{
@@ -93,41 +92,17 @@ pub(super) struct GroupSpan {
 const ENTRIES_PER_PAGE: usize = 170;
 const _: () = assert!(ENTRIES_PER_PAGE as u64 == ENTRIES_PER_STORE_PAGE);
 
-/// Checks all groups in use and all references.
-pub(super) fn check_all(context: &mut Context<'_>, listed: &TreeContent) -> Result<SpanTotals, CheckError> {
-    let ready = context.groups_ready();
-    let mut sums = SpanTotals::default();
-    check_filter_runs(context, listed);
-    let groups = groups_per_span(context.memory_bytes);
-    let mut first = 0;
-    while first < ready {
-        let end = (first + groups).min(ready);
-        let mut span = GroupSpan::load(context, first..end, &mut sums)?;
-        maps::walk(context, &mut span, listed, first == 0, &mut sums)?;
-        span.check_filter_blocks(context, listed);
-        span.settle(context, &mut sums);
-        first = end;
-    }
-    Ok(sums)
-}
-
 /// Returns the number of groups whose blocks fit the memory for counting.
 pub(super) fn groups_per_span(memory_bytes: u64) -> u64 {
     (memory_bytes / 2 / (size_of::<BlockTally>() as u64 * GROUP_BLOCKS)).max(1)
 }
 
-/// Reports impossible runs of the saved filter. If they have more blocks together than the pool, they overlap.
-fn check_filter_runs(context: &mut Context<'_>, listed: &TreeContent) {
-    let end = (context.groups_ready() * GROUP_BLOCKS).min(context.geometry.total_blocks);
-    let sum: u64 = listed.filter_runs.iter().map(|run| run.count).sum();
-    let outside = listed.filter_runs.iter().any(|run| run.first.0.saturating_add(run.count) > end);
-    if outside || sum > end {
-        context.findings.tell("saved filter", None, "it is recorded outside the block groups in use");
-    }
-}
-
 impl GroupSpan {
-    fn load(context: &mut Context<'_>, groups: Range<u64>, sums: &mut SpanTotals) -> Result<GroupSpan, CheckError> {
+    pub(super) fn load(
+        context: &mut Context<'_>,
+        groups: Range<u64>,
+        sums: &mut SpanTotals,
+    ) -> Result<GroupSpan, CheckError> {
         let geometry = context.geometry;
         let blocks: u64 = groups.clone().map(|group| geometry.group_blocks(group)).sum();
         let mut span = GroupSpan {
@@ -259,7 +234,7 @@ impl GroupSpan {
     }
 
     /// Reports blocks of the saved filter that are in use.
-    fn check_filter_blocks(&mut self, context: &mut Context<'_>, listed: &TreeContent) {
+    pub(super) fn check_filter_blocks(&mut self, context: &mut Context<'_>, listed: &TreeContent) {
         let sum: u64 = listed.filter_runs.iter().map(|run| run.count).sum();
         if sum > context.geometry.total_blocks {
             return;
@@ -278,7 +253,7 @@ impl GroupSpan {
     /// Reports all blocks whose number of references differs from the recorded one.
     ///
     /// An unreferenced page of the names tree is not lost space: the page that led to it is outdated.
-    fn settle(&self, context: &mut Context<'_>, sums: &mut SpanTotals) {
+    pub(super) fn settle(&self, context: &mut Context<'_>, sums: &mut SpanTotals) {
         let mut leaked: Option<(BlockNo, u64)> = None;
         for (block, counted) in (self.first..).map(BlockNo).zip(&self.blocks) {
             let is_over = counted.flags & OVER != 0;

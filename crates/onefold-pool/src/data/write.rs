@@ -28,7 +28,7 @@ use crate::attr::{Dedup, Ino};
 use crate::engine::{BUFFER_BLOCKS, Engine, PLACES_MAX};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
-use crate::meta::allocate::GroupRun;
+use crate::meta::group_run::GroupRun;
 use crate::meta::in_flight::{DeviceWrite, WriteState};
 use crate::meta::{Op, OpResult, Privilege};
 use crate::options::Verification;

@@ -19,7 +19,8 @@ use crate::format::geometry::{GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
 use crate::format::items::{self, FilterRun};
 use crate::format::state::Field;
 use crate::meta::Privilege;
-use crate::meta::allocate::{EMERGENCY_BLOCKS, GroupRun};
+use crate::meta::allocate::EMERGENCY_BLOCKS;
+use crate::meta::group_run::GroupRun;
 use crate::options::Journaling;
 use crate::tree;
 

@@ -16,7 +16,7 @@ use super::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::store_page::BlockUse;
 use crate::meta::Privilege;
-use crate::meta::allocate::GroupRun;
+use crate::meta::group_run::GroupRun;
 use crate::meta::in_flight::{DeviceWrite, InFlightBlock};
 
 /// A copy that operations may refer to. Dropping it gives the copy back, unless an operation refers to it.

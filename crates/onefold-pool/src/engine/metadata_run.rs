@@ -10,7 +10,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, WriteOp};
 use super::Engine;
 use crate::error::{PoolError, Result};
 use crate::meta::Privilege;
-use crate::meta::allocate::GroupRun;
+use crate::meta::group_run::GroupRun;
 use crate::options::Allocation;
 
 impl Engine {

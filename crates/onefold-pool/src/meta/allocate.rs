@@ -14,6 +14,7 @@ use onefold_block::BlockNo;
 use onefold_block::zero::is_zero;
 
 use super::free_words::SearchPurpose;
+use super::group_run::GroupRun;
 use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, Privilege, damaged};
 use super::search::{RunRequest, UnknownGroups};
@@ -30,13 +31,6 @@ pub(crate) const EMERGENCY_BLOCKS: u64 = 128;
 /// As long as untouched groups are left, data goes only to free runs of at least this length.
 const RUN_BLOCKS_PREFERRED: u64 = 32;
 const BITMAP_WORDS: u64 = BITS_PER_BITMAP_BLOCK / 64;
-
-/// A run of blocks within one group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupRun {
-    pub(crate) first: BlockNo,
-    pub(crate) count: u64,
-}
 
 impl Op<'_> {
     /// Reserves `count` blocks for data: they become busy, not allocated. `promised` of them were reserved by

@@ -3,8 +3,9 @@
 
 use onefold_block::BlockNo;
 
-use super::allocate::{EMERGENCY_BLOCKS, GroupRun};
+use super::allocate::EMERGENCY_BLOCKS;
 use super::free_words::SearchPurpose;
+use super::group_run::GroupRun;
 use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, Privilege};
 use super::search::{RunRequest, UnknownGroups};

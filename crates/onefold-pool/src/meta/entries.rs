@@ -2,7 +2,7 @@
 
 use onefold_block::BlockNo;
 
-use super::allocate::GroupRun;
+use super::group_run::GroupRun;
 use super::op::{Op, OpError, OpResult, damaged};
 use crate::error::PoolError;
 use crate::format::header::BlockKind;

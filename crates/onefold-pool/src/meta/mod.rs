@@ -15,6 +15,7 @@ pub(crate) mod free_again;
 pub(crate) mod free_runs;
 pub(crate) mod free_words;
 pub(crate) mod full_backing;
+pub(crate) mod group_run;
 pub(crate) mod groups;
 pub(crate) mod hash;
 pub(crate) mod in_flight;

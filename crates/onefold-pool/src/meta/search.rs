@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use onefold_block::BlockNo;
 
-use super::allocate::GroupRun;
 use super::free_runs::GroupSummary;
 use super::free_words::{FreeWords, SearchPurpose, bitmaps_of};
+use super::group_run::GroupRun;
 use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, damaged};
 use crate::format::geometry::GROUP_BLOCKS;

@@ -2,7 +2,7 @@
 
 use onefold_block::BlockNo;
 
-use super::node::{LEVEL_MAX, VALUE_BYTES_MAX};
+use super::limits::{LEVEL_MAX, VALUE_BYTES_MAX};
 
 /// Why an operation of the tree failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,8 @@ use onefold_block::BlockNo;
 
 use super::cells::{self, CellCopies};
 use super::delete::rebalance;
-use super::node::{LEVEL_MAX, Node, SLOT_BYTES, VALUE_BYTES_MAX, cell_key, interior_cell, leaf_cell};
+use super::limits::{LEVEL_MAX, VALUE_BYTES_MAX};
+use super::node::{Node, SLOT_BYTES, cell_key, interior_cell, leaf_cell};
 use super::path::PagePath;
 use super::{Defect, Key, Pages, TreeError};
 

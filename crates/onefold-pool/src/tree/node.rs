@@ -27,13 +27,8 @@ use std::ops::Range;
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use super::key::KEY_BYTES;
+use super::limits::{LEVEL_MAX, VALUE_BYTES_MAX};
 use super::{Defect, Key, TreeError};
-
-/// Maximum length of an item's value, in bytes.
-pub const VALUE_BYTES_MAX: usize = 1024;
-
-/// Maximum level of a page: even a tree of pages a third full would then hold more items than there are block numbers.
-pub(super) const LEVEL_MAX: u8 = 11;
 
 pub(super) const HEADER_START: usize = 16;
 pub(super) const COUNT_START: usize = HEADER_START + 2;

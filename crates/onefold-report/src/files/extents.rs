@@ -7,31 +7,13 @@ use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{ExtentKind, FileKind, FileNumber, FileStat, FileSystem};
 use onefold_guest::volume::VolumeReader;
 
+use super::allowance::{ExtentAllowance, TIMES_MAX};
 use super::error::MapError;
 use super::named::NameWriter;
 use super::rows::extent_row;
 
-/// Limit for the total length of all extents, as a multiple of the volume's length. It exceeds 1 because files may
-/// share blocks on purpose.
-const TIMES_MAX: u64 = 4;
-/// Maximum number of extents of an image, whatever length the image claims. Their rows take 800 MB.
-const ROWS_MAX: u64 = 1 << 25;
 /// The smallest length that an extent counts for.
 const SECTOR_BYTES: u64 = 512;
-
-/// Remaining allowance for the extents of an image.
-#[derive(Debug)]
-pub(super) struct ExtentAllowance {
-    bytes: u64,
-    rows: u64,
-}
-
-impl ExtentAllowance {
-    /// Returns the allowance for all volumes on a disk of `disk_bytes`.
-    pub(super) fn new(disk_bytes: u64) -> ExtentAllowance {
-        ExtentAllowance { bytes: disk_bytes.saturating_mul(TIMES_MAX), rows: ROWS_MAX }
-    }
-}
 
 /// A volume whose extents are being written.
 struct VolumeExtents<'e> {

@@ -24,6 +24,7 @@
 //! | `survey` | all of this for each image, within a memory limit |
 //! | `assemble` | converts owners and counts to results for users |
 
+mod allowance;
 mod analysis;
 mod assemble;
 mod blocks;

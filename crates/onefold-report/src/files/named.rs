@@ -12,10 +12,10 @@ use onefold_guest::packages::{self, Owners, Package, PackageDatabase, PackageSta
 use onefold_guest::tree::{Crossing, GuestFile, Links, SystemIndex, Tree, Visitor, WalkEntry, WalkError, WalkStep};
 use onefold_sort::SortWriter;
 
+use super::allowance::ExtentAllowance;
 use super::analysis::MisalignedCause;
 use super::doubts::Doubts;
 use super::error::{MapError, SurveyError};
-use super::extents::ExtentAllowance;
 use super::names::{Names, PackageId, folder_of};
 use super::rows::name_row;
 use super::uses::volume_name;

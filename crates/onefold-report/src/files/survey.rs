@@ -11,11 +11,11 @@ use onefold_guest::budget::Budget;
 use onefold_guest::guest::{DiskUse, Guest};
 use onefold_sort::{OrderedRows, SortWriter};
 
+use super::allowance::ExtentAllowance;
 use super::analysis::{GroupName, MisalignedCause};
 use super::blocks::{BlockOwners, BlockWriter};
 use super::doubts::Doubts;
 use super::error::{MapError, SurveyError};
-use super::extents::ExtentAllowance;
 use super::map::DiskMap;
 use super::named::{NameWriter, note_doubts};
 use super::names::{LargestOwners, Names, OwnerName, keep_largest};

@@ -15,7 +15,7 @@ use super::identify::{IdentifyError, databases_of};
 use super::retry::RetryPause;
 use crate::format::FileNo;
 use crate::format::guest::GuestHead;
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 use crate::pace::Pace;
 use crate::scan::{Age, ListedFile, is_stable, list};
 use crate::selection::Selection;

@@ -20,7 +20,7 @@ use super::{FilesOptions, Tier, given_up_images};
 use crate::domain::Domain;
 use crate::format::FileNo;
 use crate::format::files_run::{FilesRun, GivenUpTier, RunImage};
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 use crate::pass::PassReport;
 use crate::scan::{Age, ListedFile};
 use crate::state::{State, StateError};

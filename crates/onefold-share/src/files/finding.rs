@@ -25,7 +25,7 @@ use super::report::ExaminationReport;
 use super::{CommonSource, FilesOptions};
 use crate::format::FileNo;
 use crate::format::guest::KeptGuest;
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 use crate::pass::{PassError, RunSorter};
 use crate::scan::ListedFile;
 use crate::state::{State, StateError};

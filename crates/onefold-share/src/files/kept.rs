@@ -17,7 +17,7 @@ use super::tier::Tier;
 use super::{FilesOptions, ReadScope};
 use crate::format::FileNo;
 use crate::format::guest::{GuestHead, KeptGuest};
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 use crate::scan::{Age, ListedFile};
 use crate::selection::Selection;
 use crate::state::files::Marks;

@@ -23,6 +23,7 @@ mod finding;
 mod identify;
 mod join;
 mod kept;
+mod package_bytes;
 mod packages;
 mod report;
 mod retry;
@@ -39,8 +40,8 @@ use onefold_block::random::Random;
 use onefold_substrate::{FileHandle, Substrate};
 
 pub use self::changes::DatabaseLook;
-pub use self::finder::PackageBytes;
 pub use self::identify::{Baseline, Template, TemplateError};
+pub use self::package_bytes::PackageBytes;
 pub use self::report::{ExaminationReport, FilesReport, GivenUpImages, TierCounts};
 pub(crate) use self::retry::RetryPause;
 pub use self::tier::Tier;

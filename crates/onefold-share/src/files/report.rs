@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::finder::PackageBytes;
+use super::package_bytes::PackageBytes;
 use super::tier::Tier;
 use crate::format::FileNo;
 use crate::format::guest::COUNTS;

@@ -29,9 +29,9 @@
 use onefold_block::Timestamp;
 use onefold_substrate::Substrate;
 
-use super::mark::Stamp;
 use super::number::{push_number, take_number};
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
+use super::stamp::Stamp;
 use super::{FileNo, FormatError};
 
 /// Maximum length of the text, in bytes.
@@ -39,9 +39,9 @@ pub const RUN_BYTES_MAX: usize = 16 << 20;
 /// Maximum length of a package's name, and of a reason, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
 /// Maximum number of sums.
-pub const SUMS_MAX: usize = 256;
+pub(crate) const SUMS_MAX: usize = 256;
 /// Maximum number of items of another list. Each takes memory beside its text.
-pub const ITEMS_MAX: usize = 1 << 18;
+pub(crate) const ITEMS_MAX: usize = 1 << 18;
 const HEAD_BYTES: usize = 16;
 
 /// The conclusion of a run.

@@ -216,7 +216,7 @@ pub fn read_log<S: Substrate, E: From<FormatError>>(
 ///
 /// # Errors
 /// As [`read_log`].
-pub fn read_log_runs<S: Substrate, E: From<FormatError>>(
+pub(crate) fn read_log_runs<S: Substrate, E: From<FormatError>>(
     substrate: &S,
     log: S::File,
     kind: LogKind,

@@ -19,6 +19,7 @@ pub mod prefix;
 pub mod reading;
 pub mod record;
 pub mod shard;
+pub mod stamp;
 pub mod watch;
 
 use std::fmt;

@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use onefold_block::{BLOCK_BYTES_U64, Timestamp};
 
-use super::mark::Stamp;
+use super::stamp::Stamp;
 use super::{FileBlock, FormatError};
 
 /// Kinds of the fields.

@@ -35,7 +35,7 @@ use self::policy::Budget;
 use self::write::Haste;
 use crate::digest::digest_blocks;
 use crate::domain::DomainRules;
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 use crate::format::{FileBlock, FileNo, FingerprintPrefix};
 use crate::state::files::Marks;
 use crate::state::locks::{LockGuard, Subject};

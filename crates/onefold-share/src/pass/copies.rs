@@ -11,7 +11,7 @@ use onefold_substrate::{Access, Substrate};
 use super::PassError;
 use super::images::{Hold, Images};
 use crate::format::FileNo;
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 use crate::state::State;
 use crate::state::files::StampChange;
 

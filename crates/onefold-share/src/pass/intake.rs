@@ -12,13 +12,10 @@ use super::lists::LogContents;
 use super::publish::{LOCK_PAUSE, LOCK_TRIES};
 use super::resumption::{BatchSlots, ResumedFile};
 use super::rows::{SeenContent, Target};
-use super::run::Pass;
+use super::run::{Pass, TakenLog};
 use crate::format::log::{LogKind, LogRun};
 use crate::format::{FileNo, FormatError};
 use crate::state::logs::{LogError, LogName};
-
-/// A log that was read, and the number that stands for its file.
-pub(super) type TakenLog = (FileNo, LogName);
 
 impl<S: Substrate> Pass<'_, '_, S> {
     /// Reads the logs of all files that this host has, or can have, and on which no other host works. Returns those

@@ -12,7 +12,6 @@ use super::collect::{CollectionResult, Occasion, collect};
 use super::dry_run::PlannedPlaces;
 use super::engine::Engine;
 use super::indexing::FinderState;
-use super::intake::TakenLog;
 use super::lists::{Lists, LogContents, part_bytes, spool_both};
 use super::outcome::{PassError, PassReport};
 use super::plan::{Plan, Sources, plan};
@@ -32,7 +31,11 @@ use crate::policy::UnneededSlots;
 use crate::state::arena::ArenaWriter;
 use crate::state::files::Marks;
 use crate::state::hosts::HostNo;
+use crate::state::logs::LogName;
 use crate::state::{State, StateError};
+
+/// A log that was read, and the number that stands for its file.
+pub(super) type TakenLog = (FileNo, LogName);
 
 /// A pass and its state so far.
 pub(super) struct Pass<'a, 'b, S: Substrate> {

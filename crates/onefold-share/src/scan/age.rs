@@ -5,7 +5,7 @@ use std::time::Duration;
 use onefold_block::Timestamp;
 use onefold_substrate::FileStat;
 
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 
 /// After this time the next change of a file has another time than the last one.
 pub(crate) const TICK: Duration = Duration::from_millis(20);

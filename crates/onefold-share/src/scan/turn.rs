@@ -27,8 +27,8 @@ use super::{Age, LookOutcome, PROGRESS_BYTES, REREAD_PERCENT, RetryTime, Scan, T
 use crate::digest::Digester;
 use crate::domain::Domain;
 use crate::format::log::{LogKind, Note, WrittenBlock};
-use crate::format::mark::Stamp;
 use crate::format::reading::{AGAIN_MAX, ReadingState, Round};
+use crate::format::stamp::Stamp;
 use crate::format::{FileBlock, FileNo, FingerprintPrefix};
 use crate::kept_map::Differences;
 use crate::ranges::Ranges;

@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
     use crate::format::files_run::RunImage;
-    use crate::format::mark::Stamp;
+    use crate::format::stamp::Stamp;
 
     fn stamp(modified: i64, changed: i64) -> Stamp {
         let time = |seconds| Timestamp { seconds, nanoseconds: 0 };

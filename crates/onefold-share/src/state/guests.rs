@@ -123,7 +123,7 @@ mod tests {
     use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 
     use super::*;
-    use crate::format::mark::Stamp;
+    use crate::format::stamp::Stamp;
     use crate::state::Notice;
     use crate::state::trust::Distrust;
 

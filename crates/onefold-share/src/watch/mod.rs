@@ -42,7 +42,7 @@ pub use self::window::{Window, WindowError, Windows};
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 
 /// Length in bytes that logs may always have: those of about 90 GiB of reading.
-pub const LOG_BYTES_MIN: u64 = 256 << 20;
+const LOG_BYTES_MIN: u64 = 256 << 20;
 /// Length of waiting logs, in bytes, from which on a pass begins in the middle of a scan, if they are worth it.
 const LOG_BYTES_WORTHWHILE: u64 = 32 << 20;
 

@@ -44,7 +44,7 @@ pub struct WatchOptions<'a> {
     /// Minimum length of a file for a kept map, in bytes ([`crate::scan::MAP_BYTES_MIN`]).
     pub map_bytes_min: u64,
     /// Maximum length of logs that wait for a pass, in bytes; beyond it the scan waits for the pass. `None` means half
-    /// of the index, and at least [`LOG_BYTES_MIN`](super::LOG_BYTES_MIN).
+    /// of the index, and at least 256 MiB.
     pub log_bytes_max: Option<u64>,
 }
 

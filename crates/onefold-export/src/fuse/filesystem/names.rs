@@ -1,9 +1,9 @@
 //! Requests about names: look up, create, remove, rename.
 
-use onefold_pool::{Attr, Ino, NewFile};
+use onefold_pool::{Attr, Ino, NewFile, RenameMode};
+use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
-use crate::fuse::flags::rename_mode;
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
@@ -75,5 +75,33 @@ impl PoolFilesystem {
         self.pool
             .rename(from.parent, from.name, to.parent, to.name, mode)
             .map_err(|error| self.failed("rename", from.parent, &error))
+    }
+}
+
+/// Returns the mode of a `renameat2(2)` by `caller`.
+///
+/// # Errors
+/// `EINVAL` for combinations of flags and for unknown flags.
+fn rename_mode(flags: u32, caller: FileOwner) -> Result<RenameMode> {
+    match flags {
+        0 => Ok(RenameMode::Replace),
+        libc::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
+        libc::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+        libc::RENAME_WHITEOUT => Ok(RenameMode::Whiteout { uid: caller.uid, gid: caller.gid }),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rename_flags_exclude_each_other() {
+        let caller = FileOwner { uid: 7, gid: 8 };
+        assert_eq!(rename_mode(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE, caller), Err(Errno::INVAL));
+        assert_eq!(rename_mode(libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT, caller), Err(Errno::INVAL));
+        assert_eq!(rename_mode(libc::RENAME_EXCHANGE, caller), Ok(RenameMode::Exchange));
+        assert_eq!(rename_mode(libc::RENAME_WHITEOUT, caller), Ok(RenameMode::Whiteout { uid: 7, gid: 8 }));
     }
 }

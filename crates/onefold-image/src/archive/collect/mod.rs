@@ -29,6 +29,9 @@ use super::{Archive, ArchiveError, Writer, snapshot};
 use crate::WriterId;
 use crate::format::ledger::Change;
 
+/// Maximum number of packs that one entry retires, which bounds the memory for their tables.
+const RETIRED_MAX: usize = 1000;
+
 /// Parameters of a collection.
 #[derive(Clone, Debug)]
 pub struct CollectOptions<'o> {

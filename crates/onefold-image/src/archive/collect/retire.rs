@@ -1,18 +1,16 @@
 //! Retires and replaces packs.
 
-use super::Collection;
 use super::need::{Needs, PackNeed, Room};
 use super::rewrite::Rewriter;
 use super::rows::LocatedUnit;
 use super::watch::{Ground, Watch};
+use super::{Collection, RETIRED_MAX};
 use crate::ObjectId;
 use crate::archive::ArchiveError;
 use crate::format::ledger::Change;
 
 /// Maximum number of attempts while others change the packs.
 const ATTEMPTS: u32 = 10;
-/// Maximum number of packs that one entry retires, which bounds the memory for their tables.
-pub(super) const RETIRED_MAX: usize = 1000;
 
 impl Collection<'_> {
     /// Retires all packs that no image needs, and replaces those of which too little is needed.

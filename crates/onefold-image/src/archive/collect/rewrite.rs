@@ -1,11 +1,10 @@
 //! Copies the needed units of packs into new packs, and replaces the old ones.
 
-use super::Collection;
 use super::need::{Needs, PackNeed};
 use super::read::{Span, read_spans};
-use super::retire::RETIRED_MAX;
 use super::rows::LocatedUnit;
 use super::watch::{Ground, Watch};
+use super::{Collection, RETIRED_MAX};
 use crate::archive::objects::Folder;
 use crate::archive::tables::{entry_at, is_broken};
 use crate::archive::units::decompressor;

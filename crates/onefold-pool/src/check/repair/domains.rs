@@ -3,7 +3,7 @@
 
 use onefold_block::BlockNo;
 
-use super::names::each_item;
+use super::each_item::each_item;
 use crate::attr::{FileKind, Ino};
 use crate::data::Data;
 use crate::data::write::StoreRequest;

@@ -18,6 +18,7 @@
 //! later write is shared with it.
 
 mod domains;
+mod each_item;
 mod ground;
 mod groups;
 mod held;
@@ -131,7 +132,7 @@ fn mend(
     let mut left = facts;
     let chosen = match left.ground.take() {
         Some(ground) => Some(ground),
-        None => super::ground::better(&**device, &superblock, options, progress)?,
+        None => super::readings::better(&**device, &superblock, options, progress)?,
     };
     if let Some(ground) = chosen {
         ground::settle(&**device, &superblock, &ground)?;

@@ -2,12 +2,12 @@
 //! it out ([`super::settle`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
 
 use super::domains;
+use super::each_item::each_item;
 use crate::attr::{FileKind, Ino};
 use crate::check::RepairFacts;
 use crate::data::Data;
@@ -22,10 +22,7 @@ use crate::names::directory::EntryName;
 use crate::names::inodes::blocks_spanned;
 use crate::names::{NameHash, xattr};
 use crate::options::{Environment, OpenOptions};
-use crate::tree::{self, Key};
-
-/// Number of items that one operation reads or changes.
-pub(super) const ITEMS_PER_STEP: usize = 64;
+use crate::tree::Key;
 
 /// Memory of a plan for each inode, in bytes: [`InodeRecord`] in a tree whose nodes are half full.
 const KNOWN_BYTES: u64 = 112;
@@ -131,32 +128,6 @@ fn cut(op: &mut Op<'_>, ino: Ino) -> OpResult<()> {
         op.put_inode(&inode)?;
     }
     Ok(())
-}
-
-/// Passes all items to `visit`, some in each operation.
-pub(super) fn each_item(engine: &Engine, mut visit: impl FnMut(Key, &[u8])) -> Result<()> {
-    let mut next = Key::MIN;
-    loop {
-        let some = engine.view(|op| {
-            let root = op.tree_root();
-            let mut some: Vec<(Key, Vec<u8>)> = Vec::with_capacity(ITEMS_PER_STEP);
-            let _ = tree::scan(op, root, next.., |key, value| {
-                some.push((key, value.to_vec()));
-                if some.len() == ITEMS_PER_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })?;
-            Ok(some)
-        })?;
-        for (key, value) in &some {
-            visit(*key, value);
-        }
-        match some.last() {
-            Some((last, _)) if some.len() == ITEMS_PER_STEP => match last.successor() {
-                Some(key) => next = key,
-                None => return Ok(()),
-            },
-            _ => return Ok(()),
-        }
-    }
 }
 
 /// Chunks of one attribute.

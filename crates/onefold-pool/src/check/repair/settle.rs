@@ -1,6 +1,7 @@
 //! Carries out a plan for names and inodes.
 
-use super::names::{ITEMS_PER_STEP, InodeRecord, NamesPlan};
+use super::each_item::ITEMS_PER_STEP;
+use super::names::{InodeRecord, NamesPlan};
 use crate::attr::{Dedup, FileKind, Ino, NewFile};
 use crate::engine::Engine;
 use crate::error::Result;

@@ -9,10 +9,10 @@ use crate::error::PoolError;
 use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::header::BlockKind;
 use crate::format::store_page::{BlockUse, StoreEntry};
-use crate::meta::allocate::GroupRun;
 use crate::meta::busy::BusyBlocks;
 use crate::meta::free_runs::GroupSummary;
 use crate::meta::free_words::{FreeWords, SearchPurpose, bitmaps_of};
+use crate::meta::group_run::GroupRun;
 use crate::meta::{Op, OpError, OpResult, Privilege};
 
 const BATCH: u64 = 256;

@@ -18,7 +18,7 @@ use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, GROUP_BLOCKS
 use crate::format::header::{self, BlockKind, HEADER_BYTES};
 use crate::format::state::Field;
 use crate::format::store_page::BlockUse;
-use crate::meta::allocate::GroupRun;
+use crate::meta::group_run::GroupRun;
 use crate::meta::{Op, Privilege};
 use crate::options::{CreateOptions, Environment, OpenOptions};
 

@@ -6,7 +6,7 @@ use super::Op;
 use crate::attr::Ino;
 use crate::filter::StorePageNo;
 use crate::meta::Meta;
-use crate::meta::allocate::GroupRun;
+use crate::meta::group_run::GroupRun;
 use crate::meta::indexing::RemovalTime;
 use crate::meta::shared_filter::FilterChange;
 

@@ -4,7 +4,7 @@ use onefold_block::BlockNo;
 
 use crate::error::PoolError;
 use crate::format::header::BlockKind;
-use crate::meta::allocate::GroupRun;
+use crate::meta::group_run::GroupRun;
 use crate::tree::TreeError;
 
 /// Why an operation was rolled back.

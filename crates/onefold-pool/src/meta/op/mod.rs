@@ -13,8 +13,8 @@ use std::sync::Arc;
 use onefold_block::BlockNo;
 
 use super::Meta;
-use super::allocate::GroupRun;
 use super::free_runs::GroupSummary;
+use super::group_run::GroupRun;
 use super::groups::AllocationCursor;
 use super::hash::PlainMap;
 use super::indexing::RemovalTime;

@@ -27,6 +27,7 @@ use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_pac
 use crate::format::guest::Piece;
 use crate::kept_map::LOOK_BYTES;
 use crate::pace::{Pace, ReadPace};
+use crate::policy::{FreedUnit, SharePolicy};
 use crate::scan::{ListedFile, list};
 use crate::selection::Selection;
 use crate::state::State;
@@ -181,7 +182,7 @@ fn own_ranges<S: Substrate>(
 ) -> Result<Vec<ByteRange>, CommonError> {
     let failed = |error| CommonError::io(&volume.path, error);
     let (mut own, mut from) = (Vec::new(), 0);
-    if !substrate.abilities().frees_whole_extents {
+    if SharePolicy::of(&substrate.abilities()).freed != FreedUnit::Extent {
         return Ok(own);
     }
     let mut known = HashMap::new();

@@ -19,6 +19,7 @@ use onefold_substrate::Substrate;
 
 use super::failed::Failure;
 use super::join::SourceRuns;
+use super::package_bytes::PackageBytes;
 use super::report::{TierCounts, of_outcome};
 use super::second::{Failures, LaterRuns};
 use super::tier::{Label, Tier};
@@ -57,22 +58,6 @@ enum Batch {
     Second(LaterRuns),
     SecondAgain(LaterRuns),
     Over,
-}
-
-/// Results for the files of a package, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PackageBytes {
-    /// Believed equal to others.
-    pub believed: u64,
-    /// Shared by this run.
-    pub shared: u64,
-}
-
-impl From<u64> for PackageBytes {
-    /// Returns the counts of a package of which this run has shared nothing.
-    fn from(believed: u64) -> PackageBytes {
-        PackageBytes { believed, shared: 0 }
-    }
 }
 
 impl FoundRuns {

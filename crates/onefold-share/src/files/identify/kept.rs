@@ -11,7 +11,7 @@ use super::{Identification, IdentifyError};
 use crate::files::packages::PackageNames;
 use crate::files::report::ExaminationReport;
 use crate::format::guest::{GUEST_BYTES_MAX, KeptFile, KeptFiles, KeptGuest, PACKAGES_MAX, PhasedPieces};
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 use crate::scan::ListedFile;
 
 /// Fraction of the space that an image takes up, for the maximum length of its record, and some more.

@@ -21,7 +21,7 @@ use super::super::number::{push_number, take_number, unzigzag, zigzag};
 /// Number of units of a phase in a block.
 pub const PHASES: usize = 8;
 /// Maximum number of blocks of a candidate file: 4 TiB.
-pub const CONTENT_BLOCKS_MAX: u64 = 1 << 30;
+pub(crate) const CONTENT_BLOCKS_MAX: u64 = 1 << 30;
 
 /// Maximum number of pieces of one file in one phase. Only a hostile guest has more in a file.
 pub const PIECES_MAX: usize = 1 << 16;

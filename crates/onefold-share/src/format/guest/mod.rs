@@ -26,14 +26,15 @@ mod file;
 
 use onefold_substrate::Substrate;
 
-pub use self::file::{CONTENT_BLOCKS_MAX, KeptClaim, KeptFile, PHASES, PIECES_MAX, PhasedPieces, Piece};
-use super::mark::Stamp;
+pub(crate) use self::file::CONTENT_BLOCKS_MAX;
+pub use self::file::{KeptClaim, KeptFile, PHASES, PIECES_MAX, PhasedPieces, Piece};
 use super::number::{push_number, take_number};
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
+use super::stamp::Stamp;
 use super::{FileNo, FormatError};
 
 /// Maximum length of the text of packages and files.
-pub const GUEST_BYTES_MAX: usize = 32 << 20;
+pub(crate) const GUEST_BYTES_MAX: usize = 32 << 20;
 /// Maximum length of a package's name, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
 /// Maximum number of packages in the record of one image. Debian offers half of this number.

@@ -6,7 +6,8 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{At, ComparisonResult, ShareError, Slice, Substrate};
 
 use super::Sharer;
-use super::target::{MappedFile, TargetFile};
+use super::mapped_file::MappedFile;
+use super::target::TargetFile;
 use crate::extents::Extents;
 use crate::pace::CallKind;
 use crate::pass::pinned::Loss;

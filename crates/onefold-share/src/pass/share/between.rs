@@ -20,7 +20,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{FileHandle, Refusal, ShareError, Substrate};
 
 use super::done::{DoneRanges, EarlierResult};
-use super::target::MappedFile;
+use super::mapped_file::MappedFile;
 use super::{Sharer, Stretch};
 use crate::extents::Extents;
 use crate::format::FileNo;

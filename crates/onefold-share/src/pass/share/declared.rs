@@ -26,7 +26,7 @@ use onefold_substrate::{ComparisonResult, FileStat, ShareError, Substrate};
 use super::Sharer;
 use crate::extents::Extents;
 use crate::format::intent::{Intent, IntentRun, RUNS_MAX};
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 use crate::format::{FileBlock, FileNo};
 use crate::mend::{FillCounts, FillError, HoledImage, check_exclusive, fill, has_hole};
 use crate::pass::PassError;

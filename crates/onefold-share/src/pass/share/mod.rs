@@ -13,6 +13,7 @@ mod between;
 mod counted;
 mod declared;
 mod done;
+mod mapped_file;
 mod sources;
 mod target;
 
@@ -24,8 +25,9 @@ use onefold_sort::SortWriter;
 use onefold_substrate::{ShareError, Substrate};
 
 use self::declared::DeclaredRuns;
+use self::mapped_file::MappedFile;
 use self::sources::Sources;
-use self::target::{MappedFile, TargetFile};
+use self::target::TargetFile;
 use super::again::RereadCause;
 use super::images::{Hold, Images};
 use super::pinned::Remnants;

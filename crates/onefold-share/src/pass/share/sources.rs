@@ -8,7 +8,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{Access, FileHandle, ShareError, Substrate, is_gone};
 
 use super::Sharer;
-use super::target::MappedFile;
+use super::mapped_file::MappedFile;
 use crate::extents::{Extents, ScatteredExtents};
 use crate::format::FileNo;
 use crate::pass::PassError;

@@ -6,6 +6,7 @@ use onefold_substrate::{Access, ShareError, Substrate};
 
 use super::Sharer;
 use super::between::Facts;
+use super::mapped_file::MappedFile;
 use crate::extents::Extents;
 use crate::format::FileNo;
 use crate::pass::PassError;
@@ -13,12 +14,6 @@ use crate::pass::images::Hold;
 use crate::slices::Slices;
 use crate::state::StateError;
 use crate::state::maps::MovedRange;
-
-/// A file and its map.
-pub(super) struct MappedFile<S: Substrate> {
-    pub(super) file: Rc<S::File>,
-    pub(super) map: Extents,
-}
 
 /// The current target file.
 pub(super) struct TargetFile<S: Substrate> {

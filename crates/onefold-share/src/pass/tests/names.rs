@@ -33,7 +33,7 @@ fn what_another_host_has_noted_outlives_a_new_name() {
     assert_eq!(unread(&state), [("a".into(), true)].into());
     // So has one that only saw that its times were set.
     let file = ground.host.substrate.open(Path::new("a"), Access::Read).unwrap();
-    let stamp = crate::format::mark::Stamp::of(&ground.host.substrate.stat(&file).unwrap());
+    let stamp = crate::format::stamp::Stamp::of(&ground.host.substrate.stat(&file).unwrap());
     files.note(&state, number, Path::new("a"), Some(stamp)).unwrap();
     Marks::load(&state).unwrap().forget_scan(&state, number).unwrap();
     files.restamp(&state, number, StampChange { before: stamp, after: stamp }).unwrap();

@@ -13,7 +13,7 @@ use crate::extents::Extents;
 use crate::format::FileBlock;
 use crate::format::FingerprintPrefix;
 use crate::format::log::WrittenBlock;
-use crate::format::mark::Stamp;
+use crate::format::stamp::Stamp;
 use crate::pace::Pace;
 use crate::ranges::Ranges;
 use crate::scan::places::DomainPlaces;

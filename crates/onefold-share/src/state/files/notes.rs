@@ -11,8 +11,9 @@ use onefold_substrate::Substrate;
 use super::{Marks, mark_path};
 use crate::domain::Membership;
 use crate::format::FileNo;
-use crate::format::mark::{Mark, MarkFlags, Stamp};
+use crate::format::mark::{Mark, MarkFlags};
 use crate::format::reading::{ReadingState, Round};
+use crate::format::stamp::Stamp;
 use crate::state::logs::LogOrder;
 use crate::state::{State, StateError};
 

@@ -10,7 +10,7 @@ use onefold_image::archive::{Archive, ImageRecord};
 use onefold_image::format::manifest::Manifest;
 use serde_json::{Value, json};
 
-use super::export::{FILE_MODE, own_name};
+use super::exported_file::{FILE_MODE, own_name};
 use crate::cli::Talk;
 use crate::cli::image::ExportArgs;
 use crate::failure::{Exit, Failure, Outcome};

@@ -12,6 +12,7 @@ use onefold_image::install::{FileTarget, FreeSectorPolicy, InstallOptions, exami
 use serde_json::{Value, json};
 
 use super::damaged;
+use super::exported_file::{FILE_MODE, own_name};
 use super::install::memory;
 use super::{find_manifest, rate, signed, threads};
 use crate::cli::Talk;
@@ -27,8 +28,6 @@ use crate::verbs::archive;
 
 /// Divisor of `--memory`: this share is for what was read of the archive. The rest is for the bytes on their way.
 const CACHE_SHARE: u64 = 2;
-/// Permissions of the exported file: its owner's only, because a reader of a disk can read all files on it.
-pub(super) const FILE_MODE: u16 = 0o600;
 
 pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let started = Instant::now();
@@ -95,12 +94,6 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report::done(text, json))
 }
 
-/// Returns the name of an image's file in a directory.
-pub(super) fn own_name(image: &str, format: Option<OutputFormat>) -> String {
-    let last = image.rsplit('/').next().unwrap_or(image);
-    format!("{last}.{}", format.unwrap_or(OutputFormat::Raw).name())
-}
-
 /// Makes a raw image, as an installation to a new file does. Returns the number of bytes that were written.
 fn raw(
     archive: &Archive,
@@ -121,15 +114,4 @@ fn raw(
     let installed = installed.map_err(|error| Failure::of_install(cannot(), &error, TargetRemains::Nothing))?;
     file.publish()?;
     Ok(installed.written_bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_image_in_a_directory_has_its_last_name_and_an_ending() {
-        assert_eq!(own_name("web", None), "web.raw");
-        assert_eq!(own_name("debian/12.5", Some(OutputFormat::Qcow2)), "12.5.qcow2");
-    }
 }

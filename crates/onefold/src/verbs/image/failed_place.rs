@@ -8,10 +8,11 @@ use onefold_block::Show;
 use onefold_image::format::manifest::Manifest;
 use onefold_image::{ArchivedDisk, ImageSource};
 
-use super::install::CHECK_BYTES;
 use crate::size::grouped;
 use crate::verbs::guest::{PlaceUse, files_at};
 
+/// Memory for a look at a part of an image.
+pub(super) const CHECK_BYTES: usize = 8 << 20;
 /// Longest time of the search, whose result the message waits for. A server may not answer any more.
 const SEARCH_MAX: Duration = Duration::from_secs(10);
 /// Time between two looks at an interrupt.

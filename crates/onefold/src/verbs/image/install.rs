@@ -10,18 +10,19 @@ use std::time::Instant;
 
 use onefold_block::Show;
 use onefold_disk::Disk;
-use onefold_image::archive::{ArchiveError, ImageRecord};
+use onefold_image::archive::ArchiveError;
 use onefold_image::format::manifest::Manifest;
 use onefold_image::install::{
     Content, FileTarget, FreeSectorPolicy, HEAD_BYTES, InstallError, InstallOptions, InstallReport, Target,
     TargetPlace, check_fit, differences, examine, install,
 };
 use onefold_image::{ArchivedDisk, ImageSource, ImageVersion, MeteredSource, MeteredTarget, SECTOR_BYTES};
-use onefold_net::{ReportPlace, SharedGroupReport};
 use serde_json::{Value, json};
 
 use super::comparison::TargetComparison;
+use super::failed_place::CHECK_BYTES;
 use super::figures::InstallFigures;
+use super::installable::InstallableImage;
 use super::remote::GROUP_SHARE;
 use super::{failed_place, find_manifest, group, partitions, rate, remote, seeds, signed, threads};
 use crate::cli::Talk;
@@ -38,8 +39,6 @@ use crate::verbs::{archive, in_use};
 
 /// Least `--memory`.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
-/// Memory for a look at a part of an image.
-pub(super) const CHECK_BYTES: usize = 8 << 20;
 /// Mode of a new file: its owner alone has access, because a user who may read a disk may read all files on it.
 const NEW_FILE_MODE: u16 = 0o600;
 
@@ -115,17 +114,6 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
     json["multicast"] = group.as_ref().map(group::json).into();
     json["seconds"] = started.elapsed().as_secs_f64().into();
     Ok(Report::done(text, json))
-}
-
-/// An image that may be installed.
-pub(super) struct InstallableImage {
-    pub(super) record: ImageRecord,
-    pub(super) manifest: Manifest,
-    pub(super) source: Arc<dyn ImageSource>,
-    /// Counts of chunks by way, if the image is to come by multicast.
-    pub(super) group: Option<SharedGroupReport>,
-    /// Where the installation is reported, if the image is that of a server.
-    pub(super) report: Option<ReportPlace>,
 }
 
 /// Finds the image in its archive or at its server, and fails unless the user accepts it.

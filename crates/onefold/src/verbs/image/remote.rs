@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onefold_net::{AccessToken, GroupOptions, MulticastKey, RemoteArchive, RemoteOptions};
 
-use super::install::InstallableImage;
+use super::installable::InstallableImage;
 use super::{choose, signed};
 use crate::cli::Talk;
 use crate::cli::image::InstallArgs;
