@@ -10,7 +10,9 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use common::mapping::BusyMapping;
 use common::ring::AsyncWriter;
 use common::{TestMount, can_mount, new_pool, run};
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
@@ -142,6 +144,160 @@ fn cached_readers_see_completed_asynchronous_writes_of_an_opening_that_cannot_re
     }
     assert_eq!(stale_blocks(3, Opening::WriteOnly, 1000, BYTES), 0);
     assert_eq!(stale_blocks(1, Opening::WriteOnly, 200, 64 << 10), 0);
+}
+
+/// Bytes of each asynchronous write beside dirty pages. Another writer keeps the first page of each dirty.
+const PIECE: usize = 64 << 10;
+
+/// Mark in the version of a block that the buffered writer wrote.
+const BUFFERED: u64 = 1 << 63;
+
+/// Asynchronous writes of all pieces beside dirty pages in one trial.
+const DIRTY_ROUNDS: u64 = 100;
+
+/// A reply that takes so long was held until the daemon gave up waiting for the kernel, after a second.
+const HELD_TO_THE_END: Duration = Duration::from_millis(900);
+
+/// Time without a completed write after which a trial counts as hanging, even on an emulated machine.
+const HANG: Duration = Duration::from_secs(30);
+
+/// Sets a flag when dropped, also by a panic.
+struct SetOnDrop<'f>(&'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Aborts the connection if no write completes for [`HANG`]: all that wait then fail, and the test with them.
+fn abort_when_hanging(mount: &TestMount, complete: &AtomicU64, is_over: &AtomicBool) {
+    let mut last = (complete.load(Ordering::SeqCst), Instant::now());
+    while !is_over.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(20));
+        let now = complete.load(Ordering::SeqCst);
+        if now != last.0 {
+            last = (now, Instant::now());
+        } else if last.1.elapsed() > HANG {
+            eprintln!("no write has completed since version {now}");
+            let _ = rustix::mount::unmount(mount.root(), rustix::mount::UnmountFlags::FORCE);
+            return;
+        }
+    }
+}
+
+/// Mounts a new pool with a file of version 0, and opens the file directly and through the cache.
+fn mount_beside_dirty_pages(threads: usize, writeback_cache: bool) -> (TestMount, File, File) {
+    let mount = TestMount::with(new_pool(), |options| {
+        options.threads = NonZeroUsize::new(threads).unwrap();
+        options.writeback_cache = writeback_cache;
+    });
+    fs::write(mount.path("disk"), &blocks_of(0)[..BYTES]).unwrap();
+    let writer_file = open_to_write(&mount, Opening::Direct);
+    let cached = OpenOptions::new().read(true).write(true).open(mount.path("disk")).unwrap();
+    (mount, writer_file, cached)
+}
+
+/// Writes versions asynchronously past the cache. `is_stale` gets the content that a cached reader got, the newest
+/// version that was complete when the reader began, and what `before` returned when the last write began.
+fn write_beside_dirty_pages(
+    (mount, direct, cached): (&TestMount, &File, &File),
+    before: &(dyn Fn() -> u64 + Sync),
+    is_stale: &(dyn Fn(&[u8], u64, u64) -> bool + Sync),
+) {
+    let (complete, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let look = |into: &mut [u8], began: u64| {
+        let at_least = complete.load(Ordering::SeqCst);
+        cached.read_exact_at(into, 0).unwrap();
+        assert!(!is_stale(into, at_least, began), "a reader got a block that is older than version {at_least}");
+    };
+    let (mut longest, mut held) = (Duration::ZERO, 0);
+    thread::scope(|scope| {
+        let _over = SetOnDrop(&is_over);
+        scope.spawn(|| abort_when_hanging(mount, &complete, &is_over));
+        scope.spawn(|| {
+            let mut data = vec![0; BYTES];
+            while !is_over.load(Ordering::SeqCst) {
+                look(&mut data, 0);
+            }
+        });
+        let mut writer = AsyncWriter::new();
+        let mut data = vec![0; BYTES];
+        for version in 1..=DIRTY_ROUNDS {
+            let (began, start) = (before(), Instant::now());
+            writer.write(direct, 0, &blocks_of(version), PIECE);
+            longest = longest.max(start.elapsed());
+            held += u64::from(start.elapsed() >= HELD_TO_THE_END);
+            complete.store(version, Ordering::SeqCst);
+            look(&mut data, began);
+        }
+    });
+    eprintln!("longest write: {longest:?}");
+    // A few are late on a busy machine. If the kernel and the daemon wait for each other, nearly all are.
+    assert!(held * 4 <= DIRTY_ROUNDS, "{held} of {DIRTY_ROUNDS} writes took nearly a second or more");
+}
+
+/// Dropping pages hands dirty ones over first, so a thread that receives requests is needed meanwhile. All tests above
+/// have clean pages only.
+#[test]
+fn replies_wait_for_no_mapping_that_is_written_to_all_the_time() {
+    if !can_mount() {
+        return;
+    }
+    for threads in [1, 8] {
+        let (mount, direct, cached) = mount_beside_dirty_pages(threads, false);
+        let mapping = BusyMapping::new(&mount.path("disk"), BYTES / PIECE, PIECE);
+        // A changed page is handed over whole, and may undo a direct write to its other bytes, as on any file system.
+        let is_dirty_page = |number: usize| number.is_multiple_of(PIECE / BLOCK_BYTES);
+        write_beside_dirty_pages((&mount, &direct, &cached), &|| 0, &|data, at_least, _| {
+            let mut blocks = versions_in(data).enumerate();
+            blocks.any(|(number, version)| !is_dirty_page(number) && version < at_least)
+        });
+        mapping.end();
+        drop((direct, cached));
+        mount.end();
+    }
+}
+
+#[test]
+fn replies_wait_for_no_writes_that_the_kernel_holds_back() {
+    if !can_mount() {
+        return;
+    }
+    for threads in [1, 8] {
+        let (mount, direct, cached) = mount_beside_dirty_pages(threads, true);
+        let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let _over = SetOnDrop(&is_over);
+            scope.spawn(|| {
+                let mut block = vec![0; BLOCK_BYTES];
+                for version in 1.. {
+                    block[..8].copy_from_slice(&(BUFFERED | version).to_le_bytes());
+                    for at in (0..BYTES as u64).step_by(PIECE) {
+                        cached.write_all_at(&block, at).unwrap();
+                    }
+                    written.store(version, Ordering::SeqCst);
+                    if is_over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                }
+            });
+            let before = || written.load(Ordering::SeqCst);
+            // A direct write replaces each buffered one that had ended when it began.
+            write_beside_dirty_pages((&mount, &direct, &cached), &before, &|data, at_least, began| {
+                versions_in(data).any(|version| match version & BUFFERED {
+                    0 => version < at_least,
+                    _ => version & !BUFFERED <= began,
+                })
+            });
+        });
+        let last = BUFFERED | written.into_inner();
+        let mut data = vec![0; BYTES];
+        cached.read_exact_at(&mut data, 0).unwrap();
+        assert!(versions_in(&data).step_by(PIECE / BLOCK_BYTES).all(|version| version == last), "{threads} threads");
+        drop((direct, cached));
+        mount.end();
+    }
 }
 
 /// Changes single bytes of a file through an opening for writing only, beside a process that reads a mapping of it all

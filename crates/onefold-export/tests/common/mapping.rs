@@ -109,3 +109,67 @@ impl Drop for CountedPages {
         let _ = self.process.wait();
     }
 }
+
+/// Changes a byte in the first page of each piece of a file, again and again until its input ends. The arguments are
+/// the path, the number of pieces, and the length of a piece. In the end, the mapping must hold the same as the file.
+const CHANGE_ALL_THE_TIME: &str = r#"
+import mmap, os, select, sys
+path, pieces, piece = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+file = os.open(path, os.O_RDWR)
+mapping = mmap.mmap(file, pieces * piece)
+def change(value):
+    for number in range(pieces):
+        mapping[number * piece + 4000] = value
+change(1)
+print("changed", flush=True)
+value = 1
+while not select.select([0], [], [], 0)[0]:
+    value = value % 255 + 1
+    change(value)
+# Other writers have ended: nothing may replace this one.
+change(77)
+for number in range(pieces):
+    assert mapping[number * piece + 4000] == 77, f"piece {number} lost the last change"
+mapping.flush()
+for number in range(pieces):
+    page = slice(number * piece, number * piece + 4096)
+    assert os.pread(file, 4096, page.start) == mapping[page], f"the mapping of piece {number} differs from its file"
+os._exit(0)
+"#;
+
+/// A process that changes the first page of each piece of a file through a shared mapping all the time, so that such a
+/// page is dirty at nearly every moment.
+pub struct BusyMapping {
+    process: Child,
+}
+
+impl BusyMapping {
+    /// Maps the file at `path` and returns once each page was changed for the first time.
+    pub fn new(path: &Path, pieces: usize, piece_bytes: usize) -> BusyMapping {
+        let mut process = Command::new("python3")
+            .args(["-c", CHANGE_ALL_THE_TIME])
+            .arg(path)
+            .args([pieces.to_string(), piece_bytes.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "changed\n");
+        BusyMapping { process }
+    }
+
+    /// Ends the process. Panics if its last changes are lost, or differ from what the file holds.
+    pub fn end(mut self) {
+        drop(self.process.stdin.take());
+        assert!(self.process.wait().unwrap().success(), "the mapping lost changes");
+    }
+}
+
+impl Drop for BusyMapping {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
