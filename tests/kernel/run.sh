@@ -6,7 +6,7 @@
 #
 #     ONEFOLD=path              the binary to test (target/release/onefold unless given)
 #     ONEFOLD_KERNEL=folder     where the guest's system is kept (target/kernel unless given)
-#     KERNEL_PROGRAMS="a b"     test programs of onefold-export ("control durability ending content" unless given)
+#     KERNEL_PROGRAMS="a b"     test programs of onefold-export (those of PROGRAMS below unless given)
 #     KERNEL_TESTS="a b"        arguments of these programs: names of tests
 #     KERNEL_SECONDS=n          time for all of it (3,600 unless given)
 set -euo pipefail
@@ -15,7 +15,9 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 # shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
 source "$here/../../scripts/lib.sh"
 
-readonly CASES=(posix copies clone-mapped terminated-mapped killed killed-often killed-ending share-quota)
+readonly CASES=(posix copies clone-mapped terminated-mapped killed killed-often killed-ending share-quota
+    direct-beside-cached mapped-holes)
+readonly PROGRAMS='control durability ending content mixed_caching seeking'
 readonly MEMORY_MIB=2048
 readonly DISK=16G
 target=${CARGO_TARGET_DIR:-$repo/target}
@@ -37,7 +39,7 @@ fill_host() {
     cp -r "$repo/packaging" "$work/host/packaging"
     mkdir "$work/host/tests"
     cp -r "$repo"/tests/{clients,soak} "$work/host/tests/"
-    for program in ${KERNEL_PROGRAMS-control durability ending content}; do
+    for program in ${KERNEL_PROGRAMS-$PROGRAMS}; do
         path=$(cargo test --locked -p onefold-export --test "$program" --no-run --message-format=json 2>"$work/cargo.log" |
             sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
         [[ -n $path ]] || die "cannot build the tests \`$program\`" "$(tail -n 1 "$work/cargo.log")"
