@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use common::held::HeldDevice;
 use common::probe::xattr_bytes;
-use common::{TestMount, can_mount, new_pool, noise};
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, Processors};
+use common::{TestMount, can_mount, environment, new_pool, noise};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, Processors};
 use onefold_export::CONTROL_XATTR;
-use onefold_pool::OpenOptions as PoolOptions;
+use onefold_pool::{CreateOptions, OpenOptions as PoolOptions, Pool};
 use onefold_testing::device::MemoryDevice;
 
 /// Maximum time for the answer to a request that needs no device, even on a busy machine.
@@ -151,6 +151,35 @@ fn others_are_answered_beside_a_verb_that_waits_for_an_accepted_write() {
     mount.end();
 }
 
+/// Makes files until one waits for the device, which `close` closes. Panics if another request is not answered
+/// meanwhile.
+fn assert_others_are_answered_beside_new_files(mount: &Mount, close: impl FnOnce(&HeldDevice<MemoryDevice>)) {
+    assert!(answers(&mount.root()));
+    close(mount.device());
+    let (made, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let maker = thread::spawn({
+        let (made, is_over, root) = (made.clone(), is_over.clone(), mount.root());
+        move || {
+            for number in (0..50_000).take_while(|_| !is_over.load(Ordering::SeqCst)) {
+                File::create_new(root.join(format!("a-file-with-a-name-of-some-length-{number}"))).unwrap();
+                made.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    let is_held = mount.device().wait_until_held(1, SOON);
+    let mut before = u64::MAX;
+    while std::mem::replace(&mut before, made.load(Ordering::SeqCst)) != made.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(500));
+    }
+    let is_answered = answers(&mount.root());
+    let has_waited = !maker.is_finished();
+    is_over.store(true, Ordering::SeqCst);
+    mount.device().open();
+    maker.join().unwrap();
+    assert!(is_held && has_waited, "no file waited for the device");
+    assert!(is_answered, "nobody received requests while one waited for the device");
+}
+
 /// An operation that makes a transaction exceed its bound commits it, or waits for the commit in progress.
 #[test]
 fn others_are_answered_beside_files_that_are_made_while_a_commit_waits() {
@@ -158,28 +187,22 @@ fn others_are_answered_beside_files_that_are_made_while_a_commit_waits() {
         return;
     }
     let mount = prepared(|_| ());
-    assert!(answers(&mount.root()));
-    mount.device().close();
-    let made = Arc::new(AtomicU64::new(0));
-    let maker = thread::spawn({
-        let (made, root) = (made.clone(), mount.root());
-        move || {
-            for number in 0..50_000 {
-                File::create_new(root.join(format!("a-file-with-a-name-of-some-length-{number}"))).unwrap();
-                made.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-    });
-    let mut before = u64::MAX;
-    while std::mem::replace(&mut before, made.load(Ordering::SeqCst)) != made.load(Ordering::SeqCst) {
-        thread::sleep(Duration::from_millis(500));
+    assert_others_are_answered_beside_new_files(&mount, HeldDevice::close);
+    mount.end();
+}
+
+/// A commit that fills half of the journal also empties it, and later operations wait for that.
+#[test]
+fn others_are_answered_beside_files_that_are_made_while_a_checkpoint_waits() {
+    if !can_mount() {
+        return;
     }
-    let is_answered = answers(&mount.root());
-    let has_waited = !maker.is_finished();
-    mount.device().open();
-    maker.join().unwrap();
-    assert!(has_waited, "all files were made without a commit");
-    assert!(is_answered, "nobody received requests while one waited for a commit");
+    let device = Arc::new(MemoryDevice::new(1 << 16));
+    let seam: Arc<dyn BlockDevice> = device.clone();
+    let create = CreateOptions { journal_bytes: Some(2 << 20), ..CreateOptions::default() };
+    Pool::create(&seam, &create, &environment()).unwrap();
+    let mount = mount_with(2, Arc::new(HeldDevice::new(device)));
+    assert_others_are_answered_beside_new_files(&mount, HeldDevice::close_at_checkpoint);
     mount.end();
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onefold_block::{BlockDevice, BlockNo};
+use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use parking_lot::{Condvar, Mutex};
 
 /// Maximum time for which a call is held, so that a failed test does not hang.
@@ -21,6 +21,8 @@ pub struct HeldDevice<D> {
 #[derive(Debug, Default)]
 struct State {
     is_closed: bool,
+    /// Whether the first write of a checkpoint closes the device.
+    closes_at_checkpoint: bool,
     /// Number of calls that are held.
     held: usize,
 }
@@ -35,9 +37,18 @@ impl<D: BlockDevice> HeldDevice<D> {
         self.state.lock().is_closed = true;
     }
 
+    /// Holds calls from the next checkpoint on: once a page of the names tree is written to its place. Its transaction
+    /// is in the journal and durable by then.
+    pub fn close_at_checkpoint(&self) {
+        self.state.lock().closes_at_checkpoint = true;
+    }
+
     /// Lets all calls pass.
     pub fn open(&self) {
-        self.state.lock().is_closed = false;
+        let mut state = self.state.lock();
+        state.is_closed = false;
+        state.closes_at_checkpoint = false;
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -80,6 +91,9 @@ impl<D: BlockDevice> BlockDevice for HeldDevice<D> {
     }
 
     fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.is_closed |= state.closes_at_checkpoint && has_tree_page_in_place(first, from);
+        drop(state);
         self.pass()?.write(first, from)
     }
 
@@ -94,4 +108,12 @@ impl<D: BlockDevice> BlockDevice for HeldDevice<D> {
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.pass()?.discard(first, count)
     }
+}
+
+/// Returns whether one of the blocks written at `first` is a page of the names tree that is meant for that place. In
+/// the journal, such a page lies elsewhere.
+fn has_tree_page_in_place(first: BlockNo, from: &[u8]) -> bool {
+    const TREE_PAGE: [u8; 2] = [4, 0];
+    let mut places = (first.0..).zip(from.chunks_exact(BLOCK_BYTES));
+    places.any(|(place, block)| block[8..14] == place.to_le_bytes()[..6] && block[14..16] == TREE_PAGE)
 }
