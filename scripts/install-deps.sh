@@ -83,7 +83,7 @@ test                            xorriso                 xorriso
 test                            debsums                 debsums
 test                            chromium                chromium
 test                            fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
-files                           strace                  strace
+test,files                      strace                  strace
 fuzz                            g++                     c++
 demo,bench,corpus,cluster,kernel mmdebstrap              mmdebstrap
 test,demo,bench,corpus          fdisk                   sfdisk
