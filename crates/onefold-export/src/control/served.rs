@@ -1,4 +1,4 @@
-//! What requests of the control socket act on.
+//! The pool and the mount that requests of the control socket act on.
 
 use std::sync::Arc;
 

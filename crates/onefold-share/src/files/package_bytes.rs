@@ -1,4 +1,4 @@
-//! What a run has found of a package.
+//! Results of a run for the files of a package.
 
 /// Results for the files of a package, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
