@@ -30,7 +30,7 @@ pub use door::{Door, DoorHandle, EndError};
 pub use fuse::{HelperReason, MountRefusal};
 pub use log::{FailureLog, StderrLog};
 pub use mount::{MountError, mark_as_io_flusher, mount};
-pub use mount_holders::{HolderProcess, MountHolder, holders_elsewhere};
+pub use mount_holders::{HolderProcess, MountHolder, holder_after_unmount, holders_elsewhere};
 pub use options::{AccessTimes, CONTROL_XATTR, KernelOption, MountAccess, MountOptions, StBlocks};
 pub use place::{PoolPlace, RunDirectory};
 pub use stopper::{StopError, Stopper};

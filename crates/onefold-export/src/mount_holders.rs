@@ -10,11 +10,17 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, DirEntry};
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use onefold_block::Show;
 
 use crate::mount_table::{DeviceNumber, MountTable, TableMount};
+
+/// The pause between two looks at mounts that keep a pool in use.
+pub(crate) const HOLDERS_POLL: Duration = Duration::from_millis(50);
 
 /// Type of a mounted pool in the kernel's table.
 const POOL_KIND: &str = "fuse.onefold";
@@ -61,35 +67,43 @@ pub(crate) struct VisibleMounts {
 }
 
 impl VisibleMounts {
-    /// Reads the tables of all mount namespaces, except those of processes that this one may not inspect.
+    /// Reads the tables of all mount namespaces that have a thread visible in `/proc`.
     ///
     /// A thread may have a mount namespace of its own (unshare(2)), and a process whose first thread has ended shows no
-    /// table in its own folder. So this inspects threads.
+    /// table in its own folder. So this inspects threads. A thread's table lacks the mounts outside its root directory,
+    /// so each pair of namespace and root directory is read. The kernel shows that pair only to root and the thread's
+    /// user, but the table to every user.
     ///
     /// # Errors
     /// When this process's own table cannot be read.
     pub(crate) fn read() -> io::Result<VisibleMounts> {
-        let mut namespaces: HashSet<PathBuf> = fs::read_link("/proc/self/ns/mnt").into_iter().collect();
+        let own = fs::read("/proc/self/mountinfo")?;
+        let mut views: HashSet<ThreadView> = ThreadView::of(Path::new("/proc/self")).into_iter().collect();
+        let mut texts = HashSet::from([own.clone()]);
         let mut others = Vec::new();
         for entry in fs::read_dir("/proc")?.flatten() {
             let Some(id) = number_of(&entry) else { continue };
             // A process or a thread may end at any time.
             let Ok(threads) = fs::read_dir(entry.path().join("task")) else { continue };
             for thread in threads.flatten() {
-                let Ok(namespace) = fs::read_link(thread.path().join("ns/mnt")) else { continue };
-                if namespaces.contains(&namespace) {
+                let view = ThreadView::of(&thread.path());
+                if view.as_ref().is_some_and(|view| views.contains(view)) {
                     continue;
                 }
-                let Ok(table) = fs::read(thread.path().join("mountinfo")) else { continue };
-                namespaces.insert(namespace);
+                let Ok(text) = fs::read(thread.path().join("mountinfo")) else { continue };
+                views.extend(view);
+                if texts.contains(&text) {
+                    continue;
+                }
                 let name = fs::read(entry.path().join("comm")).unwrap_or_default();
                 let name = String::from_utf8_lossy(&name).trim_end().to_owned();
                 // An administrator can end the process; `nsenter` needs the thread.
                 let id = if is_seen_in(&entry, &thread) { id } else { number_of(&thread).unwrap_or(id) };
-                others.push((HolderProcess { id, name }, MountTable::parse(&table)));
+                others.push((HolderProcess { id, name }, MountTable::parse(&text)));
+                texts.insert(text);
             }
         }
-        Ok(VisibleMounts { own: MountTable::own()?, others })
+        Ok(VisibleMounts { own: MountTable::parse(&own), others })
     }
 
     /// Returns where an unmount of `device` has to begin: at `mountpoint`, or at the first of its mounts in this
@@ -113,17 +127,20 @@ impl VisibleMounts {
                 [parent.peer_group, parent.master_group].into_iter().flatten().any(|group| groups.contains(&group));
             receives && table.place_of(mount) == place
         };
-        let is_unmounted = |mount: &TableMount| unmounted.is_some_and(|unmounted| unmounted.id == mount.id);
-        let in_table = |process: Option<&HolderProcess>, table: &MountTable| -> Vec<MountHolder> {
-            let is_left = |mount: &&TableMount| {
-                mount.device == device && !(process.is_none() && is_unmounted(mount)) && !goes_too(table, mount)
-            };
-            let holder =
-                |mount: &TableMount| MountHolder { mountpoint: mount.mountpoint.clone(), process: process.cloned() };
-            table.mounts.iter().filter(is_left).map(holder).collect()
-        };
-        let mut left = in_table(None, &self.own);
-        left.extend(self.others.iter().flat_map(|(process, table)| in_table(Some(process), table)));
+        // A mount has one number in all tables that show it, and one table may lack the parent that another one has.
+        let mut counted: HashSet<u64> = unmounted.iter().map(|mount| mount.id).collect();
+        let tables =
+            || iter::once((None, &self.own)).chain(self.others.iter().map(|(holder, table)| (Some(holder), table)));
+        for (_, table) in tables() {
+            counted.extend(table.of_device(device).filter(|mount| goes_too(table, mount)).map(|mount| mount.id));
+        }
+        let mut left = Vec::new();
+        for (process, table) in tables() {
+            let found = table.of_device(device).filter(|mount| counted.insert(mount.id));
+            left.extend(
+                found.map(|mount| MountHolder { mountpoint: mount.mountpoint.clone(), process: process.cloned() }),
+            );
+        }
         left
     }
 
@@ -146,6 +163,21 @@ impl VisibleMounts {
     }
 }
 
+/// The mount namespace and the root directory of a thread, as the kernel names them.
+#[derive(PartialEq, Eq, Hash)]
+struct ThreadView {
+    namespace: PathBuf,
+    root: PathBuf,
+}
+
+impl ThreadView {
+    /// Returns the view of the thread whose folder in `/proc` is `thread`; `None` if this process may not inspect it.
+    fn of(thread: &Path) -> Option<ThreadView> {
+        let link = |name: &str| fs::read_link(thread.join(name)).ok();
+        Some(ThreadView { namespace: link("ns/mnt")?, root: link("root")? })
+    }
+}
+
 /// Returns the number in the name of an entry of `/proc`; `None` for other entries.
 fn number_of(entry: &DirEntry) -> Option<u32> {
     entry.file_name().to_str()?.parse().ok()
@@ -157,6 +189,10 @@ fn is_seen_in(process: &DirEntry, thread: &DirEntry) -> bool {
 }
 
 impl MountTable {
+    fn of_device(&self, device: DeviceNumber) -> impl Iterator<Item = &TableMount> {
+        self.mounts.iter().filter(move |mount| mount.device == device)
+    }
+
     fn parent_of(&self, mount: &TableMount) -> Option<&TableMount> {
         self.mounts.iter().find(|parent| parent.id == mount.parent)
     }
@@ -168,18 +204,46 @@ impl MountTable {
     }
 }
 
-/// Returns the mounts of the pool at `pool`, a canonical path, in the mount namespaces of other processes, except
-/// processes that this one may not inspect.
+/// Returns the mounts of the pool at `pool`, a canonical path, in the mount namespaces of other processes.
 ///
 /// # Errors
 /// When the kernel's tables cannot be read.
 pub fn holders_elsewhere(pool: &Path) -> io::Result<Vec<MountHolder>> {
-    let is_of_pool = |mount: &TableMount| mount.kind == OsStr::new(POOL_KIND) && mount.source == pool;
+    let VisibleMounts { own, others } = VisibleMounts::read()?;
+    let is_elsewhere = |mount: &TableMount| {
+        mount.kind == OsStr::new(POOL_KIND) && mount.source == pool && own.mounts.iter().all(|own| own.id != mount.id)
+    };
     let of_table = |(process, table): (HolderProcess, MountTable)| -> Vec<MountHolder> {
-        let found = table.mounts.into_iter().filter(is_of_pool);
+        let found = table.mounts.into_iter().filter(is_elsewhere);
         found.map(|mount| MountHolder { mountpoint: mount.mountpoint, process: Some(process.clone()) }).collect()
     };
-    Ok(VisibleMounts::read()?.others.into_iter().flat_map(of_table).collect())
+    Ok(others.into_iter().flat_map(of_table).collect())
+}
+
+/// Returns a mount of another mount namespace that keeps the pool mounted at `mountpoint` in use after that mount is
+/// removed, for a process that sees more than the daemon. Waits up to `patience` for such mounts to go. Returns `None`
+/// if the process `daemon` has another mount namespace than this one, or a mount of this namespace keeps the pool in
+/// use: the daemon sees that as well.
+///
+/// # Errors
+/// When the kernel's tables cannot be read.
+pub fn holder_after_unmount(mountpoint: &Path, daemon: u32, patience: Duration) -> io::Result<Option<MountHolder>> {
+    let namespace = |process: &str| fs::read_link(Path::new("/proc").join(process).join("ns/mnt")).ok();
+    let own = namespace("self");
+    if own.is_none() || own != namespace(&daemon.to_string()) {
+        return Ok(None);
+    }
+    let started = Instant::now();
+    loop {
+        let visible = VisibleMounts::read()?;
+        let Some(mount) = visible.own.topmost_at(mountpoint) else { return Ok(None) };
+        let left = visible.left_by_unmount(mountpoint, mount.device);
+        let holder = left.into_iter().next().filter(|holder| holder.process.is_some());
+        if holder.is_none() || started.elapsed() >= patience {
+            return Ok(holder);
+        }
+        thread::sleep(HOLDERS_POLL);
+    }
 }
 
 #[cfg(test)]
@@ -189,8 +253,14 @@ mod tests {
     const DEVICE: DeviceNumber = DeviceNumber { major: 0, minor: 37 };
 
     fn left(own: &str, other: &str) -> Vec<String> {
-        let process = HolderProcess { id: 9, name: "sleep".to_owned() };
-        let others = vec![(process, MountTable::parse(other.as_bytes()))];
+        left_of(own, &[(9, other)])
+    }
+
+    fn left_of(own: &str, others: &[(u32, &str)]) -> Vec<String> {
+        let other = |&(id, table): &(u32, &str)| {
+            (HolderProcess { id, name: "sleep".to_owned() }, MountTable::parse(table.as_bytes()))
+        };
+        let others = others.iter().map(other).collect();
         let mounts = VisibleMounts { own: MountTable::parse(own.as_bytes()), others };
         let left = mounts.left_by_unmount(Path::new("/mnt"), DEVICE);
         left.iter()
@@ -238,6 +308,24 @@ mod tests {
         };
         assert!(left(OWN, &part("/data")).is_empty());
         assert_eq!(left(OWN, &part("/data/below")), ["Some(9) /data/below"]);
+    }
+
+    /// A user may not see the namespaces of root's processes, but their tables. A changed root directory makes a table
+    /// of the own namespace look like one of another.
+    #[test]
+    fn processes_of_the_own_namespace_with_another_root_directory_hold_nothing_more() {
+        let rooted = |also: &str| format!("40 22 0:37 / /in/mnt rw shared:9 - fuse.onefold a.pool rw\n{also}");
+        assert!(left(OWN, &rooted("")).is_empty());
+        let bind = "41 22 0:37 / /other rw - fuse.onefold a.pool rw\n";
+        assert_eq!(left(&format!("{OWN}{bind}"), &rooted(bind)), ["None /other"]);
+    }
+
+    #[test]
+    fn a_mount_whose_parent_only_one_process_sees_goes_with_the_unmount() {
+        let mount = "70 62 0:37 / /mnt rw - fuse.onefold a.pool rw\n";
+        let with_parent = |groups: &str| format!("62 61 8:1 / / rw {groups}- ext4 /dev/sda1 rw\n{mount}");
+        assert!(left_of(OWN, &[(8, mount), (9, &with_parent("master:1 "))]).is_empty());
+        assert_eq!(left_of(OWN, &[(8, mount), (9, &with_parent(""))]), ["Some(8) /mnt"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::door::{DoorHandle, EndError};
 use crate::fuse::{Invalidate, OpenFiles};
-use crate::mount_holders::VisibleMounts;
+use crate::mount_holders::{HOLDERS_POLL, VisibleMounts};
 use crate::mount_table::{DeviceNumber, device_at};
 
 /// How long a daemon that must stop waits for the kernel to hand over cached changes.
@@ -24,7 +24,6 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
 /// How long the kernel may take to end the file system after its mount is removed.
 const END_WAIT_MAX: Duration = Duration::from_secs(2);
-const HOLDERS_POLL: Duration = Duration::from_millis(50);
 
 /// How long an unmount waits for the last writes of ended programs: enough for as much as the kernel lets a mount hold
 /// back, on a slow disk.

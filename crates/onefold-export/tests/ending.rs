@@ -3,13 +3,14 @@
 
 mod common;
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::mapping::CountedPages;
 use common::{TestMount, assert_clean, can_mount, noise, run};
@@ -166,6 +167,27 @@ fn stop_ends_a_mount_that_is_bound_elsewhere() {
     mount.end();
 }
 
+/// Starts a bash `script` in a mount namespace of its own, which keeps of all pools the one at `root`: mounts of other
+/// tests must not count. `kind` is the flag of unshare(1) that makes the namespace.
+fn spawn_elsewhere(kind: &OsStr, root: &Path, script: &str) -> Child {
+    let leave_others = "awk -v own=\"$0\" '$3 == \"fuse.onefold\" && $2 != own { print $2 }' /proc/self/mounts | \
+        while read -r mount; do printf -v name %b \"$mount\"; umount -i -l -- \"$name\" 2>/dev/null; done; exec";
+    Command::new("unshare")
+        .arg(kind)
+        .args(["--propagation", "private", "bash", "-c", &format!("{leave_others} {script}")])
+        .arg(root)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_until_elsewhere(process: u32) {
+    let namespace = |id: u32| fs::read_link(format!("/proc/{id}/ns/mnt")).unwrap();
+    while namespace(process) == namespace(std::process::id()) {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Seen: the mount point was gone, a process kept the pool in use until it ended, and no message named the process.
 #[test]
 fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
@@ -173,20 +195,9 @@ fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
         return;
     }
     let mount = TestMount::new();
-    // Mounts of other tests must not count.
-    let leave_others = "awk -v own=\"$0\" '$3 == \"fuse.onefold\" && $2 != own { print $2 }' /proc/self/mounts | \
-        while read -r mount; do printf -v name %b \"$mount\"; umount -i -l -- \"$name\" 2>/dev/null; done; \
-        exec sleep 60";
-    let mut process = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "bash", "-c", leave_others])
-        .arg(mount.root())
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    let namespace = |id: u32| fs::read_link(format!("/proc/{id}/ns/mnt")).unwrap();
-    while namespace(process.id()) == namespace(std::process::id()) {
-        thread::sleep(Duration::from_millis(5));
-    }
+    let mut process = spawn_elsewhere("--mount".as_ref(), &mount.root(), "sleep 60");
+    wait_until_elsewhere(process.id());
+    let started = Instant::now();
     match mount.stopper.try_end() {
         Err(EndError::Held(holder)) => {
             assert_eq!(holder.mountpoint, mount.root());
@@ -194,10 +205,56 @@ fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
         }
         other => panic!("{other:?}"),
     }
+    let waited = started.elapsed();
+    assert!((Duration::from_secs(2)..Duration::from_secs(4)).contains(&waited), "{waited:?}");
     assert!(mounts().contains(mount.root().to_str().unwrap()), "nothing was unmounted");
     process.kill().unwrap();
     process.wait().unwrap();
     mount.end();
+}
+
+#[test]
+fn a_process_with_another_mount_namespace_that_ends_soon_does_not_keep_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let mut process = spawn_elsewhere("--mount".as_ref(), &mount.root(), "sleep 0.5");
+    wait_until_elsewhere(process.id());
+    mount.stopper.try_end().unwrap();
+    let (device, result) = mount.wait();
+    result.unwrap();
+    process.wait().unwrap();
+    assert_clean(&device);
+}
+
+/// No process shows a namespace that only a file keeps.
+#[test]
+fn a_namespace_without_a_process_is_reported_two_seconds_after_the_unmount() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let root = mount.root();
+    // The kernel keeps a namespace by a file only in a mount without propagation.
+    let kept = tempfile::tempdir().unwrap();
+    run("mount", &["--bind".as_ref(), kept.path().as_os_str(), kept.path().as_os_str()]);
+    run("mount", &["--make-private".as_ref(), kept.path().as_os_str()]);
+    let file = kept.path().join("namespace");
+    File::create(&file).unwrap();
+    let kind = OsString::from_iter(["--mount=".as_ref(), file.as_os_str()]);
+    assert!(spawn_elsewhere(&kind, &root, "true").wait().unwrap().success());
+    let started = Instant::now();
+    let ended = mount.stopper.try_end();
+    let waited = started.elapsed();
+    assert!(matches!(ended, Err(EndError::StillHeld(None))), "{ended:?}");
+    assert!((Duration::from_secs(2)..Duration::from_secs(4)).contains(&waited), "{waited:?}");
+    assert!(!mounts().contains(root.to_str().unwrap()), "the mount point is free");
+    run("umount", &[file.as_os_str()]);
+    run("umount", &[kept.path().as_os_str()]);
+    let (device, result) = mount.wait();
+    result.unwrap();
+    assert_clean(&device);
 }
 
 /// What was wrong: only the first thread of each process was inspected. The pool was unmounted but stayed in use, and

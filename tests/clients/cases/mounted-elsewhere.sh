@@ -25,6 +25,16 @@ refused 1 "also mounted at .*$dir/bind" bounded pool umount "$mnt"
 refused 1 "also mounted at .*$dir/bind" bounded pool umount "$pool"
 is_mounted "$mnt" || fail "a refused unmount took the mount away"
 [[ $(<"$mnt/file") == before ]]
+# What was written before the refusal survives the daemon's death.
+printf 'committed' >"$mnt/file"
+refused 1 "also mounted at .*$dir/bind" bounded pool umount "$mnt"
+kill -KILL "$daemon"
+wait "$daemon" || true
+umount -i "$dir/bind"
+umount -i "$mnt"
+mount_pool
+[[ $(<"$mnt/file") == committed ]] || fail "a refused unmount did not commit"
+mount --bind "$mnt" "$dir/bind"
 # It is taken away by the same command, and the pool stays mounted.
 bounded pool umount "$dir/bind"
 is_mounted "$dir/bind" && fail "the bind mount is still there"

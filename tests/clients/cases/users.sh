@@ -1,6 +1,6 @@
 # A user without root creates, mounts and unmounts a pool; what is private stays so, whatever verb copies it
 # limit: 120 s
-needs setpriv fusermount3 setfattr getfattr unshare
+needs setpriv fusermount3 setfattr getfattr unshare findmnt
 if [[ -z ${in_namespace-} ]]; then
     # Machines without udev have a /dev/fuse for root alone: here users get one of their own, and nobody else does.
     mknod "$dir/fuse" c 10 229
@@ -103,6 +103,25 @@ refused 1 'chmod 666 /dev/fuse' as_user pool mount "$dir/home/pool" "$dir/home/m
 chmod 666 /dev/fuse
 as_user pool check --quiet "$dir/home/pool"
 
+# fusermount3 knows most options of the kernel, and a refusal names the others.
+ln -s "$ONEFOLD" "$dir/mount.fuse.onefold"
+mount_with() {
+    setpriv --reuid 65534 --regid 65534 --clear-groups env XDG_RUNTIME_DIR=/run/user \
+        "$dir/mount.fuse.onefold" "$dir/home/pool" "$dir/home/mnt" -o "memory=128M,$1"
+}
+for option in lazytime nosymfollow; do
+    refused 1 "unknown option '$option'" mount_with "$option"
+    is_mounted "$dir/home/mnt" && fail "$option was forgotten"
+done
+mount_with noatime,sync,dirsync,acl,user_xattr,default_permissions,fsname=x,subtype=y
+options=,$(findmnt --noheadings --output OPTIONS "$dir/home/mnt"),
+[[ $options == *,noatime,* && $options == *,sync,* && $options == *,dirsync,* ]] || fail "$options"
+as_user pool umount "$dir/home/mnt" >/dev/null
+mount_with strictatime
+[[ ,$(findmnt --noheadings --output OPTIONS "$dir/home/mnt"), != *,noatime,* ]] || fail "strictatime has become noatime"
+as_user pool umount "$dir/home/mnt" >/dev/null
+as_user pool check --quiet "$dir/home/pool"
+
 # Another user's pool is nobody's business.
 create_pool 256M
 [[ $(mode_of "$pool") == 600 ]] || fail "a new pool's file has mode $(mode_of "$pool")"
@@ -142,6 +161,29 @@ refused 1 'is in use' onefold pool check "$dir/home/pool"
 timeout 30 setpriv --reuid 65534 --regid 65534 --clear-groups env XDG_RUNTIME_DIR=/run/user \
     "$ONEFOLD" pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt"
 wait "$stuck"
+as_user pool umount "$dir/home/mnt" >/dev/null
+as_user pool check --quiet "$dir/home/pool"
+
+# Seen: the user's daemon did not look at a process of root, unmounted, and named nobody. Root's command asks it, too.
+without_session pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt"
+unshare --mount --propagation private sleep 120 &
+holder=$!
+runs_elsewhere() {
+    [[ $(readlink /proc/self/ns/mnt) != "$(readlink "/proc/$holder/ns/mnt")" && $(<"/proc/$holder/comm") == sleep ]]
+}
+wait_until 10 runs_elsewhere
+for unmount in as_user onefold; do
+    refused 1 "process $holder .*sleep" "$unmount" pool umount "$dir/home/mnt"
+    is_mounted "$dir/home/mnt" || fail "a refused unmount took the mount away ($unmount)"
+done
+refused 1 "it is mounted already, at .*$dir/home/mnt" onefold pool mount "$dir/home/pool" "$dir/home/run"
+# Where /proc shows users their own processes alone, only root sees that process.
+mount -t proc -o hidepid=invisible proc /proc
+refused 1 "process $holder .*sleep" onefold pool umount "$dir/home/mnt"
+is_mounted "$dir/home/mnt" || fail "a refused unmount took the mount away"
+umount /proc
+kill "$holder"
+wait "$holder" || true
 as_user pool umount "$dir/home/mnt" >/dev/null
 as_user pool check --quiet "$dir/home/pool"
 

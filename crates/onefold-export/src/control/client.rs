@@ -110,8 +110,8 @@ pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
 pub struct ControlClient {
     stream: UnixStream,
     lines: LineReader,
-    /// The daemon's user, as the kernel reports it.
-    user: u32,
+    /// The daemon, as the kernel reports it.
+    daemon: Peer,
 }
 
 impl ControlClient {
@@ -129,16 +129,23 @@ impl ControlClient {
         let NamedSocket { path: socket, mount_user } = socket_of(mountpoint)?;
         let unreachable = |source| ControlError::Unreachable { path: socket.clone(), source };
         let stream = connect_within(&socket, QUEUE_WAIT_MAX).map_err(|errno| not_connected(&socket, errno))?;
-        let socket_user = Peer::of(&stream).map_err(unreachable)?.user();
+        let daemon = Peer::of(&stream).map_err(unreachable)?;
+        let socket_user = daemon.user();
         if socket_user != mount_user {
             return Err(ControlError::NotTheDaemon { mount_user, socket_user });
         }
-        Ok(ControlClient::over(stream, socket_user))
+        Ok(ControlClient::over(stream, daemon))
     }
 
-    /// Returns a client of the daemon of `user` at the other end of `stream`.
-    fn over(stream: UnixStream, user: u32) -> ControlClient {
-        ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX), user }
+    /// Returns a client of the `daemon` at the other end of `stream`.
+    fn over(stream: UnixStream, daemon: Peer) -> ControlClient {
+        ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX), daemon }
+    }
+
+    /// Returns the number of the daemon's process; `None` if it is outside this process's PID namespace.
+    #[must_use]
+    pub fn process(&self) -> Option<u32> {
+        self.daemon.process()
     }
 
     /// Connects to the daemon that serves the pool at `place`; `None` if no daemon has a socket in one of
@@ -172,14 +179,15 @@ impl ControlClient {
             Err(errno) if is_nobody(errno) => return Ok(None),
             Err(errno) => return Err(not_connected(&path, errno)),
         };
-        let socket_user = match Peer::of(&stream) {
-            Ok(peer) => peer.user(),
+        let daemon = match Peer::of(&stream) {
+            Ok(daemon) => daemon,
             Err(source) => return Err(ControlError::Unreachable { path, source }),
         };
+        let socket_user = daemon.user();
         if socket_user != directory.user {
             return Err(ControlError::NotOfItsUser { path, user: directory.user, socket_user });
         }
-        Ok(Some(ControlClient::over(stream, socket_user)))
+        Ok(Some(ControlClient::over(stream, daemon)))
     }
 
     /// Sends `request` with its open files and waits for the answer, however long that takes.
@@ -246,7 +254,7 @@ impl ControlClient {
 
     /// Returns how long the daemon may take to answer a request without work of its own.
     fn answer_wait_max(&self) -> Duration {
-        let is_trusted = [0, rustix::process::geteuid().as_raw()].contains(&self.user);
+        let is_trusted = [0, rustix::process::geteuid().as_raw()].contains(&self.daemon.user());
         if is_trusted { ANSWER_WAIT_MAX } else { FOREIGN_ANSWER_WAIT_MAX }
     }
 
@@ -381,7 +389,7 @@ mod tests {
     use super::*;
 
     fn own_daemon(stream: UnixStream) -> ControlClient {
-        ControlClient::over(stream, rustix::process::geteuid().as_raw())
+        ControlClient::over(stream, Peer::of_user(rustix::process::geteuid().as_raw()))
     }
 
     #[test]
@@ -402,7 +410,7 @@ mod tests {
     fn another_users_daemon_gets_only_some_seconds() {
         let (stream, _other) = UnixStream::pair().unwrap();
         let own = rustix::process::geteuid().as_raw();
-        let wait_of = |user| ControlClient::over(stream.try_clone().unwrap(), user).answer_wait_max();
+        let wait_of = |user| ControlClient::over(stream.try_clone().unwrap(), Peer::of_user(user)).answer_wait_max();
         assert_eq!([wait_of(own), wait_of(0), wait_of(own + 1)].map(|wait| wait.as_secs()), [60, 60, 5]);
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use super::message::ControlRequest;
 
@@ -9,6 +10,8 @@ use super::message::ControlRequest;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     uid: u32,
+    /// `None` if it has ended, or is outside this process's PID namespace.
+    process: Option<u32>,
 }
 
 /// The users who may make a request.
@@ -27,7 +30,21 @@ impl Peer {
     /// When the kernel does not report it.
     pub(super) fn of(stream: &UnixStream) -> io::Result<Peer> {
         let credentials = rustix::net::sockopt::socket_peercred(stream)?;
-        Ok(Peer { uid: credentials.uid.as_raw() })
+        let process = credentials.pid.as_raw_nonzero().get().cast_unsigned();
+        // The kernel reports 0 for a process outside the PID namespace.
+        let is_visible = Path::new("/proc").join(process.to_string()).exists();
+        Ok(Peer { uid: credentials.uid.as_raw(), process: is_visible.then_some(process) })
+    }
+
+    /// Returns the number of the process; `None` if it has ended, or is outside this process's PID namespace.
+    pub(super) fn process(self) -> Option<u32> {
+        self.process
+    }
+
+    /// Returns a process of a user.
+    #[cfg(test)]
+    pub(super) fn of_user(uid: u32) -> Peer {
+        Peer { uid, process: None }
     }
 
     /// Returns the user.
@@ -78,16 +95,16 @@ mod tests {
     #[test]
     fn root_and_the_daemons_user_may_do_everything() {
         for (request, _) in &REQUESTS {
-            assert!(Peer { uid: 0 }.may(request, 1000), "{request:?}");
-            assert!(Peer { uid: 1000 }.may(request, 1000), "{request:?}");
+            assert!(Peer::of_user(0).may(request, 1000), "{request:?}");
+            assert!(Peer::of_user(1000).may(request, 1000), "{request:?}");
         }
     }
 
     #[test]
     fn others_may_look_and_clone_what_they_can_open() {
         for (request, open) in &REQUESTS {
-            assert_eq!(Peer { uid: 1001 }.may(request, 1000), *open, "{request:?}");
-            assert_eq!(Peer { uid: 1001 }.may(request, 0), *open, "{request:?}");
+            assert_eq!(Peer::of_user(1001).may(request, 1000), *open, "{request:?}");
+            assert_eq!(Peer::of_user(1001).may(request, 0), *open, "{request:?}");
         }
     }
 
@@ -95,6 +112,6 @@ mod tests {
     fn the_kernel_tells_who_connected() {
         let (one, _other) = UnixStream::pair().unwrap();
         let me = rustix::process::geteuid().as_raw();
-        assert_eq!(Peer::of(&one).unwrap(), Peer { uid: me });
+        assert_eq!(Peer::of(&one).unwrap(), Peer { uid: me, process: Some(std::process::id()) });
     }
 }

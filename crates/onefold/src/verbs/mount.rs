@@ -12,8 +12,8 @@ use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_block::processors::SystemProcessors;
 use onefold_block::{Processors, Show};
 use onefold_export::{
-    AccessTimes, Daemon, DiscardPolicy, FailureLog, FileBelow, MountAccess, MountOptions, PoolPlace, ServeError,
-    StderrLog,
+    AccessTimes, Daemon, DiscardPolicy, FailureLog, FileBelow, MountAccess, MountHolder, MountOptions, PoolPlace,
+    ServeError, StderrLog,
 };
 use onefold_pool::{Environment, OpenOptions, Pool, Provisioning};
 use sd_notify::NotifyState;
@@ -29,9 +29,10 @@ use crate::dead_mount;
 use crate::failure::{Failure, Outcome};
 use crate::host;
 use crate::locate::{self, PoolTarget};
+use crate::mount_helper;
+use crate::mounts::{self, PoolMount};
 use crate::output::{Report, machine_name};
 use crate::store::open_device;
-use crate::{mount_helper, mounts};
 
 /// How long an invisible daemon may keep its lock on the pool: a killed one, or one that closes the pool after an
 /// unmount that did not wait for it.
@@ -112,13 +113,14 @@ impl MountPaths {
     fn find(arguments: &MountArgs) -> Outcome<MountPaths> {
         let cannot = || format!("cannot mount `{}`", arguments.pool.shown());
         let pool = match locate::locate(&arguments.pool)? {
-            // A daemon that still serves it may be about to end.
-            PoolTarget::Offline(path) | PoolTarget::Served(path) => path,
-            PoolTarget::Mounted { mount, .. } => {
-                return Err(Failure::new(cannot())
-                    .because_of(format!("it is mounted already, at `{}`", mount.mountpoint.shown()))
-                    .hint("a pool is mounted once; `mount --bind` shows it in further places"));
-            }
+            PoolTarget::Offline(path) => path,
+            // A mount for another user alone is in the table as well.
+            PoolTarget::Served(path) => match mount_of(&path)? {
+                Some(mount) => return Err(mounted_already(cannot(), &mount)),
+                // Its daemon may be about to end.
+                None => path,
+            },
+            PoolTarget::Mounted { mount, .. } => return Err(mounted_already(cannot(), &mount)),
             // Its daemon was killed, so mounting it again suffices.
             PoolTarget::Stale(mount) => {
                 fs::canonicalize(&mount.source).map_err(|error| Failure::of_io(cannot(), &error))?
@@ -130,6 +132,18 @@ impl MountPaths {
         }
         Ok(MountPaths { pool, mountpoint })
     }
+}
+
+/// Returns the mount of the pool at `pool`, a canonical path, from this process's table.
+fn mount_of(pool: &Path) -> Outcome<Option<PoolMount>> {
+    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list the mounts", &error))?;
+    Ok(mounts::of_pool(&mounts, pool).cloned())
+}
+
+fn mounted_already(cannot: String, mount: &PoolMount) -> Failure {
+    Failure::new(cannot)
+        .because_of(format!("it is mounted already, at `{}`", mount.mountpoint.shown()))
+        .hint("a pool is mounted once; `mount --bind` shows it in further places")
 }
 
 /// Finds the directory to mount on. A dead mount of the same pool may still cover it; that one is removed later.
@@ -211,7 +225,7 @@ fn discards(when: DiscardWhen, below: Option<&FileBelow>) -> bool {
 /// daemon once the daemon's last request to the device is done.
 fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> {
     let started = Instant::now();
-    let mut is_served = false;
+    let mut served_since = None;
     while matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) && started.elapsed() < DYING_TIME_MAX {
         let located = locate::locate(pool)?;
         match &located {
@@ -221,22 +235,44 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
             PoolTarget::Stale(mount) if dead_mount::was_killed(mount) => clear_dead_mounts(pool)?,
             PoolTarget::Stale(_) | PoolTarget::Served(_) | PoolTarget::Offline(_) => {}
         }
-        if started.elapsed() >= HOLDERS_WAIT_MAX
-            && let Some(holder) =
-                onefold_export::holders_elsewhere(pool).ok().and_then(|found| found.into_iter().next())
-        {
-            return Err(Failure::new(format!("cannot open `{}`", pool.shown())).because_of(holder.to_string()).hint(
-                "the pool can be mounted here once that process has ended, or after `nsenter --target PROCESS --mount \
-                 umount DIRECTORY`",
-            ));
+        let is_served = matches!(located, PoolTarget::Served(_));
+        served_since = is_served.then(|| served_since.unwrap_or_else(Instant::now));
+        if started.elapsed() >= HOLDERS_WAIT_MAX {
+            let holders = onefold_export::holders_elsewhere(pool).unwrap_or_default();
+            if let Some(holder) = holders.first() {
+                return Err(held_elsewhere(pool, holder));
+            }
+            if served_since.is_some_and(|since| since.elapsed() >= HOLDERS_WAIT_MAX) {
+                return Err(served_out_of_sight(pool));
+            }
         }
-        is_served = matches!(located, PoolTarget::Served(_));
         thread::sleep(if is_served { SERVED_POLL } else { DYING_POLL });
     }
-    if is_served && matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) {
-        return Err(locate::served(format!("cannot open `{}`", pool.shown()), pool));
-    }
     open_device(pool, mode)
+}
+
+/// Returns the failure for a pool that is mounted in another mount namespace.
+fn held_elsewhere(pool: &Path, holder: &MountHolder) -> Failure {
+    Failure::new(format!("cannot open `{}`", pool.shown())).because_of(holder.to_string()).hint(
+        "the pool can be mounted here once that process has ended, or after `nsenter --target PROCESS --mount umount \
+         DIRECTORY` as root",
+    )
+}
+
+/// Returns the failure for a pool whose daemon serves on without a mount that this process can see.
+fn served_out_of_sight(pool: &Path) -> Failure {
+    let daemon = fs::metadata(pool).ok().and_then(|metadata| locate::daemon_of(&metadata).ok().flatten());
+    let process = daemon.and_then(|daemon| daemon.process());
+    let (daemon, kill) = match process {
+        Some(process) => (format!("its daemon (process {process})"), format!("`kill {process}`")),
+        None => ("its daemon".to_owned(), "a SIGTERM to its process".to_owned()),
+    };
+    Failure::new(format!("cannot open `{}`", pool.shown()))
+        .because_of(format!("{daemon} serves it through a mount in a mount namespace that cannot be seen from here"))
+        .hint(format!(
+            "end the container that has it mounted; {kill} ends the daemon in any case: it closes the pool, and \
+             programs that use the mount get errors"
+        ))
 }
 
 /// Removes the mounts that killed daemons of this pool have left. Never removes the mount of a newer daemon, whichever

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use onefold_block::Show;
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_export::control::{ControlClient, ControlError, FailureKind};
+use onefold_export::holder_after_unmount;
 use rustix::mount::UnmountFlags;
 use serde_json::json;
 
@@ -21,6 +22,8 @@ use crate::store::{refused, refused_without_mount};
 
 /// How long a daemon may take to end after it has closed its pool.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long mount namespaces of other processes may take to release a pool.
+const HOLDERS_WAIT_MAX: Duration = Duration::from_secs(2);
 const END_POLL: Duration = Duration::from_millis(10);
 
 pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
@@ -69,9 +72,13 @@ fn unmount_bind(bind: &PoolMount) -> Outcome<Report> {
     Ok(Report::done("", json))
 }
 
-/// Makes the daemon unmount. Returns when the next process can open the pool.
+/// Makes the daemon of a mount end. Returns when the next process can open the pool.
 fn unmount(mount: &PoolMount) -> Outcome<Report> {
-    let asked = ControlClient::connect(&mount.mountpoint).and_then(|mut client| client.umount());
+    let mut process = None;
+    let asked = ControlClient::connect(&mount.mountpoint).and_then(|mut client| {
+        process = client.process();
+        umount_unless_held(&mut client, Some(mount))
+    });
     match asked {
         Ok(()) => {}
         Err(ControlError::Unreachable { .. }) if dead_mount::is_dead(mount) => return clear(mount),
@@ -85,7 +92,7 @@ fn unmount(mount: &PoolMount) -> Outcome<Report> {
         }
         // Detached, and still served elsewhere: there is no end to wait for.
         Err(error @ ControlError::Refused { kind: FailureKind::Held, .. }) => {
-            return Err(refused("unmount", mount, &error));
+            return Err(or_kill(refused("unmount", mount, &error), process));
         }
         // The mount is gone, but clients use another door. The daemon continues, so there is no end to wait for.
         Err(error @ ControlError::Refused { kind: FailureKind::Busy, .. }) if !is_mounted(mount) => {
@@ -113,7 +120,15 @@ fn unmount(mount: &PoolMount) -> Outcome<Report> {
 fn end_daemon(pool: &Path) -> Outcome<Report> {
     let cannot = || format!("cannot end the daemon of `{}`", pool.shown());
     let metadata = fs::metadata(pool).map_err(|error| Failure::of_io(cannot(), &error))?;
-    let asked = locate::daemon_of(&metadata).and_then(|client| client.map_or(Ok(()), |mut client| client.umount()));
+    // A mount for another user alone is in the table as well.
+    let mount = mounts::mounted().ok().and_then(|mounts| mounts::of_pool(&mounts, pool).cloned());
+    let mut process = None;
+    let asked = locate::daemon_of(&metadata).and_then(|client| {
+        client.map_or(Ok(()), |mut client| {
+            process = client.process();
+            umount_unless_held(&mut client, mount.as_ref())
+        })
+    });
     if let Err(error) = asked {
         // A daemon removes its socket before it closes the pool, and reports the outcome afterwards.
         let has_ended = || matches!(locate::daemon_of(&metadata), Ok(None));
@@ -128,12 +143,39 @@ fn end_daemon(pool: &Path) -> Outcome<Report> {
                 Failure::new(format!("the daemon of `{}` has ended, but something was wrong", pool.shown()))
                     .because(&error)
             }
+            error @ ControlError::Refused { kind: FailureKind::Held, .. } => {
+                or_kill(refused_without_mount("end the daemon of", pool, &error), process)
+            }
             error => refused_without_mount("end the daemon of", pool, &error),
         });
     }
     wait_until_free(pool);
     let json = json!({ "mountpoint": null, "pool": machine_name(pool), "daemon_had_died": false });
     Ok(Report::done("", json))
+}
+
+/// Has the daemon unmount. The daemon of a user may see less than root does (`hidepid` of `/proc`), and would detach a
+/// mount that is still held elsewhere. So root looks first, and refuses as the daemon does: earlier writes are on disk.
+fn umount_unless_held(client: &mut ControlClient, mount: Option<&PoolMount>) -> Result<(), ControlError> {
+    if let (Some(mount), Some(process)) = (mount, client.process())
+        && mount.user != 0
+        && rustix::process::geteuid().is_root()
+        && let Ok(Some(holder)) = holder_after_unmount(&mount.mountpoint, process, HOLDERS_WAIT_MAX)
+    {
+        client.sync()?;
+        return Err(ControlError::Refused { kind: FailureKind::Held, message: holder.to_string() });
+    }
+    client.umount()
+}
+
+/// Adds to the hint of a failure, how a user ends the daemon whatever keeps its pool in use.
+fn or_kill(mut failure: Failure, process: Option<u32>) -> Failure {
+    if let (Some(hint), Some(process)) = (&mut failure.hint, process) {
+        hint.push_str(&format!(
+            "; `kill {process}` ends the daemon in any case, and programs that use the pool get errors"
+        ));
+    }
+    failure
 }
 
 /// Waits until the daemon, which has closed the pool, has also released its file, so that the next command does not
