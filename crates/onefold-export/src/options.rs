@@ -47,12 +47,13 @@ pub enum StBlocks {
     Mapped,
 }
 
-/// Options that the kernel itself implements for any file system (mount(8)).
+/// Options that the kernel itself implements for any file system (mount(8)), except for what it leaves to the daemon:
+/// that changes of names are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelOption {
-    /// Each write is durable when it returns.
+    /// Each write and each change of a name is durable when it returns.
     Sync,
-    /// Each change of a directory is durable when it returns.
+    /// Each change of a name is durable when it returns.
     Dirsync,
     /// Times are kept in memory for longer before they are stored.
     Lazytime,

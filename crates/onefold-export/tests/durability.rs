@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use common::mapping::SharedMapping;
 use common::{TestMount, assert_clean, can_mount, environment, new_pool_of, noise, run};
 use onefold_block::AlignedBuffer;
+use onefold_export::{KernelOption, MountOptions};
 use onefold_pool::{Ino, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError};
 use onefold_testing::device::{CrashPlan, Event, MemoryDevice, MemoryImage, RecordingDevice};
 
@@ -30,9 +31,13 @@ struct Trial {
 
 impl Trial {
     fn new(commit_interval_ms: u32) -> Trial {
+        Trial::with(commit_interval_ms, |_| ())
+    }
+
+    fn with(commit_interval_ms: u32, change: impl FnOnce(&mut MountOptions)) -> Trial {
         let device = Arc::new(RecordingDevice::new(new_pool_of(BLOCKS).image()));
         let open = OpenOptions { commit_interval_ms, ..OpenOptions::default() };
-        let mount = TestMount::opened(device.clone(), open, |_| ());
+        let mount = TestMount::opened(device.clone(), open, change);
         Trial { mount, device }
     }
 
@@ -54,6 +59,18 @@ impl Trial {
         }
     }
 
+    /// Panics unless each of these names is in the root, or is not, as given, after either end.
+    #[track_caller]
+    fn assert_names(&self, names: &[(&str, bool)]) {
+        for (end, image) in self.ends() {
+            let pool = opened(image);
+            for (name, is_there) in names {
+                let found = pool.lookup(Ino::ROOT, name.as_bytes());
+                assert_eq!(found.is_ok(), *is_there, "{end}: `{name}`: {found:?}");
+            }
+        }
+    }
+
     fn create(&self, name: &str) -> File {
         self.mount.create(name)
     }
@@ -67,12 +84,17 @@ impl Trial {
     }
 }
 
-/// Opens a pool from a device's content and returns the content of a file in the root.
-fn content(image: MemoryImage, name: &str) -> Option<Vec<u8>> {
+/// Opens a sound pool from a device's content.
+fn opened(image: MemoryImage) -> Pool {
     let device = Arc::new(MemoryDevice::from(image));
     assert_clean(&device);
     let options = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, background: false, ..OpenOptions::default() };
-    let pool = Pool::open(device, options, environment()).unwrap();
+    Pool::open(device, options, environment()).unwrap()
+}
+
+/// Opens a pool from a device's content and returns the content of a file in the root.
+fn content(image: MemoryImage, name: &str) -> Option<Vec<u8>> {
+    let pool = opened(image);
     let attr = match pool.lookup(Ino::ROOT, name.as_bytes()) {
         Err(PoolError::NotFound) => return None,
         found => found.unwrap(),
@@ -97,6 +119,32 @@ fn fsync_and_fdatasync_make_data_length_name_and_all_earlier_changes_durable() {
         sync(&file).unwrap();
         trial.assert_left(&name, &[Some(&data)]);
         trial.assert_left(&earlier, &[Some(&other)]);
+    }
+}
+
+/// Regression: the kernel takes the option and shows it, but leaves it to the daemon, which did nothing.
+#[test]
+fn with_sync_or_dirsync_each_change_of_a_name_is_durable_when_it_returns() {
+    if !can_mount() {
+        return;
+    }
+    for option in [KernelOption::Sync, KernelOption::Dirsync] {
+        let trial = Trial::with(NEVER_MS, |options| options.kernel_options = vec![option]);
+        let path = |name: &str| trial.mount.path(name);
+        drop(trial.create("made"));
+        trial.assert_names(&[("made", true)]);
+        fs::create_dir(path("folder")).unwrap();
+        trial.assert_names(&[("folder", true)]);
+        fs::rename(path("made"), path("renamed")).unwrap();
+        trial.assert_names(&[("made", false), ("renamed", true)]);
+        fs::hard_link(path("renamed"), path("linked")).unwrap();
+        trial.assert_names(&[("linked", true)]);
+        std::os::unix::fs::symlink("linked", path("symbolic")).unwrap();
+        trial.assert_names(&[("symbolic", true)]);
+        fs::remove_file(path("renamed")).unwrap();
+        trial.assert_names(&[("renamed", false)]);
+        fs::remove_dir(path("folder")).unwrap();
+        trial.assert_names(&[("folder", false), ("linked", true)]);
     }
 }
 

@@ -33,7 +33,9 @@ pub(crate) fn remount(arguments: &[OsString]) -> Option<Outcome<()>> {
         return None;
     }
     let mountpoint = arguments.get(2)?;
-    let kept: Vec<_> = options.split(',').filter(|option| mount_options::is_of_daemon(option)).collect();
+    // The kernel only shows `dirsync`, the daemon does it.
+    let is_kept = |option: &&str| *option == "dirsync" || mount_options::is_of_daemon(option);
+    let kept: Vec<_> = options.split(',').filter(is_kept).collect();
     if !kept.is_empty() {
         eprintln!(
             "note: a remount does not support {}: the running daemon keeps its own; unmount and mount the pool to change \

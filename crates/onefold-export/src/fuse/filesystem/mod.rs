@@ -25,7 +25,7 @@ use super::opened_losses::OpenedLosses;
 use super::opening::{ContentCaching, OpenReply};
 use super::privileges::{self, Caller, Privileges};
 use crate::below::FileBelow;
-use crate::options::{AccessTimes, MountOptions};
+use crate::options::{AccessTimes, KernelOption, MountOptions};
 
 /// Result of a request.
 pub(super) type Result<T> = std::result::Result<T, Errno>;
@@ -39,6 +39,8 @@ pub(crate) struct PoolFilesystem {
     open_files: Arc<OpenFiles>,
     losses: OpenedLosses,
     access_times: AccessTimes,
+    /// Each change of a name is durable when it is answered.
+    syncs_names: bool,
     control_path: PathBuf,
     below: Option<Arc<FileBelow>>,
 }
@@ -59,6 +61,9 @@ impl PoolFilesystem {
             clock: options.clock.clone(),
             losses: OpenedLosses::default(),
             access_times: if options.read_only { AccessTimes::Never } else { options.access_times },
+            syncs_names: [KernelOption::Sync, KernelOption::Dirsync]
+                .iter()
+                .any(|option| options.kernel_options.contains(option)),
             control_path,
             below: options.below.clone(),
         }

@@ -1,6 +1,6 @@
 //! Requests about names: look up, create, remove, rename.
 
-use onefold_pool::{Attr, Ino, NewFile, RenameMode};
+use onefold_pool::{Attr, Ino, NewFile, PoolError, RenameMode};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -26,7 +26,8 @@ impl PoolFilesystem {
     }
 
     pub(in crate::fuse) fn create(&self, at: NameInDirectory<'_>, new: &NewFile) -> Result<Attr> {
-        self.pool.create_file(at.parent, at.name, new).map_err(|error| self.failed("create", at.parent, &error))
+        let created = self.pool.create_file(at.parent, at.name, new);
+        self.kept(created).map_err(|error| self.failed("create", at.parent, &error))
     }
 
     /// Makes a file without a name in the file system of `directory`. The file gets the directory's default ACL and
@@ -42,9 +43,8 @@ impl PoolFilesystem {
         uid: u32,
         gid: u32,
     ) -> Result<Attr> {
-        self.pool
-            .create_symlink(at.parent, at.name, target, uid, gid)
-            .map_err(|error| self.failed("symlink", at.parent, &error))
+        let created = self.pool.create_symlink(at.parent, at.name, target, uid, gid);
+        self.kept(created).map_err(|error| self.failed("symlink", at.parent, &error))
     }
 
     pub(in crate::fuse) fn read_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -52,15 +52,18 @@ impl PoolFilesystem {
     }
 
     pub(in crate::fuse) fn link(&self, ino: Ino, to: NameInDirectory<'_>) -> Result<Attr> {
-        self.pool.link(ino, to.parent, to.name).map_err(|error| self.failed("link", ino, &error))
+        let linked = self.pool.link(ino, to.parent, to.name);
+        self.kept(linked).map_err(|error| self.failed("link", ino, &error))
     }
 
     pub(in crate::fuse) fn unlink(&self, at: NameInDirectory<'_>) -> Result<()> {
-        self.pool.unlink(at.parent, at.name).map_err(|error| self.failed("unlink", at.parent, &error))
+        let removed = self.pool.unlink(at.parent, at.name);
+        self.kept(removed).map_err(|error| self.failed("unlink", at.parent, &error))
     }
 
     pub(in crate::fuse) fn remove_directory(&self, at: NameInDirectory<'_>) -> Result<()> {
-        self.pool.remove_directory(at.parent, at.name).map_err(|error| self.failed("rmdir", at.parent, &error))
+        let removed = self.pool.remove_directory(at.parent, at.name);
+        self.kept(removed).map_err(|error| self.failed("rmdir", at.parent, &error))
     }
 
     /// Renames. A whiteout that stays behind belongs to `caller`.
@@ -72,9 +75,18 @@ impl PoolFilesystem {
         caller: FileOwner,
     ) -> Result<()> {
         let mode = rename_mode(flags, caller)?;
-        self.pool
-            .rename(from.parent, from.name, to.parent, to.name, mode)
-            .map_err(|error| self.failed("rename", from.parent, &error))
+        let renamed = self.pool.rename(from.parent, from.name, to.parent, to.name, mode);
+        self.kept(renamed).map_err(|error| self.failed("rename", from.parent, &error))
+    }
+
+    /// Makes a change of a name durable if the mount's options `sync` or `dirsync` promise that. The kernel leaves it
+    /// to the daemon. A failure stops the pool, so that the hold on a new file no longer matters.
+    fn kept<T>(&self, changed: std::result::Result<T, PoolError>) -> std::result::Result<T, PoolError> {
+        let changed = changed?;
+        if self.syncs_names {
+            self.pool.sync()?;
+        }
+        Ok(changed)
     }
 }
 
