@@ -25,7 +25,7 @@ refused 1 "also mounted at .*$dir/bind" bounded pool umount "$mnt"
 refused 1 "also mounted at .*$dir/bind" bounded pool umount "$pool"
 is_mounted "$mnt" || fail "a refused unmount took the mount away"
 [[ $(<"$mnt/file") == before ]]
-# What was written before the refusal survives the daemon's death.
+# Data from before the refusal survives the daemon's death.
 printf 'committed' >"$mnt/file"
 refused 1 "also mounted at .*$dir/bind" bounded pool umount "$mnt"
 kill -KILL "$daemon"
