@@ -139,6 +139,16 @@ fn truncates_within_a_shared_block_leave_the_reserve_to_what_frees() {
     assert_removal_works(full);
 }
 
+/// A truncate within a block of a clone stores the rest of the block anew: the map nodes on the path to it are copied,
+/// and no block is freed, because the source keeps them all.
+#[test]
+fn truncates_within_a_block_of_a_clone_leave_the_reserve_to_what_frees() {
+    let full = full();
+    let done = until_refused(&full.clones, |number, clone| truncate(&full.pool, clone, FAR * BLOCK - 100 - number));
+    assert!(done < full.clones.len(), "{done} truncates took a block each");
+    assert_removal_works(full);
+}
+
 /// Refuses the next page of the names tree once, as on a pool whose last blocks were taken by truncates.
 #[derive(Debug, Default)]
 struct PageRefusal {

@@ -25,7 +25,7 @@ pub(crate) struct RecentEntries {
     /// Number of the first entry of the log.
     first: u64,
     /// Waiting look-ups, in no order: the number of the next entry when each began.
-    waiting: Vec<u64>,
+    pub(super) waiting: Vec<u64>,
 }
 
 impl RecentEntries {

@@ -63,6 +63,12 @@ impl SharedFilter {
         }
         looked_up
     }
+
+    /// Returns whether a look-up has begun whose decision has not ended.
+    #[cfg(test)]
+    pub(crate) fn has_lookups(&self) -> bool {
+        !self.recent.lock().waiting.is_empty()
+    }
 }
 
 /// The filter while it is changed.

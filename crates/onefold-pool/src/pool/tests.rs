@@ -1,6 +1,8 @@
-//! Tests of the amount of work that one request makes, counted where only the pool can.
+//! Tests of the amount of work that one request makes, counted where only the pool can, and of the locks that it holds.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
@@ -12,6 +14,7 @@ use crate::attr::{Durability, FileKind, Ino, NewFile, RangePair, SeekTarget};
 use crate::format::map_node::FAN_OUT;
 use crate::options::{CreateOptions, Environment, OpenOptions};
 use crate::progress::NoProgress;
+use crate::waits::notice_waits;
 
 fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1)), random: Arc::new(SeededRandom::new(1)) }
@@ -116,4 +119,48 @@ fn a_trim_discards_the_blocks_of_files_deleted_before() {
     let with = pool.trim(&NoProgress).unwrap();
     assert!(with >= without + 60 * BLOCK_BYTES_U64, "{without}, then {with}");
     assert_eq!(pool.stat().unwrap().reclaim_pending, 0);
+}
+
+/// Look-ups wait for memory, and for threads that change the filter. Requests that need no look-up waited with them,
+/// because each decision looked its blocks up under the metadata lock.
+#[test]
+fn a_write_looks_its_blocks_up_without_the_metadata_lock() {
+    const LONG: Duration = Duration::from_secs(5);
+    let pool = open(&new_device());
+    let file = pool.create_file(Ino::ROOT, b"file", &NEW).unwrap().ino;
+    let outcome = thread::scope(|scope| {
+        let (pool, (wait, waits), (answer, answered)) = (&pool, mpsc::channel(), mpsc::channel());
+        // Holds up the look-up.
+        let filter = pool.engine.filter.write();
+        scope.spawn(move || {
+            let _notice = notice_waits(move || {
+                wait.send(()).ok();
+            });
+            pool.write(file, 0, &[1; BLOCK_BYTES], Durability::Later).unwrap();
+        });
+        let deadline = Instant::now() + LONG;
+        while !pool.engine.filter.has_lookups() {
+            if Instant::now() > deadline {
+                return Err("the write does not look its block up before the decision");
+            }
+            thread::yield_now();
+        }
+        scope.spawn(move || answer.send(pool.attr(file).unwrap().size_bytes));
+        if answered.recv_timeout(LONG) != Ok(0) {
+            return Err("the metadata is locked during the look-up");
+        }
+        // Waits on the way to the look-up.
+        waits.try_iter().for_each(drop);
+        // Holds up the decision.
+        let meta = pool.engine.meta();
+        drop(filter);
+        waits.recv_timeout(LONG).map_err(|_| "the write does not wait for the metadata after the look-up")?;
+        let filter = pool.engine.filter.write();
+        drop(meta);
+        // The next wait is for the device, with the decision made.
+        waits.recv_timeout(LONG).map_err(|_| "the decision looks the block up again")?;
+        drop(filter);
+        Ok(())
+    });
+    assert_eq!(outcome, Ok(()));
 }

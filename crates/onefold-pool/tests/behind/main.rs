@@ -6,6 +6,7 @@ mod common;
 mod accepted;
 mod late;
 mod losses;
+mod polling;
 mod waits;
 
 use std::sync::Arc;
