@@ -19,7 +19,7 @@ use common::{TestMount, can_mount, environment, new_pool, noise};
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, Processors};
 use onefold_export::CONTROL_XATTR;
 use onefold_pool::{CreateOptions, OpenOptions as PoolOptions, Pool};
-use onefold_testing::device::MemoryDevice;
+use onefold_testing::device::{GatedDevice, MemoryDevice};
 
 /// Maximum time for the answer to a request that needs no device, even on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -151,6 +151,48 @@ fn others_are_answered_beside_a_verb_that_waits_for_an_accepted_write() {
     mount.end();
 }
 
+/// First bytes of an accepted write that is held on its way to the device.
+const MARK: &[u8] = b"held up";
+
+/// Each read of a file waited for all accepted writes to it, although a write locks only its own blocks.
+#[test]
+fn a_direct_read_does_not_wait_for_an_accepted_write_of_other_blocks() {
+    if !can_mount() {
+        return;
+    }
+    let gate = GatedDevice::new(MemoryDevice::from(new_pool().image()), MARK);
+    let mount = TestMount::with(Arc::new(gate), |options| options.threads = NonZeroUsize::new(2).unwrap());
+    let content = noise(1, 64 * BLOCK_BYTES);
+    fs::write(mount.path("disk"), &content).unwrap();
+    let file = open_direct(&mount.path("disk"));
+    file.sync_all().unwrap();
+    // The first read of an opening may set the access time, and then waits for all writes.
+    file.read_exact_at(&mut AlignedBuffer::zeroed(1), 0).unwrap();
+    // Large enough not to be kept in memory until the next commit.
+    let mut marked = AlignedBuffer::copy_of(&noise(2, 32 * BLOCK_BYTES));
+    marked[..MARK.len()].copy_from_slice(MARK);
+    let held_at = 32 * BLOCK_BYTES as u64;
+    file.write_all_at(&marked, held_at).unwrap();
+    let read = |offset| {
+        let ((read, was_read), file) = (mpsc::channel(), file.try_clone().unwrap());
+        thread::spawn(move || {
+            let mut block = AlignedBuffer::zeroed(1);
+            file.read_exact_at(&mut block, offset).unwrap();
+            read.send(block.to_vec())
+        });
+        was_read
+    };
+    let other = read(4 * BLOCK_BYTES as u64).recv_timeout(SOON);
+    let same = read(held_at);
+    let same_too_soon = same.recv_timeout(ON_ITS_WAY);
+    mount.device().open();
+    assert!(same_too_soon.is_err(), "the write was not held");
+    assert!(other.expect("the read waits for the write") == content[4 * BLOCK_BYTES..5 * BLOCK_BYTES]);
+    assert!(same.recv_timeout(SOON).unwrap() == marked[..BLOCK_BYTES]);
+    drop(file);
+    mount.end();
+}
+
 /// Makes files until one waits for the device, which `close` closes. Panics if another request is not answered
 /// meanwhile.
 fn assert_others_are_answered_beside_new_files(mount: &Mount, close: impl FnOnce(&HeldDevice<MemoryDevice>)) {
@@ -250,36 +292,43 @@ impl Processors for TestProcessors {
     }
 }
 
-/// Polling threads answer all requests, and stop polling soon after the last one.
+/// Polling threads answer all requests, and stop polling soon after the last one. The pool's own waits are counted
+/// apart: what is looked for here are requests.
 #[test]
 fn threads_look_for_requests_while_there_are_some_and_not_when_idle() {
     if !can_mount() {
         return;
     }
-    let processors = Arc::new(TestProcessors::default());
-    processors.are_idle.store(true, Ordering::SeqCst);
-    let open = PoolOptions { processors: Some(processors.clone()), ..PoolOptions::default() };
-    let mount = TestMount::opened(new_pool(), open, |options| options.processors = Some(processors.clone()));
+    let [requests, pool] = [(); 2].map(|()| Arc::new(TestProcessors::default()));
+    let asked = || [&requests, &pool].map(|processors| processors.asked.load(Ordering::SeqCst));
+    let set_idle = |are_idle| {
+        for processors in [&requests, &pool] {
+            processors.are_idle.store(are_idle, Ordering::SeqCst);
+        }
+    };
+    set_idle(true);
+    let open = PoolOptions { processors: Some(pool.clone()), ..PoolOptions::default() };
+    let mount = TestMount::opened(new_pool(), open, |options| options.processors = Some(requests.clone()));
     // Whether two requests come close enough together depends on other load on the machine.
     let is_looked_for = (0..2000).any(|number| {
         let file = mount.create(&format!("made-{number}"));
         file.write_all_at(b"content", 0).unwrap();
         file.sync_all().unwrap();
-        processors.asked.load(Ordering::SeqCst) > 0
+        asked()[0] > 0
     });
     assert!(is_looked_for, "no request was looked for");
     // Some requests are still on their way when the last call returns, such as the release of a file.
     thread::sleep(ON_ITS_WAY);
-    let before = processors.asked.load(Ordering::SeqCst);
+    let before = asked();
     thread::sleep(Duration::from_secs(1));
-    assert_eq!(processors.asked.load(Ordering::SeqCst), before, "threads look while nobody asks for anything");
+    assert_eq!(asked(), before, "threads look while nobody asks for anything");
     // With work for all processors, each wait asks at most once.
-    processors.are_idle.store(false, Ordering::SeqCst);
+    set_idle(false);
     for number in 0..100 {
         fs::metadata(mount.path(format!("none-{number}"))).unwrap_err();
     }
-    let asked = processors.asked.load(Ordering::SeqCst) - before;
-    assert!(asked <= 300, "{asked} questions for 100 requests");
+    let questions = asked()[0] - before[0];
+    assert!(questions <= 300, "{questions} questions for 100 requests");
     mount.end();
 }
 
