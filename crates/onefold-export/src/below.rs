@@ -19,7 +19,7 @@ const SECTOR_BYTES: u64 = 512;
 #[derive(Debug)]
 pub struct FileBelow {
     file: Arc<File>,
-    room: LastAnswer<Option<FileRoom>>,
+    room: LastAnswer<FileRoom>,
 }
 
 impl FileBelow {
@@ -57,7 +57,7 @@ impl FileBelow {
     #[must_use]
     pub fn limit(&self, space: FsStat) -> FsStat {
         let file = self.file.clone();
-        self.room.ask(move || FileRoom::of(&file)).flatten().map_or(space, |room| limited(space, room))
+        self.room.ask(move || FileRoom::of(&file)).map_or(space, |room| limited(space, room))
     }
 }
 

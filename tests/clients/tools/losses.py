@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Fills the file system under a sparse pool at once, writes 15 MiB to the pool, and sees who reports what is lost.
 
-    losses.py MOUNT HOST ROUND
+    losses.py MOUNT HOST ROUND [SECONDS]
 
-Prints `refused` where a write failed at once, `kept` where all was stored, and `lost` where accepted writes were lost and
+It writes SECONDS after the host is full, at once by default. Prints `refused` where a write failed at once, `kept` where all was stored, and `lost` where accepted writes were lost and
 each that must report it did. Any silence is an error.
 """
 
 import errno
 import os
 import sys
+import time
 
 MIB = 1 << 20
 
@@ -42,7 +43,7 @@ def fill(host):
     return filler
 
 
-def main(mount, host, number):
+def main(mount, host, number, seconds="0"):
     victim_path = os.path.join(mount, "victim" + number)
     folder = os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
     other = os.open(os.path.join(mount, "other" + number), os.O_CREAT | os.O_RDWR)
@@ -57,6 +58,7 @@ def main(mount, host, number):
     first = os.urandom(4096)
     os.pwrite(victim, first, 200 * MIB)
     filler = fill(host)
+    time.sleep(float(seconds))
     accepted = 0
     try:
         for at in range(0, len(data), MIB):

@@ -78,8 +78,8 @@ pub trait BlockDevice: Send + Sync {
     /// Whatever the device reports.
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()>;
 
-    /// Returns how many never-written blocks can be written now. `None` if every block has its place, or if the room is
-    /// unknown, as on a thin volume. An estimate: others may take the room.
+    /// Returns how many blocks can take a new place now; `None` if that is unknown, as on a thin volume. An estimate:
+    /// others may take the room. Blocks need none of it if [`BlockDevice::has_room_for_all_blocks`].
     fn room_blocks(&self) -> Option<u64> {
         None
     }

@@ -149,6 +149,11 @@ impl Engine {
         self.room.is_vouched_for(|| self.device.has_room_for_all_blocks())
     }
 
+    /// Returns the allowance for a write that takes at most `count` blocks. Must be called without the metadata lock.
+    pub(crate) fn allowance(&self, count: u64) -> room::Allowance {
+        self.room.allowance(count, || self.device.has_room_for_all_blocks(), || self.device.room_blocks())
+    }
+
     /// Returns a number that changes with every operation that a caller waits for.
     pub(crate) fn demand(&self) -> u64 {
         self.demand.load(Ordering::Relaxed)

@@ -169,7 +169,7 @@ impl BlockDevice for WholeFile {
     }
 
     fn room_blocks(&self) -> Option<u64> {
-        if self.has_room_for_all_blocks() || !self.tells_room { None } else { self.thin.room_blocks() }
+        if self.tells_room { self.thin.room_blocks() } else { None }
     }
 
     fn has_room_for_all_blocks(&self) -> bool {

@@ -170,8 +170,8 @@ impl BlockDevice for FileDevice {
 
     fn room_blocks(&self) -> Option<u64> {
         match (self.kind, &self.behind) {
-            (DeviceKind::Regular, _) => room::room_blocks(&self.file),
-            (DeviceKind::BlockDevice, behind) => behind.as_ref().and_then(room::room_blocks),
+            (DeviceKind::Regular, _) => Some(room::room_blocks(&self.file)),
+            (DeviceKind::BlockDevice, behind) => behind.as_ref().map(room::room_blocks),
         }
     }
 

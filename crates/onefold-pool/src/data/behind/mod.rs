@@ -235,7 +235,7 @@ impl Data {
     /// blocks would be left.
     fn set_aside(&self, ino: Ino, count: u64) -> Result<Option<u64>> {
         self.engine.ensure_writable()?;
-        let set_aside_max = match self.engine.room.allowance(count, || self.engine.device.room_blocks()) {
+        let set_aside_max = match self.engine.allowance(count) {
             Allowance::Any => u64::MAX,
             Allowance::InAll(blocks) => blocks,
             Allowance::Nothing => return Ok(None),
