@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn every_sample_is_sound_and_every_kind_of_block_is_in_one() {
         for sample in samples() {
-            let options = CheckOptions { memory_bytes: MEMORY_BYTES, verify_data: true, host: None };
+            let options = CheckOptions { memory_bytes: MEMORY_BYTES, verify_data: true, ..CheckOptions::default() };
             let report = check(&MemoryDevice::from(sample.image.clone()), &options, &NoProgress).unwrap();
             assert!(report.is_clean(), "{}: {report:#?}", sample.name);
         }

@@ -30,7 +30,7 @@ pub fn use_pool(choices: &mut Choices<'_>, image: MemoryImage) {
     let device = Arc::new(GuardedDevice::from(image));
     let plan = choices.byte();
     let verify_data = plan & 1 == 1;
-    let options = CheckOptions { memory_bytes: MEMORY_BYTES, verify_data, host: None };
+    let options = CheckOptions { memory_bytes: MEMORY_BYTES, verify_data, ..CheckOptions::default() };
     if plan & 6 == 2 {
         let before = device.image();
         let _ = check(&*device, &options, &NoProgress);

@@ -19,7 +19,7 @@ use onefold_testing::device::MemoryImage;
 const BITMAP: BlockNo = BlockNo(2);
 
 fn check_options() -> CheckOptions {
-    CheckOptions { memory_bytes: MEMORY_BYTES, verify_data: false, host: None }
+    CheckOptions { memory_bytes: MEMORY_BYTES, verify_data: false, ..CheckOptions::default() }
 }
 
 /// Returns the sample with one more transaction in its journal, which claims that `block` holds a `kind`.

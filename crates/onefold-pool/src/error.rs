@@ -109,6 +109,17 @@ pub enum PoolError {
         /// The problem.
         what: String,
     },
+    /// Blocks that users may have written look like pages of names.
+    #[error(
+        "{count} blocks look like pages of names, the first one is block {first}, but nothing else proves that users \
+         have not written them"
+    )]
+    UnprovenNames {
+        /// Number of these blocks.
+        count: usize,
+        /// The first one.
+        first: BlockNo,
+    },
     /// A device call failed.
     #[error("cannot {action} block {block}: {source}")]
     Io {

@@ -25,7 +25,12 @@ use onefold_testing::device::MemoryDevice;
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The minimum memory: a pass counts 128 groups with it.
-const OPTIONS: CheckOptions = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: false, host: None };
+const OPTIONS: CheckOptions = CheckOptions {
+    memory_bytes: MEMORY_BYTES_MIN,
+    verify_data: false,
+    host: None,
+    unproven_names: onefold_pool::check::UnprovenNames::Refuse,
+};
 /// Additional memory that a repair may take.
 const REPAIR_BYTES: u64 = 64 << 20;
 /// Groups in use: enough for three passes.

@@ -226,7 +226,7 @@ impl Clock for WatchClock {
 }
 
 fn check_options(host: HostId) -> CheckOptions {
-    CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: false, host: Some(host) }
+    CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: false, host: Some(host), ..CheckOptions::default() }
 }
 
 fn repair_by(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::observe::{check_clean, seen};
 use common::{environment, letters, open, quiet, regular};
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, Timestamp};
-use onefold_pool::check::{CheckOptions, repair};
+use onefold_pool::check::{CheckOptions, UnprovenNames, repair};
 use onefold_pool::format::BlockBytes;
 use onefold_pool::format::geometry::{STATE, STORE_PAGES_PER_GROUP, SUPERBLOCK, SUPERBLOCK_COPY};
 use onefold_pool::format::header::{self, BlockKind};
@@ -17,7 +17,9 @@ use onefold_pool::format::items;
 use onefold_pool::format::journal::{HEADER_SLOTS, OPENING_BYTES, Opening, TransactionBuilder, TransactionIdentity};
 use onefold_pool::format::superblock::{Marking, Superblock};
 use onefold_pool::tree::{self, Pages, TreeError};
-use onefold_pool::{Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, Pool, SpaceShown, XattrMode};
+use onefold_pool::{
+    Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, Pool, PoolError, SpaceShown, XattrMode,
+};
 use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice, MemoryImage};
 
 const BLOCKS: u64 = 65_536;
@@ -357,9 +359,8 @@ fn with_forged_pages(image: &MemoryImage) -> MemoryImage {
     image
 }
 
-/// Destroys the pool state and all records of block use, repairs the pool, and returns whether the planted inode is
-/// then one of its files.
-fn has_planted_inode_after_a_repair(mut image: MemoryImage) -> bool {
+/// Destroys the pool state and all records of block use.
+fn without_records(mut image: MemoryImage) -> Arc<dyn BlockDevice> {
     let geometry = superblock_at(&image, SUPERBLOCK).geometry;
     let stores = (0..STORE_PAGES_PER_GROUP).map(|index| geometry.store_page(0, index));
     // The log still has the state; here it is overwritten, as later changes would.
@@ -367,8 +368,13 @@ fn has_planted_inode_after_a_repair(mut image: MemoryImage) -> bool {
     for at in stores.chain(log).chain([STATE]) {
         image.set(at, Arc::new([0x5a; BLOCK_BYTES]));
     }
-    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(image));
-    let options = CheckOptions { memory_bytes: 64 << 20, verify_data: false, host: None };
+    Arc::new(MemoryDevice::from(image))
+}
+
+/// Repairs a pool without records, and returns whether the planted inode is then one of its files.
+fn has_planted_inode_after_a_repair(image: MemoryImage, unproven_names: UnprovenNames) -> bool {
+    let device = without_records(image);
+    let options = CheckOptions { memory_bytes: 64 << 20, unproven_names, ..CheckOptions::default() };
     repair(&device, &options, &environment(), &NoProgress).expect("can be repaired");
     let pool = open(&device, &quiet());
     for number in 0..5_u64 {
@@ -388,7 +394,25 @@ fn has_planted_inode_after_a_repair(mut image: MemoryImage) -> bool {
 fn a_repair_does_not_take_user_data_for_lost_names() {
     let device = new_pool();
     fill(&device);
-    assert!(!has_planted_inode_after_a_repair(with_forged_pages(&device.image())));
-    // The forgery works if the tag of the pool is known.
-    assert!(has_planted_inode_after_a_repair(with_forged_pages(&version_1().image())));
+    assert!(!has_planted_inode_after_a_repair(with_forged_pages(&device.image()), UnprovenNames::Refuse));
+}
+
+/// Users know the tag of a pool that version 1 of the format created, so a repair does not decide by it alone.
+#[test]
+fn a_repair_of_a_pool_with_a_known_tag_asks_before_it_takes_or_leaves_what_users_may_have_written() {
+    let forged = with_forged_pages(&version_1().image());
+    let device = without_records(forged.clone());
+    let repaired = |unproven_names| {
+        let options = CheckOptions { memory_bytes: 64 << 20, unproven_names, ..CheckOptions::default() };
+        repair(&device, &options, &environment(), &NoProgress)
+    };
+    for _ in 0..2 {
+        let refused = repaired(UnprovenNames::Refuse);
+        assert!(matches!(refused, Err(PoolError::UnprovenNames { count: 2.., .. })), "{refused:?}");
+    }
+    repaired(UnprovenNames::Leave).expect("can be repaired");
+    let pool = open(&device, &quiet());
+    assert!(matches!(pool.attr(PLANTED), Err(PoolError::NotFound)));
+    assert!(matches!(pool.lookup(Ino::ROOT, b"a"), Err(PoolError::NotFound)), "it had no other proof either");
+    assert!(has_planted_inode_after_a_repair(forged, UnprovenNames::Take), "all files are back, the planted one too");
 }

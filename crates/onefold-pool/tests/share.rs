@@ -78,7 +78,7 @@ fn close(pool: Pool, device: &dyn BlockDevice) {
     check_sums(&pool).expect("adds up");
     pool.close().expect("closes");
     drop(pool);
-    let options = CheckOptions { memory_bytes: 64 << 20, verify_data: true, host: None };
+    let options = CheckOptions { memory_bytes: 64 << 20, verify_data: true, ..CheckOptions::default() };
     let report = check(device, &options, &NoProgress).expect("can be checked");
     assert!(report.is_clean(), "{:?}", report.problems);
 }

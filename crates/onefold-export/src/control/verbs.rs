@@ -190,6 +190,7 @@ fn kind_of(error: &PoolError) -> FailureKind {
         | PoolError::NewerFormat(_)
         | PoolError::InUse(_)
         | PoolError::DeviceTooSmall { .. }
+        | PoolError::UnprovenNames { .. }
         | PoolError::MemoryTooSmall { .. } => FailureKind::Failed,
     }
 }

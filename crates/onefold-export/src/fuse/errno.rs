@@ -41,6 +41,7 @@ pub(super) fn errno_of(error: &PoolError) -> (Errno, Reportee) {
         | PoolError::InUse(_)
         | PoolError::DeviceTooSmall { .. }
         | PoolError::JournalTooSmall { .. }
+        | PoolError::UnprovenNames { .. }
         | PoolError::MemoryTooSmall { .. } => (Errno::IO, Operator),
     }
 }

@@ -186,7 +186,7 @@ pub fn assert_clean(device: &MemoryDevice) {
 
 /// Like [`assert_clean`], for any device.
 pub fn assert_clean_on(device: &dyn BlockDevice) {
-    let options = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: true, host: None };
+    let options = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: true, ..CheckOptions::default() };
     let report = check(device, &options, &NoProgress).unwrap();
     assert!(report.is_clean(), "{report:?}");
 }

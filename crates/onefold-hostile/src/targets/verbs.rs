@@ -50,7 +50,7 @@ pub(super) fn run(bytes: &[u8]) {
 }
 
 fn assert_sound(device: &GuardedDevice) {
-    let options = CheckOptions { memory_bytes: MEMORY_BYTES, verify_data: false, host: None };
+    let options = CheckOptions { memory_bytes: MEMORY_BYTES, verify_data: false, ..CheckOptions::default() };
     let report = check(device, &options, &NoProgress).expect("a sound pool can be checked");
     assert!(report.is_clean(), "{report:#?}");
 }

@@ -11,7 +11,7 @@ use crate::format::header::{self, BlockKind};
 use crate::format::items::{self, DirItem, ItemKind};
 use crate::format::state::Field;
 use crate::format::store_page::{self, BlockUse};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{Marking, Superblock};
 use crate::tree::{self, TreeFinding};
 
 /// Offset of the level in a page of the tree.
@@ -23,7 +23,7 @@ const NUMBERS_SKIPPED: u64 = 1 << 20;
 pub(super) fn rebuild(reader: &mut MetadataReader<'_>, superblock: &Superblock) -> Box<BlockBytes> {
     let geometry = &superblock.geometry;
     let ready = groups_ready(reader, geometry);
-    let root = find_root(reader, geometry, ready).unwrap_or(BlockNo(0));
+    let root = find_root(reader, superblock, ready).unwrap_or(BlockNo(0));
     let (ino_max, reclaim_max) = highest_numbers(reader, root);
     let mut state = Box::new(header::blank(superblock.pool_tag(), BlockKind::State, STATE));
     for (field, value) in [
@@ -70,8 +70,11 @@ impl HighestPages {
     }
 }
 
-/// Finds the single page of the highest level among the recorded pages of the names tree.
-fn find_root(reader: &mut MetadataReader<'_>, geometry: &Geometry, ready: u64) -> Option<BlockNo> {
+/// Finds the single page of the highest level among the recorded pages of the names tree. If no page is recorded, all
+/// blocks that look like pages count, unless users can make such blocks.
+fn find_root(reader: &mut MetadataReader<'_>, superblock: &Superblock, ready: u64) -> Option<BlockNo> {
+    let geometry = &superblock.geometry;
+    let has_secret_tag = superblock.marking == Marking::Secret;
     let (mut recorded, mut possible) = (HighestPages::default(), HighestPages::default());
     let page_count = usize::try_from(STORE_PAGES_PER_GROUP).expect("193");
     for group in 0..ready {
@@ -83,7 +86,7 @@ fn find_root(reader: &mut MetadataReader<'_>, geometry: &Geometry, ready: u64) -
             let usage = page.as_ref().ok().and_then(|page| store_page::entry(page, index)).map(|entry| entry.usage);
             let highest = match usage {
                 Some(BlockUse::TreePage) => &mut recorded,
-                None if geometry.is_allocatable(block) => &mut possible,
+                None if has_secret_tag && geometry.is_allocatable(block) => &mut possible,
                 _ => continue,
             };
             if let Ok(bytes) = reader.block(block, BlockKind::TreePage) {

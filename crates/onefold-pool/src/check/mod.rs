@@ -60,6 +60,22 @@ pub struct CheckOptions {
     /// Identity of this host, for a repair on storage that other hosts reach, as in [`crate::OpenOptions::host`]. A
     /// check changes nothing and does not need it.
     pub host: Option<HostId>,
+    /// Treatment of blocks that only their own header shows to be pages of names, in a pool whose users can know all of
+    /// such a header.
+    pub unproven_names: UnprovenNames,
+}
+
+/// Treatment of blocks that look like pages of the names tree, but that users may have written: no other structure
+/// mentions them, and the metadata tag of the pool is not secret.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnprovenNames {
+    /// A repair that finds some of them fails, and changes no names.
+    #[default]
+    Refuse,
+    /// All of their names and inodes count.
+    Take,
+    /// They count as blocks without a use. Files that only they name are lost.
+    Leave,
 }
 
 /// Options of a scrub.

@@ -16,7 +16,12 @@ use crate::{
 };
 
 /// Too little memory for the blocks of two groups.
-const LITTLE: CheckOptions = CheckOptions { memory_bytes: 1 << 19, verify_data: false, host: None };
+const LITTLE: CheckOptions = CheckOptions {
+    memory_bytes: 1 << 19,
+    verify_data: false,
+    host: None,
+    unproven_names: super::UnprovenNames::Refuse,
+};
 const BLOCKS: u64 = 70_000;
 
 /// Returns a pool whose second group is in use, with a file and its clone across both groups.

@@ -35,6 +35,7 @@ pub(super) fn io_error(error: PoolError) -> io::Error {
         | PoolError::NewerFormat(_)
         | PoolError::InUse(_)
         | PoolError::DeviceTooSmall { .. }
+        | PoolError::UnprovenNames { .. }
         | PoolError::MemoryTooSmall { .. } => ErrorKind::Other,
     };
     io::Error::new(kind, error)

@@ -95,7 +95,7 @@ fn a_check_stops_when_asked_and_says_so() {
 
 #[test]
 fn too_little_memory_is_refused() {
-    let few = CheckOptions { memory_bytes: MEMORY - 1, verify_data: false, host: None };
+    let few = CheckOptions { memory_bytes: MEMORY - 1, verify_data: false, ..CheckOptions::default() };
     let refused = check(&*sample(), &few, &onefold_pool::NoProgress);
     assert!(matches!(refused, Err(PoolError::MemoryTooSmall { .. })), "{refused:?}");
 }

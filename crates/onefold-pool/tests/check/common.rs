@@ -35,7 +35,7 @@ pub(crate) fn open(device: &Arc<MemoryDevice>) -> Pool {
 }
 
 pub(crate) fn options() -> CheckOptions {
-    CheckOptions { memory_bytes: MEMORY, verify_data: true, host: None }
+    CheckOptions { memory_bytes: MEMORY, verify_data: true, ..CheckOptions::default() }
 }
 
 pub(crate) fn checked(device: &MemoryDevice) -> CheckReport {

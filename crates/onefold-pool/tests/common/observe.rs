@@ -246,7 +246,7 @@ pub fn check_sums(pool: &Pool) -> Result<(), String> {
 /// # Errors
 /// Its findings.
 pub fn check_clean(device: &dyn BlockDevice) -> Result<(), String> {
-    let options = CheckOptions { memory_bytes: 64 << 20, verify_data: false, host: None };
+    let options = CheckOptions { memory_bytes: 64 << 20, verify_data: false, ..CheckOptions::default() };
     let report = check(device, &options, &NoProgress).map_err(|error| format!("the check failed: {error}"))?;
     if report.is_clean() { Ok(()) } else { Err(format!("{} problems: {:?}", report.problems_total, report.problems)) }
 }

@@ -13,7 +13,7 @@ use crate::common::{environment, open, quiet};
 use crate::trial::{Trial, WORKLOAD, new_pool};
 
 fn options() -> CheckOptions {
-    CheckOptions { memory_bytes: 64 << 20, verify_data: true, host: None }
+    CheckOptions { memory_bytes: 64 << 20, verify_data: true, ..CheckOptions::default() }
 }
 
 /// Returns a closed pool with the workload's files, and its visible tree.

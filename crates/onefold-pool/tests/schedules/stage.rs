@@ -256,7 +256,11 @@ impl Stage {
         }
         pool.close().expect("closes");
         let whole = self.limits.fingerprint_bits == 128 || self.verify == Verification::Fingerprint;
-        let options = CheckOptions { memory_bytes: onefold_pool::MEMORY_BYTES_MIN, verify_data: whole, host: None };
+        let options = CheckOptions {
+            memory_bytes: onefold_pool::MEMORY_BYTES_MIN,
+            verify_data: whole,
+            ..CheckOptions::default()
+        };
         let report = check(&*self.device, &options, &NoProgress).expect("can be checked");
         assert!(report.is_clean(), "the check found {:?}", report.problems);
     }

@@ -177,7 +177,7 @@ pub(crate) fn stored_and_saved(pool: &Pool) -> (u64, u64) {
 
 /// Has the checker read all of a pool.
 pub(crate) fn check_clean(device: &dyn BlockDevice) -> Result<(), String> {
-    let options = CheckOptions { memory_bytes: 64 << 20, verify_data: true, host: None };
+    let options = CheckOptions { memory_bytes: 64 << 20, verify_data: true, ..CheckOptions::default() };
     let report = check(device, &options, &NoProgress).map_err(|error| format!("the check failed: {error}"))?;
     if report.is_clean() { Ok(()) } else { Err(format!("{:?}", report.problems)) }
 }

@@ -11,7 +11,7 @@ use super::number::number;
 use super::temporary::TemporaryArg;
 use super::values::{
     DiscardWhen, InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch,
-    VerificationArg, parse_duration,
+    UnprovenNamesArg, VerificationArg, parse_duration,
 };
 use crate::byte_rate::ByteRate;
 use crate::size::ByteSize;
@@ -218,6 +218,10 @@ pub(crate) struct CheckArgs {
     /// Repair what can be repaired
     #[arg(long)]
     pub(crate) repair: bool,
+    /// Treatment of blocks that look like pages of names, but that users of a pool of the first version may
+    /// have written; by default, a repair that finds some fails
+    #[arg(long, value_enum, requires = "repair")]
+    pub(crate) unproven_names: Option<UnprovenNamesArg>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

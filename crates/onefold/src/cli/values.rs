@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use onefold_disk::ImageFormat;
 use onefold_export::{KernelOption, StBlocks};
+use onefold_pool::check::UnprovenNames;
 use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verification};
 
 /// Bytes that `st_blocks` of a file counts.
@@ -116,6 +117,24 @@ impl From<VerificationArg> for Verification {
         match by {
             VerificationArg::Fingerprint => Verification::Fingerprint,
             VerificationArg::Value => Verification::Value,
+        }
+    }
+}
+
+/// Treatment of blocks that look like pages of names, but that users may have written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UnprovenNamesArg {
+    /// Take them all
+    Take,
+    /// Leave them out; files that only they name are lost
+    Leave,
+}
+
+impl From<UnprovenNamesArg> for UnprovenNames {
+    fn from(names: UnprovenNamesArg) -> UnprovenNames {
+        match names {
+            UnprovenNamesArg::Take => UnprovenNames::Take,
+            UnprovenNamesArg::Leave => UnprovenNames::Leave,
         }
     }
 }

@@ -207,6 +207,13 @@ fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
                 "was the file or partition truncated? Bring it back to its size (`truncate -s`, no data needed past the end)",
             ),
         ),
+        PoolError::UnprovenNames { .. } => (
+            Exit::Failed,
+            Some(
+                "copy the pool's file; then `--unproven-names take` brings their files back, `--unproven-names leave` \
+                 drops the files that only they name",
+            ),
+        ),
         PoolError::MemoryTooSmall { .. } => (Exit::Usage, Some("give more with --memory")),
         PoolError::JournalTooSmall { .. } => (
             Exit::Failed,

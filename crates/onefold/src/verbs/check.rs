@@ -6,7 +6,7 @@ use onefold_block::BlockDevice;
 use onefold_block::Show;
 use onefold_block::device::OpenMode;
 use onefold_pool::Environment;
-use onefold_pool::check::{self, CheckOptions};
+use onefold_pool::check::{self, CheckOptions, UnprovenNames};
 use serde_json::{Value, json};
 
 use crate::cli::Talk;
@@ -42,6 +42,7 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
         memory_bytes: arguments.open.memory.0,
         verify_data: arguments.data,
         host: if arguments.repair { host::identity() } else { None },
+        unproven_names: arguments.unproven_names.map_or(UnprovenNames::Refuse, Into::into),
     };
     let (mode, doing) =
         if arguments.repair { (OpenMode::ReadWrite, "repairing") } else { (OpenMode::ReadOnly, "checking") };

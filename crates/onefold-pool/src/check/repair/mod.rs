@@ -53,7 +53,8 @@ const ROUNDS_MAX: u32 = 3;
 /// Checks a pool and repairs what can be repaired. Returns the problems before the repair.
 ///
 /// # Errors
-/// See [`super::check`]; [`PoolError::InUse`] if another host has the pool open; device errors.
+/// See [`super::check`]; [`PoolError::InUse`] if another host has the pool open; [`PoolError::UnprovenNames`]; device
+/// errors.
 pub fn repair(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,

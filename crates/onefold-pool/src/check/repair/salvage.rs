@@ -3,20 +3,28 @@
 //!
 //! The new tree takes blocks that are free in both bitmap and fingerprint store. One change of the pool state makes it
 //! the pool's tree, after all of it is durable. The old tree is freed when the block groups are rebuilt.
+//!
+//! Where the record of a block is lost too, its own header decides. Users of a pool of format version 1 know such a
+//! header, and can write one into a file. So there such a leaf counts only if the tree leads to it, or if the options
+//! say so ([`UnprovenNames`]).
+
+use std::collections::BTreeSet;
 
 use onefold_block::BlockNo;
 
 use super::patch::Patch;
-use crate::check::CheckOptions;
 use crate::check::context::Context;
 use crate::check::lost_state::LEVEL_OFFSET;
 use crate::check::reader::CheckError;
 use crate::check::span::bit;
+use crate::check::{CheckOptions, UnprovenNames};
 use crate::engine::open::read_superblock;
+use crate::error::PoolError;
 use crate::format::geometry::{BITMAP_BLOCKS, ENTRIES_PER_STORE_PAGE, STATE, STORE_PAGES_PER_GROUP};
 use crate::format::header::BlockKind;
 use crate::format::state::Field;
 use crate::format::store_page::{self, BlockUse};
+use crate::format::superblock::Marking;
 use crate::progress::Progress;
 use crate::tree::{self, TreeFinding};
 
@@ -35,7 +43,7 @@ pub(super) fn mend(
     let mut patch = Patch::recover(device, &superblock)?;
     let mut context = Context::reopen(device, options, progress)?;
     let root = BlockNo(context.field(Field::TreeRoot));
-    let GroupEvidence { leaves, page_count, mut free, free_perhaps } = look_through_groups(&mut context)?;
+    let GroupEvidence { leaves, mut unproven, page_count, mut free, free_perhaps } = look_through_groups(&mut context)?;
     let needed = page_count.saturating_mul(GROWTH) + GROWTH;
     if free.len() < needed {
         free.extend(free_perhaps);
@@ -46,9 +54,25 @@ pub(super) fn mend(
     let mut new_root = tree::create(&mut patch)?;
     // Items that a look-up finds are the newest. Leaves contain others if the page above them is damaged or outdated; a
     // leaf that is not recorded was freed.
-    let is_recorded = |leaf: BlockNo| leaves.len() == PAGES_MAX || leaves.binary_search(&leaf).is_ok();
-    copy_items(&mut context, root, &mut patch, &mut new_root, is_recorded)?;
-    for &leaf in &leaves {
+    let are_all_listed = leaves.len() + unproven.len() < PAGES_MAX;
+    let mut reached = BTreeSet::new();
+    let counts = |leaf: BlockNo| {
+        let is_unproven = unproven.binary_search(&leaf).is_ok();
+        if is_unproven {
+            reached.insert(leaf);
+        }
+        is_unproven || !are_all_listed || leaves.binary_search(&leaf).is_ok()
+    };
+    copy_items(&mut context, root, &mut patch, &mut new_root, counts)?;
+    unproven.retain(|leaf| !reached.contains(leaf));
+    let taken = match (options.unproven_names, unproven.first()) {
+        (UnprovenNames::Refuse, Some(&first)) => {
+            return Err(CheckError::Fatal(PoolError::UnprovenNames { count: unproven.len(), first }));
+        }
+        (UnprovenNames::Take, _) => unproven,
+        (UnprovenNames::Refuse | UnprovenNames::Leave, _) => Vec::new(),
+    };
+    for &leaf in leaves.iter().chain(&taken) {
         copy_items(&mut context, leaf, &mut patch, &mut new_root, |_| true)?;
     }
     patch.flush()?;
@@ -63,7 +87,9 @@ pub(super) fn mend(
 struct GroupEvidence {
     /// All leaves that are recorded as pages of the tree, ascending.
     leaves: Vec<BlockNo>,
-    /// Number of recorded pages.
+    /// Leaves that only a header shows that users can know, ascending.
+    unproven: Vec<BlockNo>,
+    /// Number of pages in use.
     page_count: usize,
     /// Blocks that are free in both bitmap and fingerprint store.
     free: Vec<BlockNo>,
@@ -73,6 +99,7 @@ struct GroupEvidence {
 
 fn look_through_groups(context: &mut Context<'_>) -> Result<GroupEvidence, CheckError> {
     let geometry = context.geometry;
+    let has_secret_tag = context.superblock.marking == Marking::Secret;
     let mut found = GroupEvidence::default();
     let [bitmap_count, page_count] =
         [BITMAP_BLOCKS, STORE_PAGES_PER_GROUP].map(|count| usize::try_from(count).expect("few"));
@@ -101,12 +128,13 @@ fn look_through_groups(context: &mut Context<'_>) -> Result<GroupEvidence, Check
             // If the entry is lost too, the block's own header decides.
             let may_be_page = (usage == Some(BlockUse::TreePage) || page.is_err()) && mark != Some(false);
             if may_be_page
-                && found.leaves.len() < PAGES_MAX
+                && found.leaves.len() + found.unproven.len() < PAGES_MAX
                 && let Ok(bytes) = context.blocks.block(block, BlockKind::TreePage)
             {
                 found.page_count += 1;
                 if bytes[LEVEL_OFFSET] == 0 {
-                    found.leaves.push(block);
+                    let is_proven = page.is_ok() || has_secret_tag;
+                    if is_proven { &mut found.leaves } else { &mut found.unproven }.push(block);
                 }
             }
         }
@@ -121,7 +149,7 @@ fn copy_items(
     from: BlockNo,
     patch: &mut Patch<'_>,
     root: &mut BlockNo,
-    counts: impl Fn(BlockNo) -> bool,
+    mut counts: impl FnMut(BlockNo) -> bool,
 ) -> Result<(), CheckError> {
     let meter = &mut context.meter;
     let mut is_counted = false;
