@@ -11,6 +11,8 @@ mount "$host" "$dir/host"
 truncate -s 2G "$dir/host/volume"
 attach_loop "$dir/host/volume" --direct-io=on
 pool=$loop
+# Without a name of its file, the clean-up after a case does not find it.
+trap 'losetup --detach "$pool" 2>/dev/null || true' EXIT
 rm "$dir/host/volume"
 onefold pool create --quiet "$pool" >/dev/null
 
@@ -43,5 +45,6 @@ said=$(outcome 4)
 onefold pool umount "$mnt" >/dev/null
 check_pool --data
 losetup --detach "$pool"
+trap - EXIT
 umount "$dir/host"
 losetup --detach "$host"
