@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
-use onefold_guest::filesystem::{Allocation, AllocationClass, FileSystem, TableKind};
+use onefold_guest::filesystem::{Allocation, AllocationClass, AllocationDifferences, FileSystem, TableKind};
 
 use super::dirty::{SYSTEMS, busy};
 use super::listing::{compare_content, found_tree, tree};
@@ -155,6 +155,58 @@ fn a_poisoned_image_of_a_running_system_recovers_and_checks_clean() {
         }
     }
     tell(compared, BUSY_COPIES);
+}
+
+/// The journal has the removal of a file, which lost all its blocks. Recovery reads none of them, but they stay
+/// allocated until it has run.
+#[test]
+fn blocks_that_only_the_bitmaps_before_recovery_allocate_are_counted_and_not_free() {
+    let Some(images) = Images::new() else { return };
+    if !has("debugfs") || !has("e2fsck") {
+        return;
+    }
+    for (make, open, block_bytes, cluster_bytes) in [
+        ("-b 4096", "jo -c", 4096, 4096),
+        ("-b 1024 -O ^metadata_csum", "jo", 1024, 1024),
+        ("-b 1024 -O bigalloc -C 16384", "jo -c -v 3", 1024, 16_384),
+    ] {
+        let script = "rm -rf d; mkdir d; head -c 400000 /dev/urandom >d/file; echo kept >d/kept
+            rm -f image block-*; truncate -s 48M image; mke2fs -q -F -t ext4 $1 -d d image 2>/dev/null
+            debugfs -R 'blocks /file' image 2>/dev/null
+            cp image copy; debugfs -w -R 'rm /file' copy 2>/dev/null; echo \"$2\" >commands
+            { cmp -l image copy || :; } | awk -v bytes=$3 '{ print int(($1 - 1) / bytes) }' | uniq >changed
+            while read -r block; do
+                dd if=copy of=block-$block bs=$3 skip=$block count=1 status=none
+                echo \"jw -b $block block-$block\" >>commands
+            done <changed
+            echo jc >>commands; debugfs -w -f commands image >&2
+            e2fsck -fy copy >&2 || [ $? = 1 ]; dumpe2fs copy 2>/dev/null";
+        let printed = images.script(script, [make, open, &block_bytes.to_string()]);
+        let (blocks, printed) = printed.split_once('\n').unwrap();
+        let clusters: BTreeSet<u64> = blocks
+            .split_whitespace()
+            .map(|block| block.parse::<u64>().unwrap() * block_bytes / cluster_bytes * cluster_bytes)
+            .collect();
+        let length = clusters.len() as u64 * cluster_bytes;
+        assert!(length >= 400_000, "{blocks}");
+        // All that is free after recovery is free before it, too, except for the clusters of the file.
+        let mut expected = Vec::new();
+        for (mut start, end) in printed_free_runs(printed, block_bytes, cluster_bytes) {
+            for cluster in clusters.range(start..end) {
+                expected.extend((start < *cluster).then_some((start, *cluster)));
+                start = cluster + cluster_bytes;
+            }
+            expected.extend((start < end).then_some((start, end)));
+        }
+        with_ext(&images.path("image"), |fs| {
+            assert!(fs.look_up(fs.root(), b"file").unwrap().is_none(), "the journal is applied");
+            assert!(fs.look_up(fs.root(), b"kept").unwrap().is_some());
+            assert_eq!(free_runs(fs), expected, "{make}");
+            let differences = AllocationDifferences { before_recovery_bytes: length, ..Default::default() };
+            assert_eq!(fs.allocation_differences(), Some(differences), "{make}");
+            assert_eq!(fs.damage().first(), []);
+        });
+    }
 }
 
 /// Without the bitmap's checksum a group cannot be trusted, and a block that a file reaches is never free.

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use onefold_guest::filesystem::{AllocationClass, Extent, FileSystem, State};
 
-use super::allocation::{map_of, poison};
+use super::allocation::{free_runs, map_of, poison};
 use super::dump::dump;
 use super::{empty, prepared, with_xfs};
 use crate::fixtures::{Images, has};
@@ -34,6 +34,11 @@ set_attribute second security.two 300
 set_attribute second user.three 30000
 set_attribute second user.two 301
 xfs_db -r -c 'path /large' -c bmap image > bmap
+value() { sed 's/.* = //'; }
+for ((group = 0; group < $(xfs_db -r -c 'sb 0' -c 'print agcount' image | value); group++)); do
+    xfs_db -r -c "sb 0" -c 'print agblocks' -c "agf $group" -c 'print flcount freeblks' image | value | xargs >> groups
+done
+xfs_db -r -c 'freesp -d' image > freesp
 "#;
 
 /// Returns what the protofile says of a file, out of a line of the dump.
@@ -62,9 +67,32 @@ fn check(images: &Images) -> usize {
         let attributes = std::fs::read_to_string(images.path("attributes")).unwrap();
         has_attributes(xfs, &attributes);
         has_extents(xfs, &std::fs::read_to_string(images.path("bmap")).unwrap());
+        assert_eq!(free_runs(&images.path("image")), listed_free_runs(images, xfs.facts().block_bytes));
         assert_eq!(xfs.damage().first(), []);
         attributes.lines().count()
     })
+}
+
+/// Returns start and end of the free runs that `xfs_db` lists: after a header, a line of group, block and count each.
+/// The first lines of a group are the blocks that it keeps for its trees.
+fn listed_free_runs(images: &Images, block_bytes: u64) -> Vec<(u64, u64)> {
+    let numbers = |name: &str| {
+        let text = std::fs::read_to_string(images.path(name)).unwrap();
+        let lines = text.lines().map(|line| line.split_whitespace().map_while(|word| word.parse().ok()).collect());
+        lines.filter(|numbers: &Vec<u64>| !numbers.is_empty()).collect::<Vec<_>>()
+    };
+    let listed: Vec<_> = numbers("freesp").into_iter().filter(|numbers| numbers.len() == 3).collect();
+    let mut runs = Vec::new();
+    for (group, header) in (0_u64..).zip(numbers("groups")) {
+        let [group_blocks, kept, free_blocks] = header[..] else { panic!("{header:?}") };
+        let mut lines: Vec<_> = listed.iter().filter(|line| line[0] == group).collect();
+        assert!(lines.drain(..usize::try_from(kept).unwrap()).all(|line| line[2] == 1));
+        assert_eq!(lines.iter().map(|line| line[2]).sum::<u64>(), free_blocks, "group {group}");
+        let start = |line: &[u64]| (group * group_blocks + line[1]) * block_bytes;
+        runs.extend(lines.iter().map(|line| (start(line), start(line) + line[2] * block_bytes)));
+    }
+    assert!(runs.is_sorted_by(|one, next| one.1 < next.0) && !runs.is_empty(), "{runs:?}");
+    runs
 }
 
 /// Files have exactly the attributes that lines name with file, name and length; `xfs_db` gives them the value
