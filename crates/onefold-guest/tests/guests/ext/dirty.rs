@@ -42,11 +42,15 @@ done
 "#;
 
 /// What `mke2fs` makes of it, and how it is mounted while it is busy.
-pub(super) const SYSTEMS: [(&str, &str); 2] =
-    [("-t ext4", "data=journal"), ("-t ext4 -b 1024 -O ^metadata_csum", "journal_checksum")];
+pub(super) const SYSTEMS: [(&str, &str); 4] = [
+    ("-t ext4", "data=journal"),
+    ("-t ext4 -b 1024 -O ^metadata_csum", "journal_checksum"),
+    ("-t ext4 -O orphan_file", "data=ordered"),
+    ("-t ext3", "data=writeback"),
+];
 
 /// Copies of one busy file system.
-const COPIES: u32 = 4;
+const COPIES: u32 = 2;
 
 /// Leaves the copies of a file system that was busy, `copy-1` and so on, and what the kernel shows of each.
 pub(super) fn busy(images: &Images, make: &str, mount: &str, copies: u32, round: u32) {

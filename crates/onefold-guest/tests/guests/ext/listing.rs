@@ -142,6 +142,34 @@ pub(super) fn kernel_extents(printed: &Path) -> BTreeMap<String, Sectors> {
     all
 }
 
+/// Reads what `stat` of `debugfs` printed of numbered files, in blocks of this length: after `EXTENTS:` or `BLOCKS:`, a
+/// line such as `(0-2):10-12, (ETB0):9, (3[u]):20`. Blocks of the map have names instead of numbers.
+pub(super) fn debugfs_extents(printed: &str, block_bytes: u64) -> BTreeMap<FileNumber, Sectors> {
+    let mut all = BTreeMap::new();
+    for file in printed.split("\nInode: ").skip(1) {
+        let number = FileNumber(file.split(' ').next().unwrap().parse().unwrap());
+        let lists = file.split_once("\nEXTENTS:\n").or_else(|| file.split_once("\nBLOCKS:\n"));
+        let Some(list) = lists.and_then(|(_, lists)| lists.lines().next()) else { continue };
+        let mut sectors = Sectors::new();
+        for (blocks, places) in list.split(", ").filter_map(|extent| extent.strip_prefix('(')?.split_once("):")) {
+            let is_unwritten = blocks.ends_with("[u]");
+            let ends = |range: &str| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?))
+            };
+            let Some((first, last)) = ends(blocks.trim_end_matches("[u]")) else { continue };
+            let (place, last_place) = ends(places).unwrap();
+            assert_eq!(last - first, last_place - place, "{list}");
+            let unit = block_bytes / 512;
+            push(&mut sectors, (first * unit, place * unit, (last - first + 1) * unit, is_unwritten));
+        }
+        if !sectors.is_empty() {
+            all.insert(number, sectors);
+        }
+    }
+    all
+}
+
 /// Returns the extended attributes of all paths that have any.
 pub(super) fn attributes(fs: &dyn FileSystem) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();

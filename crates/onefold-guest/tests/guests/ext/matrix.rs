@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use onefold_guest::filesystem::{FileKind, FileSystem, State};
 
 use super::listing::{
-    ORACLE, assert_same, attributes, compare_content, extents, found_tree, kernel_attributes, kernel_extents, paths,
-    tree,
+    ORACLE, assert_same, attributes, compare_content, debugfs_extents, extents, found_tree, kernel_attributes,
+    kernel_extents, paths, tree,
 };
 use super::options::{MOUNTED, NEWER, REFUSED, has_quotas, whole_matrix};
 use super::{RECIPE, with_ext};
@@ -105,7 +105,7 @@ fn all_that_the_kernel_refuses_reads_as_the_folder_it_was_made_of() {
 /// Has `mke2fs` fill a file system with each set of options, and compares it with the folder that it was filled from.
 fn compare_with_folders(options: &[&str]) {
     let Some(images) = Images::new() else { return };
-    if !has("mke2fs") {
+    if !has("mke2fs") || !has("debugfs") {
         return;
     }
     for options in options {
@@ -121,11 +121,28 @@ fn compare_with_folders(options: &[&str]) {
             let ours: BTreeSet<String> = ours.filter(|line| !line.starts_with("|d|")).collect();
             assert_same(options, &ours, &found_tree(&images.path("tree")));
             compare_content(fs, &images.path("copy"), 1 << 29);
+            compare_with_debugfs(&images, fs);
             every_file_is_met_once(fs);
             assert_eq!(fs.damage().first(), [], "{options}");
         });
     }
     tell(options.len(), MADE);
+}
+
+/// Compares the extents of all regular files of `image` with those that `debugfs` prints.
+fn compare_with_debugfs(images: &Images, fs: &dyn FileSystem) {
+    let regular: Vec<_> =
+        paths(fs).into_iter().filter(|(_, file)| fs.stat(*file).unwrap().kind == FileKind::Regular).collect();
+    let commands: String = regular.iter().map(|(_, file)| format!("stat <{}>\n", file.0)).collect();
+    std::fs::write(images.path("commands"), commands).unwrap();
+    let printed = images.script("debugfs -f commands image 2>/dev/null", [""; 0]);
+    let theirs = debugfs_extents(&printed, fs.facts().block_bytes);
+    let mut ours = extents(fs);
+    assert!(ours.len() > 10 && ours.contains_key("pieces"), "{:?}", ours.keys());
+    for (path, file) in regular {
+        let path = String::from_utf8_lossy(&path).into_owned();
+        assert_eq!(ours.remove(&path).as_ref(), theirs.get(&file), "{path}");
+    }
 }
 
 /// Returns path, kind, mode, owners and target of a line.

@@ -78,6 +78,11 @@ pub(super) fn has_quotas(options: &str) -> bool {
     options.contains("quota")
 }
 
+/// Returns whether blocks of these options are longer than the pages of the kernel.
+pub(super) fn has_large_blocks(options: &str) -> bool {
+    ["-b 8192", "-b 16384", "-b 32768", "-b 65536"].iter().any(|block| options.contains(block))
+}
+
 /// Returns all sets of options but for [`REFUSED`].
 pub(super) fn whole_matrix() -> Vec<String> {
     let mut all = Vec::new();
