@@ -94,6 +94,24 @@ fn a_short_link_with_a_long_attribute_has_its_target_in_the_inode() {
     });
 }
 
+/// The kernel counts so for files of 2 TiB and more.
+#[test]
+fn a_huge_file_counts_its_blocks_in_blocks_of_the_file_system() {
+    let Some(images) = images() else { return };
+    let script = "mkdir d; head -c 100000 /dev/urandom >d/file; truncate -s 16M image
+        mke2fs -q -F -t ext4 -b 4096 -O huge_file -d d image
+        printf 'sif /file flags 0xc0000\\nsif /file blocks 25\\n' >commands
+        debugfs -w -f commands image >/dev/null 2>&1; e2fsck -fn image >&2
+        mkdir mounted; mount -o loop,ro image mounted; stat -c %b mounted/file; umount mounted";
+    let printed = images.script(script, [""; 0]);
+    assert_eq!(printed, "200\n");
+    with_ext(&images.path("image"), |fs| {
+        assert_eq!(fs.stat(found(fs, &["file"])).unwrap().allocated_bytes, 200 * 512);
+        fs.allocation().unwrap();
+        assert_eq!(fs.damage().first(), []);
+    });
+}
+
 #[test]
 fn encrypted_files_are_listed_and_their_content_is_refused() {
     let Some(images) = images() else { return };

@@ -57,3 +57,65 @@ fn every_name_is_found_by_its_hash() {
         });
     }
 }
+
+/// Without `large_dir`, a tree of hashes has at most one level between its root and its leaves.
+#[test]
+fn names_are_found_in_a_tree_that_only_large_dir_allows() {
+    let Some(images) = Images::new() else { return };
+    if !has("mke2fs") || !has("debugfs") || !has("python3") {
+        return;
+    }
+    let links = 64_000;
+    let script = "mkdir memory; mount -t tmpfs none memory; cd memory
+        truncate -s 32M image; mke2fs -q -F -t ext4 -b 1024 -N 64 -O large_dir,^has_journal image
+        mkdir mounted; mount -o loop,nobarrier image mounted; mkdir mounted/many; touch mounted/many/first
+        python3 -c 'import os, sys
+os.chdir(\"mounted/many\")
+for number in range(int(sys.argv[1]) - 1):
+    os.link(\"first\", \"%0240d\" % number)' $1
+        umount mounted; debugfs -R 'htree /many' image 2>/dev/null | sed -n 's/.*Indirect levels: //p'
+        cp --sparse=always image ..";
+    assert_eq!(images.script(script, [links.to_string()]), "2\n");
+    with_ext(&images.path("image"), |fs| {
+        let many = fs.look_up(fs.root(), b"many").unwrap().unwrap();
+        let all = names(fs, many);
+        assert_eq!(all.len(), links);
+        for (name, file) in &all {
+            assert_eq!(fs.look_up(many, name).unwrap(), Some(*file), "{}", String::from_utf8_lossy(name));
+        }
+        assert_eq!(fs.look_up(many, format!("{links:0240}").as_bytes()).unwrap(), None);
+        assert_eq!(fs.damage().first(), []);
+    });
+}
+
+/// The checker makes the tree, whose hashes are those of folded names.
+#[test]
+fn names_in_other_cases_are_found_in_a_directory_with_a_tree_of_hashes() {
+    let Some(images) = Images::new() else { return };
+    if !has("mke2fs") || !has("debugfs") || !has("e2fsck") {
+        return;
+    }
+    let script = "mkdir -p d/folder; (cd d/folder; seq -f 'näme Nr %g of a Folder' $1 | xargs -d '\n' touch)
+        truncate -s 32M image; mke2fs -q -F -t ext4 -b 1024 -N 4000 -O casefold -E encoding=utf8 -d d image
+        debugfs -w -R 'sif /folder flags 0x40080000' image >/dev/null 2>&1
+        e2fsck -fyD image >&2 || [ $? = 1 ]; e2fsck -fn image >&2
+        debugfs -R 'stat /folder' image 2>/dev/null | sed -n 's/.*Flags: //p'
+        debugfs -R 'htree /folder' image 2>/dev/null | sed -n 's/^Number of entries (count): //p'";
+    let printed = images.script(script, ["1500"]);
+    let mut lines = printed.lines();
+    assert_eq!(lines.next(), Some("0x40081000"), "folded and hashed");
+    assert!(lines.next().unwrap().parse::<u32>().unwrap() > 50, "{printed}");
+    with_ext(&images.path("image"), |fs| {
+        let folder = fs.look_up(fs.root(), b"folder").unwrap().unwrap();
+        let all = names(fs, folder);
+        assert_eq!(all.len(), 1500);
+        for (name, file) in &all {
+            let text = std::str::from_utf8(name).unwrap();
+            for text in [text.to_owned(), text.to_lowercase(), text.to_uppercase()] {
+                assert_eq!(fs.look_up(folder, text.as_bytes()).unwrap(), Some(*file), "{text}");
+            }
+        }
+        assert_eq!(fs.look_up(folder, "näme nr 1501 of a folder".as_bytes()).unwrap(), None);
+        assert_eq!(fs.damage().first(), []);
+    });
+}

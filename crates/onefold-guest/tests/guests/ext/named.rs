@@ -36,6 +36,13 @@ const UNLINK: &str = r#"debugfs -R 'ls -l d' image 2>/dev/null |
     awk '$1 > 128 && $1 <= 192 && $NF !~ /^\./ {print "unlink d/" $NF}' >commands; [ $(wc -l <commands) = 64 ]
 debugfs -w -f commands image >said 2>&1"#;
 
+/// Puts inode 150 into an orphan file, which gets an inode of another group.
+const ORPHAN_FILE: &str = r#"tune2fs -O orphan_file image >&2
+file=$(dumpe2fs -h image 2>/dev/null | sed -n 's/^Orphan file inode: *//p'); [ $file -gt 256 ]
+block=$(debugfs -R "blocks <$file>" image 2>/dev/null | cut -d' ' -f1)
+printf '\x96' | dd of=image bs=1024 seek=$block conv=notrunc status=none
+debugfs -w -R 'feature orphan_present' image >said 2>&1"#;
+
 fn content(images: &Images, group: &str) -> String {
     images.script(CONTENT, [group])
 }
@@ -56,10 +63,12 @@ fn names_decide_which_unused_inodes_count() {
     let Some(images) = images() else { return };
     let orphan = format!("{UNLINK}; debugfs -w -R 'set_super_value last_orphan 150' image >said 2>&1");
     let no_names = format!("{UNLINK}; {DAMAGE}");
+    let in_file = format!("{UNLINK}; {ORPHAN_FILE}");
     for (what, options, script, keeps_free, keeps_content) in [
         ("a folder names them", SUMMED, "", true, true),
         ("nothing names them", SUMMED, UNLINK, true, false),
         ("the list of orphans has one of them", SUMMED, &orphan, true, true),
+        ("the orphan file has one of them", SUMMED, &in_file, true, true),
         ("the folder is damaged", SUMMED, DAMAGE, true, true),
         ("the folder is damaged, and names none of them", SUMMED, &no_names, true, true),
         ("a folder without checksums names them", WITHOUT_SUMS, "", false, true),
