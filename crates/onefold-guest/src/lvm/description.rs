@@ -190,7 +190,8 @@ fn segment(section: &Section<'_>, physical: &HashMap<&str, usize>) -> Option<Seg
 /// Returns whether the text of a key may name a logical volume. Segment types have many such keys (`origin`,
 /// `thin_pool`, `cow_store`), and few other keys.
 fn names_a_volume(key: &str) -> bool {
-    !matches!(key, "type" | "id" | "creation_host")
+    let is_setting = matches!(key, "discards" | "cache_mode" | "policy" | "write_policy");
+    !is_setting && !matches!(key, "type" | "id" | "creation_host")
 }
 
 /// Adds the items of a list: physical volumes with their first extent, and logical volumes.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use onefold_disk::{Disk, FileDisk};
 use onefold_guest::content::{self, VolumeContent};
+use onefold_guest::guest::Guest;
 use onefold_guest::lvm::{LogicalMapping, PhysicalVolume, VolumeGroup, volume_groups};
 use onefold_guest::volume::{DiskRange, VolumeReader};
 use onefold_guest::{partition_table, volumes_of};
@@ -185,6 +186,28 @@ fn the_newest_metadata_counts_after_its_ring_went_round() {
 }
 
 #[test]
+fn a_label_is_found_in_each_of_the_first_four_sectors() {
+    let script = r#"lvm pvcreate -q --labelsector $1 "$one" >/dev/null; lvm pvcreate -q --labelsector $2 "$two" >/dev/null
+        lvm vgcreate -q -s 1M vg "$one" "$two" >/dev/null; new -L 5M -n linear vg"#;
+    let Some(images) = Images::new() else { return };
+    if !has("pvcreate") || !has("sfdisk") {
+        return;
+    }
+    for sectors in [[0, 1], [2, 3]] {
+        images.script(&format!("rm -f image\n{PRELUDE}{script}"), sectors.map(|sector: usize| sector.to_string()));
+        let image = fs::read(images.path("image")).unwrap();
+        for (start, sector) in STARTS.into_iter().zip(sectors) {
+            let start = usize::try_from(start).unwrap();
+            let labels = image[start..start + 2048].chunks(512).map(|bytes| bytes.starts_with(b"LABELONE"));
+            assert!(labels.enumerate().all(|(at, is_label)| is_label == (at == sector)), "{sectors:?}");
+        }
+        let group = group(&images.path("image"));
+        assert_eq!((&group.doubts[..], &group.physical[..]), (&[][..], &[0, 1][..]), "{sectors:?}");
+        assert_eq!(ranges(&group, "linear").iter().map(|range| range.1).sum::<u64>(), 5 * MIB);
+    }
+}
+
+#[test]
 fn a_damaged_metadata_area_is_reported_and_another_one_is_used() {
     let Some((images, _)) = make(TWO_VOLUMES) else { return };
     let path = images.path("image");
@@ -217,10 +240,47 @@ fn a_group_that_misses_a_disk_is_named_and_has_no_free_extent() {
     assert_eq!((group.logical.len(), refused(&group, "linear")), (2, group.doubts[0].as_str()));
 }
 
+/// A description of more than 4 MiB, by 4300 long tags.
+const LONG_METADATA: &str = r#"
+lvm pvcreate -q --metadatasize 12m "$one" >/dev/null; lvm vgcreate -q -s 1M vg "$one" >/dev/null
+new -L 5M -n linear vg; lvm vgcfgbackup -q -f text vg >/dev/null
+python3 - <<'END'
+text = open("text").read()
+tags = ", ".join('"%s%04d"' % ("t" * 1000, number) for number in range(4300))
+open("text", "w").write(text.replace("\tseqno = ", "\ttags = [%s]\n\tseqno = " % tags, 1))
+END
+lvm vgcfgrestore -q --force -f text vg >/dev/null; lvm lvs --noheadings --driverloaded n -o lv_name"#;
+
+#[test]
+fn a_group_with_too_long_a_description_is_not_read_and_has_no_free_extent() {
+    let Some((images, printed)) = make(LONG_METADATA) else { return };
+    assert_eq!(printed.trim(), "linear");
+    let disk = disk(&images.path("image"));
+    let physical = physical(&disk);
+    let problems: Vec<_> = physical.iter().flat_map(|(_, physical)| &physical.damage).map(|one| one.problem).collect();
+    assert_eq!(problems, ["its text lies outside of it"]);
+    assert!(physical.iter().all(|(_, physical)| physical.group().is_none()));
+    let guest = Guest::open(&disk).unwrap();
+    assert!(guest.disk_map().unwrap().iter().all(|run| !run.use_.is_free()));
+}
+
+/// LVM1 has the magic `HM` and its version at the beginning of the disk. No program of today makes or reads it.
+#[test]
+fn a_disk_of_lvm1_is_unknown_and_has_no_free_byte() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(8 * MIB).unwrap();
+    image.as_file().write_all_at(b"HM\x01\x00", 0).unwrap();
+    let disk = disk(image.path());
+    let guest = Guest::open(&disk).unwrap();
+    assert!(matches!(guest.volumes()[0].content, VolumeContent::Unknown), "{:?}", guest.volumes()[0].content);
+    assert!(guest.disk_map().unwrap().iter().all(|run| !run.use_.is_free()));
+}
+
 /// Logical volumes of other types, in the words of LVM2's own metadata. `vgcfgrestore` checks and writes them.
 const OTHER_TYPES: &str = r#"
 lvm pvcreate -q "$one" "$two" >/dev/null; lvm vgcreate -q -s 1M vg "$one" "$two" >/dev/null
-for name in plain origin cow data meta image_0 image_1; do new -L 2M -n $name vg; done
+for name in plain origin cow data meta image_0 image_1 cached cdata cmeta idle_0 idle_1 vdata \
+    raid_0 raid_1 raid_2 raid_3; do new -L 2M -n $name vg; done
 lvm vgcfgbackup -q -f text vg >/dev/null
 python3 - <<'END'
 import re
@@ -236,13 +296,28 @@ def add(name, segment, extents=2):
     uuid = "abcdef-0000-0000-0000-0000-0000-%06d" % number
     text = text.replace("\tlogical_volumes {\n", "\tlogical_volumes {\n\t\t%s {\n\t\t\tid = \"%s\"\n\t\t\tstatus = [\"READ\", \"WRITE\"%s]\n"
         "\t\t\tflags = []\n\t\t\tsegment_count = 1\n\t\t\tsegment1 {\n\t\t\t\tstart_extent = 0\n\t\t\t\textent_count = %d\n%s\n\t\t\t}\n\t\t}\n"
-        % (name, uuid, "" if name == "snapshot0" else ', "VISIBLE"', extents, segment), 1)
+        % (name, uuid, "" if name in ("snapshot0", "fast_cpool") else ', "VISIBLE"', extents, segment), 1)
 hide("data", "pool_tdata"), hide("meta", "pool_tmeta")
 hide("image_0", "mirrored_mimage_0"), hide("image_1", "mirrored_mimage_1")
 add("mirrored", 'type = "mirror"\nmirror_count = 2\nregion_size = 1024\nmirrors = ["mirrored_mimage_0", 0, "mirrored_mimage_1", 0]')
 add("pool", 'type = "thin-pool"\nmetadata = "pool_tmeta"\npool = "pool_tdata"\ntransaction_id = 1\nchunk_size = 128\ndiscards = "passdown"\nzero_new_blocks = 1')
 add("thin", 'type = "thin"\nthin_pool = "pool"\ntransaction_id = 0\ndevice_id = 1', 50)
 add("snapshot0", 'type = "snapshot"\nchunk_size = 8\norigin = "origin"\ncow_store = "cow"')
+hide("cached", "fast_corig"), hide("cdata", "fast_cpool_cdata"), hide("cmeta", "fast_cpool_cmeta")
+hide("idle_0", "idle_cdata"), hide("idle_1", "idle_cmeta"), hide("vdata", "vpool_vdata")
+hide("raid_0", "raid_rmeta_0"), hide("raid_1", "raid_rimage_0"), hide("raid_2", "raid_rmeta_1"), hide("raid_3", "raid_rimage_1")
+cache_pool = ('type = "cache-pool"\ndata = "%s_cdata"\nmetadata = "%s_cmeta"\nchunk_size = 128\nmetadata_format = 2\n'
+    'cache_mode = "writethrough"\npolicy = "smq"')
+add("idle", cache_pool % ("idle", "idle")), add("fast_cpool", cache_pool % ("fast_cpool", "fast_cpool"))
+add("fast", 'type = "cache"\ncache_pool = "fast_cpool"\norigin = "fast_corig"')
+add("vpool", 'type = "vdo-pool"\ndata = "vpool_vdata"\nheader_size = 1024\nvirtual_extents = 4\nuse_compression = 1\n'
+    'use_deduplication = 1\nuse_metadata_hints = 0\nminimum_io_size = 4096\nblock_map_cache_size_mb = 128\n'
+    'block_map_era_length = 16380\nuse_sparse_index = 0\nindex_memory_size_mb = 256\nslab_size_mb = 128\n'
+    'ack_threads = 1\nbio_threads = 4\nbio_rotation = 64\ncpu_threads = 2\nhash_zone_threads = 1\n'
+    'logical_threads = 1\nphysical_threads = 1\nmax_discard = 1\nwrite_policy = "auto"')
+add("deduplicated", 'type = "vdo"\nvdo_pool = "vpool"\nvdo_offset = 0', 4)
+add("raid", 'type = "raid1"\ndevice_count = 2\nregion_size = 4096\n'
+    'raids = ["raid_rmeta_0", "raid_rimage_0", "raid_rmeta_1", "raid_rimage_1"]')
 add("broken", 'type = "error"')
 open("text", "w").write(text)
 END
@@ -264,7 +339,13 @@ fn other_types_are_named_and_all_their_extents_are_in_use() {
     assert_eq!(refused(&group, "mirrored"), "it is of the type mirror, through mirrored_mimage_0, mirrored_mimage_1");
     assert_eq!(refused(&group, "thin"), "it is of the type thin, through pool");
     assert_eq!(refused(&group, "broken"), "it is of the type error");
-    assert!(refused(&group, "pool").starts_with("it is of the type thin-pool, through "));
+    assert_eq!(refused(&group, "pool"), "it is of the type thin-pool, through pool_tmeta, pool_tdata");
+    assert_eq!(refused(&group, "idle"), "it is of the type cache-pool, through idle_cdata, idle_cmeta");
+    assert_eq!(refused(&group, "fast"), "it is of the type cache, through fast_cpool, fast_corig");
+    assert_eq!(refused(&group, "vpool"), "it is of the type vdo-pool, through vpool_vdata");
+    assert_eq!(refused(&group, "deduplicated"), "it is of the type vdo, through vpool");
+    let images = "raid_rmeta_0, raid_rimage_0, raid_rmeta_1, raid_rimage_1";
+    assert_eq!(refused(&group, "raid"), format!("it is of the type raid1, through {images}"));
     assert_eq!(refused(&group, "origin"), "another volume of its group is made of it");
     assert_eq!(refused(&group, "cow"), "it is a snapshot of origin");
     let free: u64 = free.iter().map(|line| line[0].parse::<u64>().unwrap()).sum();
