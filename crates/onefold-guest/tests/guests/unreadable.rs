@@ -95,6 +95,11 @@ fn a_bad_sector_costs_what_lies_there_and_frees_nothing() {
             "truncate -s 320M image; mkfs.xfs -q image; mkdir mounted; mount -o loop image mounted
             cp -a tree/. mounted; umount mounted",
         ),
+        (
+            "ntfs-3g",
+            "truncate -s 24M image; mkntfs -q -F -Q image >/dev/null 2>&1; mkdir mounted; ntfs-3g image mounted
+            cp -r tree/. mounted; umount mounted",
+        ),
         ("mcopy", "truncate -s 40M image; mkfs.fat -F 32 -s 1 image >/dev/null; mcopy -s -i image tree/* ::"),
     ] {
         if !has(tool) {

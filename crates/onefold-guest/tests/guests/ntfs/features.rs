@@ -77,6 +77,37 @@ fn links_of_windows_lead_where_they_do_there() {
     });
 }
 
+/// NTFS-3G makes links, devices and pipes as Interix did: system files with a content of their own.
+#[test]
+fn every_file_belongs_to_root_and_files_of_interix_are_small_files() {
+    if !tools() {
+        return;
+    }
+    let Some(images) = Images::new() else { return };
+    let script = "truncate -s 16M image; mkntfs -q -F -Q image >/dev/null 2>&1; mkdir mounted
+        ntfs-3g -o permissions image mounted; cd mounted
+        echo x >owned; chown 1000:1001 owned; chmod 640 owned; ln -s owned link; mknod device c 1 3; mkfifo pipe
+        stat -c '%n %u %g %a %F' *; cd ..; umount mounted";
+    let printed = images.script(script, [""; 0]);
+    let (device, link) = ("device 0 0 644 character special file", "link 0 0 777 symbolic link");
+    let expected = [device, link, "owned 1000 1001 640 regular file", "pipe 0 0 644 fifo"];
+    assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+    with_ntfs(&images.path("image"), |ntfs| {
+        let files = tree(ntfs);
+        // The magic and the two numbers of a device; the magic and the target in UTF-16.
+        for (name, size_bytes) in [("device", 24), ("link", 8 + 2 * 5), ("owned", 2), ("pipe", 0)] {
+            let (file, stat) = &files[name];
+            assert_eq!((stat.kind, stat.user, stat.group, stat.mode), (FileKind::Regular, 0, 0, 0o777), "{name}");
+            assert_eq!(
+                (stat.size_bytes, content(ntfs, *file, 0, 100).len() as u64),
+                (size_bytes, size_bytes),
+                "{name}"
+            );
+        }
+        assert_eq!(content(ntfs, files["link"].0, 0, 100), b"IntxLNK\x01o\0w\0n\0e\0d\0");
+    });
+}
+
 #[test]
 fn encoded_content_is_mapped_and_not_read() {
     let Some(images) = windows() else { return };

@@ -1,5 +1,6 @@
 //! Partition tables that `sfdisk` makes, and what it says of them.
 
+use onefold_guest::guest::Guest;
 use onefold_guest::{PartitionKind, PartitionProblem, PartitionScheme, partition_table};
 
 use super::{disk, words};
@@ -82,6 +83,26 @@ fn the_backup_of_a_gpt_is_the_table_when_the_first_is_overwritten() {
     // Half an image: what is there is listed.
     assert_eq!(short.problems, [PartitionProblem::CutOff { number: 2 }]);
     assert_eq!(short.entries.last().unwrap().place.end_bytes(), 20 << 20);
+}
+
+/// Linux does not take it for a table either.
+#[test]
+fn a_gpt_without_its_protective_mbr_is_no_table() {
+    let Some(images) = Images::new() else { return };
+    if !has("sfdisk") || !has("mke2fs") {
+        return;
+    }
+    let script = "truncate -s 64M image; sfdisk -q image <<<$'label: gpt\\nsize=16M'
+        mke2fs -q -F -t ext4 -E offset=$((2048 * 512)) image 16M; cp --sparse=always image without
+        dd if=/dev/zero of=without bs=512 count=1 conv=notrunc status=none";
+    images.script(script, [""; 0]);
+    let has_free = |name: &str| {
+        let disk = disk(&images.path(name));
+        let guest = Guest::open(&disk).unwrap();
+        let has_free = guest.disk_map().unwrap().iter().any(|run| run.use_.is_free());
+        (guest.table().is_some(), guest.volumes().len(), has_free)
+    };
+    assert_eq!((has_free("image"), has_free("without")), ((true, 1, true), (false, 1, false)));
 }
 
 #[test]
