@@ -163,3 +163,35 @@ fn a_directory_of_fat_that_cannot_be_read_leaves_nothing_free() {
         }
     }
 }
+
+/// The bitmap of NTFS has no checksum, and may call clusters free that a file has.
+#[test]
+fn a_record_of_ntfs_that_cannot_be_read_leaves_nothing_free() {
+    let Some(images) = Images::new() else { return };
+    if !has("mkntfs") || !has("ntfs-3g") {
+        return;
+    }
+    let make = "truncate -s 24M image; mkntfs -q -F -Q -c 4096 image >/dev/null 2>&1; mkdir mounted
+        ntfs-3g image mounted; mkdir mounted/folder; head -c 10000 /dev/urandom >mounted/folder/file; umount mounted";
+    images.script(make, [""; 0]);
+    let path = images.path("image");
+    let disk = FileDisk::new(File::open(&path).unwrap(), &path).unwrap();
+    let mut first_cluster = [0; 8];
+    disk.read(0x30, &mut first_cluster).unwrap();
+    let table_start = u64::from_le_bytes(first_cluster) * 4096;
+    let records = {
+        let guest = Guest::open(&disk).unwrap();
+        let system = guest.volumes()[0].file_system().unwrap();
+        let folder = system.look_up(system.root(), b"folder").unwrap().unwrap();
+        [folder, system.look_up(folder, b"file").unwrap().unwrap()]
+    };
+    assert!(!ReadableParts::of(&disk).unwrap().free.is_empty());
+    for record in records {
+        let start = table_start + record.0 * 1024;
+        let mut magic = [0; 4];
+        disk.read(start, &mut magic).unwrap();
+        assert_eq!(&magic, b"FILE");
+        let found = ReadableParts::of(&FaultyDisk { disk: &disk, bad: start..start + 1024 }).unwrap();
+        assert_eq!(found.free, [], "{start}");
+    }
+}

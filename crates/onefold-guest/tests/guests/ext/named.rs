@@ -95,9 +95,21 @@ fn a_folder_with_an_unused_inode_names_others() {
 }
 
 /// A disk that counts the bytes that are read.
-struct CountingDisk {
+pub(super) struct CountingDisk {
     disk: FileDisk,
     bytes: AtomicU64,
+}
+
+impl CountingDisk {
+    /// Opens an image.
+    pub(super) fn of(image: &Path) -> CountingDisk {
+        CountingDisk { disk: FileDisk::new(File::open(image).unwrap(), image).unwrap(), bytes: AtomicU64::new(0) }
+    }
+
+    /// Returns the number of bytes that were read.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
 }
 
 impl Disk for CountingDisk {
@@ -117,14 +129,13 @@ impl Disk for CountingDisk {
 
 /// Returns the number of bytes that are read for a map.
 fn bytes_of_map(image: &Path) -> u64 {
-    let disk = FileDisk::new(File::open(image).unwrap(), image).unwrap();
-    let disk = CountingDisk { disk, bytes: AtomicU64::new(0) };
+    let disk = CountingDisk::of(image);
     let cached = CachedDisk::new(&disk, 16 << 20);
     let volume = Volume::whole_disk(disk.size_bytes()).unwrap();
     let fs = ext::open(VolumeReader::new(&cached, &volume)).unwrap().expect("an ext file system");
     fs.allocation().unwrap();
     assert_eq!(fs.damage().first(), []);
-    disk.bytes.load(Ordering::Relaxed)
+    disk.bytes()
 }
 
 /// 9 MB were read of the second one: all tables, which have 8 MB.
