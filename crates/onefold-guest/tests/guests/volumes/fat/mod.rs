@@ -49,6 +49,7 @@ cd tree; for at in 1 2 3 4 5 6; do head -c 9K /dev/urandom | mcopy -i ../image -
 mcopy -s -m -i ../image * ::; mdel -i ../image ::gap2 ::gap4
 mcopy -i ../image - ::pieces < <(head -c 40K /dev/urandom); mcopy -i ../image ::pieces ::gap? .; cd ..
 touch -d '2024-02-29 12:34:56 UTC' tree/one; TZ=UTC mcopy -o -m -i image tree/one ::
+mattrib -i image +r ::Mixed.txt; mattrib -i image +h +s ::lower.txt
 "#;
 
 /// Has `fsck.fat` check the image, and mtools copy it: nothing is found, and all is as in `tree`.
@@ -202,9 +203,57 @@ fn compare_with_mtools(kinds: &[(&str, &str, &str)]) {
 
         let one = fat.stat(tree(&*fat)["/one"]).unwrap();
         assert_eq!(one.modified.seconds, 1_709_210_096, "the time in UTC");
+        same_listing(&images, &*fat);
         same_clusters(&images, &*fat, disk.size_bytes());
     }
     tell(kinds.len(), MADE);
+}
+
+/// Prints all that `mdir` knows of each file. Of folder `a` it prints `Directory for ::/a`, and of a file the columns
+/// `NAME     EXT      4096 2024-02-29  12:34  long name`, or `<DIR>` in place of its length.
+const LISTING: &str = "TZ=UTC mdir -a -f -/ -i image ::/";
+
+/// Checks kinds, lengths and times against `mdir`, and modes against `mattrib`.
+fn same_listing(images: &Images, fat: &dyn FileSystem) {
+    let read_only = images.script(&mtools("mattrib -/ -X -i image ::/"), [""; 0]);
+    let attributes = read_only.lines().filter_map(|line| line.split_once(" ::/"));
+    let attributes: BTreeMap<String, &str> = attributes.map(|(letters, path)| (format!("/{path}"), letters)).collect();
+    let printed = images.script(&mtools(LISTING), [""; 0]);
+    let (mut found, mut folder) = (tree(fat), String::new());
+    for line in printed.lines() {
+        if let Some(path) = line.strip_prefix("Directory for ::") {
+            folder = path.trim_end_matches('/').to_owned();
+        }
+        let columns: Vec<char> = line.chars().collect();
+        let column = |range: Range<usize>| columns[range].iter().collect::<String>().trim().to_owned();
+        if columns.len() < 40 || columns[27] != '-' || columns[0] == '.' {
+            continue;
+        }
+        let (name, extension) = (column(0..8), column(9..12));
+        let short = if extension.is_empty() { name } else { format!("{name}.{extension}") };
+        let long = column(40..columns.len());
+        let path = format!("{folder}/{}", if long.is_empty() { short } else { long });
+        let stat = fat.stat(found.remove(&path).unwrap_or_else(|| panic!("{path} of {line}"))).unwrap();
+        let numbers = [23..27, 28..30, 31..33, 35..37, 38..40].map(|range| column(range).parse::<i64>().unwrap());
+        assert_eq!(stat.modified.seconds.div_euclid(60), minutes(numbers), "{line}");
+        let is_directory = column(13..22) == "<DIR>";
+        assert_eq!(stat.kind == FileKind::Directory, is_directory, "{line}");
+        assert!(is_directory || column(13..22) == stat.size_bytes.to_string(), "{line}");
+        let is_read_only = attributes[&path].contains('R');
+        assert_eq!(stat.mode, if is_read_only { 0o555 } else { 0o755 }, "{path}: {}", attributes[&path]);
+    }
+    assert_eq!(found, BTreeMap::new(), "not in the listing");
+    assert!(attributes["/Mixed.txt"].contains('R') && attributes["/lower.txt"].contains("SH"), "{read_only}");
+}
+
+/// Returns the minutes from 1970 to a year, month, day, hour and minute of today's calendar.
+fn minutes([year, month, day, hour, minute]: [i64; 5]) -> i64 {
+    let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let february = 28 + i64::from(is_leap(year));
+    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let years = (1970..year).map(|year| 365 + i64::from(is_leap(year))).sum::<i64>();
+    let days = years + (1..).zip(months).take_while(|(number, _)| *number < month).map(|(_, days)| days).sum::<i64>();
+    ((days + day - 1) * 24 + hour) * 60 + minute
 }
 
 /// Maximum number of files for which mtools look up a path.
