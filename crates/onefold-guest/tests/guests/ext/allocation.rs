@@ -149,18 +149,14 @@ fn a_poisoned_image_of_a_running_system_recovers_and_checks_clean() {
     }
     let mut compared = 0;
     for (round, (make, mount)) in (0..times()).flat_map(|round| SYSTEMS.map(|system| (round, system))) {
-        let copies = 1;
-        busy(&images, make, mount, copies, round + 10_000);
-        for copy in (1..=copies).map(|number| format!("copy-{number}")) {
-            poison(&images.path(&copy));
-            let script = "e2fsck -fy $1 >&2 || [ $? = 1 ]; e2fsck -fn $1 >&2; mount -o loop,ro $1 mounted
-                (cd mounted && find . -printf '%P|%y|%m|%n|%U|%G|%s|%b|%T@|%C@|%l\\0') >tree
-                diff -r --no-dereference mounted seen/${1#copy-}";
-            images.script(script, [&copy]);
-            let seen = found_tree(&images.path(&copy.replace("copy", "tree")));
-            assert_eq!(found_tree(&images.path("tree")), seen);
-            compared += 1;
-        }
+        busy(&images, make, mount, 1, round + 10_000);
+        poison(&images.path("copy-1"));
+        let script = "e2fsck -fy copy-1 >&2 || [ $? = 1 ]; e2fsck -fn copy-1 >&2; mount -o loop,ro copy-1 mounted
+            (cd mounted && find . -printf '%P|%y|%m|%n|%U|%G|%s|%b|%T@|%C@|%l\\0') >tree
+            diff -r --no-dereference mounted seen/1";
+        images.script(script, [""; 0]);
+        assert_eq!(found_tree(&images.path("tree")), found_tree(&images.path("tree-1")));
+        compared += 1;
     }
     tell(compared, BUSY_COPIES);
 }
