@@ -34,32 +34,39 @@ pub enum VolumeContent<'a> {
     /// A part of a volume group of LVM2, whose logical volumes are volumes themselves
     /// ([`volume_groups`](crate::lvm::volume_groups)).
     PhysicalVolume(Box<PhysicalVolume>),
-    /// Known content that is not read.
+    /// Known content that is not read: no reader exists, or it refuses this variant.
     NotRead(NotRead),
     /// Unknown content. It may hold data.
     Unknown,
-    /// Content that cannot be opened: its root cannot be found, or the disk fails.
+    /// Content that cannot be opened: its root cannot be found, or the disk fails. Never [`GuestError::Unsupported`].
     Failed(GuestError),
 }
 
 /// Content that is recognised but not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRead {
-    /// Its name, such as `LUKS` or `Btrfs`.
+    /// Its name, such as `LUKS` or `Btrfs`, or that of a refused variant, such as `XFS with an external log`.
     pub name: &'static str,
     /// Further details: version, cipher, label. Text of the guest, which may hold anything; empty if nothing is known.
     pub detail: String,
     /// Whether it is encrypted, so that its blocks do not equal those of any other disk.
     pub is_encrypted: bool,
+    /// Whether a reader exists, and refuses this variant.
+    pub is_refused: bool,
 }
 
 impl NotRead {
     fn new(name: &'static str, detail: String) -> NotRead {
-        NotRead { name, detail, is_encrypted: false }
+        NotRead { name, detail, is_encrypted: false, is_refused: false }
     }
 
     fn encrypted(name: &'static str, detail: String) -> NotRead {
-        NotRead { name, detail, is_encrypted: true }
+        NotRead { is_encrypted: true, ..NotRead::new(name, detail) }
+    }
+
+    /// Returns content whose reader refuses this variant.
+    pub(crate) fn refused(name: &'static str) -> NotRead {
+        NotRead { is_refused: true, ..NotRead::new(name, String::new()) }
     }
 }
 
@@ -83,7 +90,10 @@ const NTFS_MAGIC: &[u8] = b"NTFS    ";
 #[must_use]
 pub fn open<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> VolumeContent<'a> {
     let mut probes = Probes::default();
-    let found = recognised(reader, kind, &mut probes).unwrap_or_else(VolumeContent::Failed);
+    let found = recognised(reader, kind, &mut probes).unwrap_or_else(|error| match error {
+        GuestError::Unsupported(what) => VolumeContent::NotRead(NotRead::refused(what)),
+        error => VolumeContent::Failed(error),
+    });
     let found = probes.judge(reader, found);
     if kind.is_some_and(PartitionKind::may_have_slices) { in_slices(reader, found) } else { found }
 }

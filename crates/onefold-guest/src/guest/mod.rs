@@ -19,7 +19,7 @@ pub use order::{FilesInOrder, OrderError, PlacedExtent};
 pub use who::{Owner, OwnerFile};
 
 use crate::budget::Budget;
-use crate::content::{self, DiskRole, VolumeContent};
+use crate::content::{self, DiskRole, NotRead, VolumeContent};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, FileSystem};
 use crate::lvm::{LogicalMapping, TEXT_BYTES_OF_DISK_MAX, VolumeGroup, volume_groups};
@@ -27,7 +27,7 @@ use crate::partition::{PartitionEntry, PartitionProblem, PartitionTable, partiti
 use crate::volume::{Volume, VolumeOrigin, VolumeReader};
 
 /// Description of an overlapping partition that is not read.
-const LEFT_OUT: &str = "a partition that overlaps another one, on a disk with too many descriptions of LVM2,";
+const LEFT_OUT: &str = "a partition that overlaps another one on a disk with too many descriptions of LVM2";
 
 const MAP: &str = "allocation map";
 
@@ -94,7 +94,7 @@ impl<'a> Guest<'a> {
         for volume in volumes_of(table.as_ref(), disk.size_bytes()) {
             // Any number of partitions may name the same place, and the texts of LVM2 there may be long.
             let is_left_out = text_bytes_left == 0 && overlaps_one_before(table.as_ref(), &volume.origin);
-            let content = is_left_out.then_some(VolumeContent::Failed(GuestError::Unsupported(LEFT_OUT)));
+            let content = is_left_out.then_some(VolumeContent::NotRead(NotRead::refused(LEFT_OUT)));
             volumes.push(GuestVolume::open(disk, volume, table.as_ref(), content, &mut text_bytes_left));
         }
         let mut groups = groups(&volumes);

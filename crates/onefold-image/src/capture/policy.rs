@@ -259,7 +259,6 @@ fn raw_because(guest: &Guest<'_>, at: usize) -> Option<String> {
         VolumeContent::PhysicalVolume(_) => guest.whole_because(at).map(|_| GROUP_UNSURE.to_owned()),
         // The error may name a file of the host.
         VolumeContent::Failed(GuestError::Damaged(damage)) => Some(format!("{NOT_OPENED}: {damage}")),
-        VolumeContent::Failed(GuestError::Unsupported(what)) => Some(format!("{NOT_OPENED}: {what} cannot be read")),
         VolumeContent::Failed(_) => Some(NOT_OPENED.to_owned()),
         content => content.whole_because().or_else(|| guest.counts_whole(at).then(|| GROUP_UNSURE.to_owned())),
     }

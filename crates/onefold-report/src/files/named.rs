@@ -267,8 +267,8 @@ pub(super) fn note_doubts(guest: &Guest<'_>, doubts: &mut Doubts) {
             }
             VolumeContent::PhysicalVolume(physical) => physical.damage.len() as u64,
             // Content without a reader is not damaged.
-            VolumeContent::Failed(GuestError::Unsupported(what)) => {
-                doubts.note(format!("{name} is not read: {what} cannot be read"));
+            VolumeContent::NotRead(found) if found.is_refused => {
+                doubts.note(format!("{name} is not read: {} cannot be read", found.name));
                 0
             }
             VolumeContent::Failed(error) => {

@@ -13,6 +13,7 @@ mod memory;
 mod packages;
 mod places;
 mod trouble;
+mod unread;
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};

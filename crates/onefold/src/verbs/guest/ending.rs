@@ -204,9 +204,9 @@ impl Ending {
             VolumeContent::PhysicalVolume(physical) => {
                 physical.damage.iter().for_each(|damage| self.damaged(format!("{name}: {damage}")));
             }
-            // Content that no reader knows is no more a failure than LUKS is.
-            VolumeContent::Failed(GuestError::Unsupported(what)) => {
-                self.warn(format!("{name} is not read: {what} cannot be read"));
+            // A refused variant is no more a failure than LUKS is, but users expect its kind to be read.
+            VolumeContent::NotRead(found) if found.is_refused => {
+                self.warn(format!("{name} is not read: {} cannot be read", found.name));
             }
             VolumeContent::Failed(error) => self.failed(Failure::of_guest(format!("cannot read {name}"), error)),
             VolumeContent::Swap(_) | VolumeContent::NotRead(_) | VolumeContent::Unknown => {}
