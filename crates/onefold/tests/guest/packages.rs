@@ -115,3 +115,45 @@ fn diff_reads_files_whose_times_are_whole_seconds() {
     let differing = onefold("guest diff", &[&fixture.image, &second]).done().out;
     assert_eq!(differing, "changed: /srv/sizes/4096 (content)\n");
 }
+
+/// Returns a copy of an image in which the first byte of each of these files is another one.
+fn copy_with_changed_bytes(fixture: &Fixture, paths: &[&str]) -> PathBuf {
+    let copy = fixture.folder.path("changed.raw");
+    fs::copy(&fixture.image, &copy).unwrap();
+    let file = OpenOptions::new().write(true).open(&copy).unwrap();
+    for path in paths {
+        file.write_all_at(b"?", PARTITION_BYTES + fixture.blocks(path)[0] * BLOCK_BYTES).unwrap();
+    }
+    copy
+}
+
+/// A kernel sets fractions of a second, so a file at its old place with its old times is not read.
+#[test]
+fn diff_skips_content_at_the_same_place_with_the_times_of_a_kernel() {
+    let Some(fixture) = Fixture::new() else { return };
+    let image = format!("{}?offset={PARTITION_BYTES}", text(&fixture.image));
+    for field in ["mtime_extra", "ctime_extra"] {
+        run("debugfs", &["-w", "-R", &format!("set_inode_field /srv/sizes/4096 {field} 0x1000"), &image]);
+    }
+    let second = copy_with_changed_bytes(&fixture, &["/srv/sizes/4096", "/srv/sizes/4095"]);
+    let diff = |options: &str| onefold(&format!("guest diff {options}"), &[&fixture.image, &second]).done().out;
+    assert_eq!(diff(""), "changed: /srv/sizes/4095 (content)\n");
+    assert_eq!(diff("--content"), "changed: /srv/sizes/4095 (content)\nchanged: /srv/sizes/4096 (content)\n");
+    // Another time of the change alone: the file is read.
+    let copy = format!("{}?offset={PARTITION_BYTES}", text(&second));
+    run("debugfs", &["-w", "-R", "set_inode_field /srv/sizes/4096 ctime_extra 0x2000", &copy]);
+    assert_eq!(diff(""), diff("--content"));
+}
+
+#[test]
+fn diff_skips_content_of_which_both_packages_record_the_same_digest() {
+    let Some(fixture) = Fixture::with(|tree| add_packages(tree, "1.0")) else { return };
+    let second = copy_with_changed_bytes(&fixture, &["/usr/bin/tool", "/usr/bin/own"]);
+    let diff = |options: &str| onefold(&format!("guest diff {options}"), &[&fixture.image, &second]).done().out;
+    assert_eq!(diff(""), "changed: /usr/bin/own (content)\n");
+    assert_eq!(diff("--content"), "changed: /usr/bin/own (content)\nchanged: /usr/bin/tool (content)\n");
+    // Of another time it is read, whatever the digests say.
+    let copy = format!("{}?offset={PARTITION_BYTES}", text(&second));
+    run("debugfs", &["-w", "-R", "set_inode_field /usr/bin/tool mtime 1000000000", &copy]);
+    assert_eq!(diff(""), diff("--content"));
+}

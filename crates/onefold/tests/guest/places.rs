@@ -179,3 +179,30 @@ fn an_owner_is_told_though_the_place_in_the_image_file_cannot_be_read() {
     let last = told.out.lines().last().unwrap();
     assert!(last.starts_with(&format!("{unknown}: partition 1, block ")), "{told:?}");
 }
+
+/// Puts the Merkle tree and the descriptor of a file behind its content, as ext4 does. Prints the digest by `fsverity`.
+const MAKE_VERITY: &str = r#"
+    set -e; cd "$0"; truncate -s 16M image; mke2fs -q -F -t ext4 -b 4096 -O verity image
+    head -c 70000 /dev/zero >content
+    fsverity digest --compact --out-merkle-tree=tree --out-descriptor=descriptor content
+    cp content whole; truncate -s %65536 whole; cat tree >>whole; truncate -s %4096 whole
+    { cat descriptor; head -c 4092 /dev/zero; } | head -c 4092 >>whole; printf '\000\001\000\000' >>whole
+    printf 'write whole file\nsif /file flags 0x180000\nsif /file size 70000\nwrite content plain\n' >commands
+    debugfs -w -f commands image >/dev/null 2>&1"#;
+
+#[test]
+fn the_digest_of_verity_is_that_of_its_tool_in_map_and_ls() {
+    if !["fsverity", "mke2fs", "debugfs"].iter().all(|tool| has(tool, "fsverity and e2fsprogs")) {
+        return;
+    }
+    let folder = Folder::new();
+    let digest = format!("sha256:{}", run("sh", &["-c", MAKE_VERITY, text(&folder.path(""))]).trim());
+    let image = folder.path("image");
+    let guest = |verb: &str, path: &str| onefold(&format!("guest {verb}"), &[&image, Path::new(path)]).done();
+    let told = guest("map", "/file").out;
+    assert!(told.lines().any(|line| line.contains(&digest)), "{digest}: {told}");
+    assert_eq!(guest("map --json", "/file").json()["verity"], digest);
+    assert_eq!(guest("ls --json", "/file").json()["files"][0]["verity"], digest);
+    assert_eq!(guest("map --json", "/plain").json().get("verity"), None);
+    assert!(!guest("map", "/plain").out.contains("erity"));
+}
