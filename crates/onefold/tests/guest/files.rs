@@ -29,6 +29,13 @@ fn a_name_that_would_harm_a_terminal_is_escaped_and_programs_get_it_whole() {
         .unwrap();
     let expected = [b"/srv/", HOSTILE].concat();
     assert!(raw.stdout.split(|byte| *byte == 0).any(|name| name == expected));
+    let raw = Command::new(env!("CARGO_BIN_EXE_onefold"))
+        .args([OsStr::new("guest"), OsStr::new("du"), OsStr::new("-0"), fixture.image.as_os_str()])
+        .args([OsStr::from_bytes(&expected), OsStr::new("/srv/deep/a/b/c")])
+        .output()
+        .unwrap();
+    let rows = [b"4096\t", &expected[..], b"\x008192\t/srv/deep/a/b/c\x00"].concat();
+    assert_eq!(raw.stdout, rows);
     let found = fixture.guest("ls --json", &["/srv"]).done().json();
     let files = found["files"].as_array().unwrap();
     let file = files.iter().find(|file| file.get("path_hex").is_some()).unwrap();

@@ -19,7 +19,9 @@ fn what_is_not_there_is_told_with_what_is() {
     fixture.guest("ls --volume vg/root", &[]).failed(FAILED, "there is no volume vg/root");
     fixture.guest("ls --partition 1 --volume vg/root", &[]).failed_usage();
     fixture.guest("ls --memory 1M", &[]).failed_usage();
-    fixture.guest("ls -0 --json", &[]).failed_usage();
+    for verb in ["ls", "find", "du"] {
+        fixture.guest(&format!("{verb} -0 --json"), &[]).failed_usage();
+    }
     assert_eq!(lines(&fixture.guest("ls --partition 1", &["/etc"]).done()), ["hostname", "passwd"]);
     let some = fixture.guest("cat", &["/etc/hostname", "/gone", "/srv/deep/a/b/c/file"]);
     assert_eq!((some.code, some.out.as_str()), (FAILED, "test\ndeep"), "the rest goes on");

@@ -16,12 +16,15 @@ use super::scene::Scene;
 use super::streaming::{self, PrintResult};
 use crate::cli::Talk;
 use crate::cli::guest::GuestDuArgs;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::{Report, RowForm, StdoutListing};
 use crate::size::human;
 
 pub(super) fn run(arguments: &GuestDuArgs, talk: Talk) -> Outcome<Report> {
-    let listing = StdoutListing::new(RowForm::of(talk, false), "folders");
+    if talk.json && arguments.null {
+        return Err(Failure::usage("cannot add up files").because_of("--json and --null exclude each other"));
+    }
+    let listing = StdoutListing::new(RowForm::of(talk, arguments.null), "folders");
     streaming::list(&arguments.image, talk, listing, |scene, ending, listing| {
         let depth_max = arguments.depth.map_or(usize::MAX, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
         let mut counted = CountedFiles::default();
@@ -127,9 +130,19 @@ impl<'s, 'g, 'a> SumPrinter<'s, 'g, 'a> {
 
     fn print(&mut self, path: &[u8], sum: Sum) -> PrintResult<()> {
         let is_in_use = self.scene.image.is_in_use();
-        if self.listing.form() == RowForm::Lines {
-            let mark = if is_in_use { " ?" } else { "" };
-            return Ok(self.listing.line(&format!("{:>11}{mark}  {}", human(sum.allocated_bytes), path.shown()))?);
+        match self.listing.form() {
+            RowForm::Lines => {
+                let mark = if is_in_use { " ?" } else { "" };
+                return Ok(self.listing.line(&format!(
+                    "{:>11}{mark}  {}",
+                    human(sum.allocated_bytes),
+                    path.shown()
+                ))?);
+            }
+            RowForm::Raw => {
+                return Ok(self.listing.raw(&[format!("{}\t", sum.allocated_bytes).as_bytes(), path].concat())?);
+            }
+            RowForm::Json => {}
         }
         let mut members = path_members("path", path);
         let numbers = json!({
