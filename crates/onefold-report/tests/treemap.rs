@@ -8,7 +8,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::browser::{browser, check_layout, figure, measured, number};
+use common::browser::{browser, check_layout, check_layout_of_text, figure, measured, number, printed};
 use common::{analyzed, image, options, random_images};
 use onefold_report::{
     Analysis, BytesUse, FilesAnalysis, GroupName, GroupShare, Image, OTHERS, PartShare, ShareBytes, page,
@@ -194,4 +194,28 @@ fn rectangles_are_as_large_as_their_bytes_at_every_width() {
             assert!(rows.contains(&group.share.bytes.to_string().as_str()), "{:?}", group.name);
         }
     }
+}
+
+/// Printable width of a sheet of A4 with the margins of the browser, in its pixels of 1/96 inch.
+const PAPER: u32 = 718;
+/// Height of the smallest text that can be read on paper, which is sharper than a screen: 5 points.
+const PAPER_TEXT_PX: f64 = 6.7;
+/// Number of sheets that this report takes at least, and at most if no section leaves most of a sheet empty.
+const SHEETS: std::ops::RangeInclusive<usize> = 2..=20;
+
+#[test]
+fn on_paper_the_widest_drawing_is_whole_and_nothing_is_cut_off() {
+    let Some(browser) = browser() else { return };
+    let files = found();
+    let page = page(&report(files.clone()), "made by a test");
+    let pdf = printed(browser, &page);
+    let count = |words: &[u8]| pdf.windows(words.len()).filter(|window| *window == words).count();
+    let sheets = count(b"/Type /Page\n");
+    assert!(pdf.starts_with(b"%PDF-") && SHEETS.contains(&sheets), "{sheets} sheets");
+    // What paper shows, in a frame as wide as paper.
+    assert!(page.contains("@media print {"));
+    let measured = measured(browser, &page.replace("@media print {", "@media all {"), PAPER);
+    check_layout_of_text(&measured, PAPER, PAPER_TEXT_PX);
+    assert_eq!(measured["clipped"], Value::Array(Vec::new()), "paper cannot be scrolled");
+    check_areas(figure(&measured, "figure-files-wide"), &files);
 }
