@@ -26,6 +26,8 @@ fn a_refused_variant_is_not_read_by_its_name_in_every_verb() {
     }
     let folder = Folder::new();
     run("sh", &["-c", MAKE_REFUSED, text(&folder.path(""))]);
+    let archive = folder.path("archive");
+    onefold("archive create", &[&archive]).done();
     for (image, name) in REFUSED.map(|(image, name)| (folder.path(image), name)) {
         let volume = &onefold("guest info --json", &[&image]).done().json()["images"][0]["volumes"][0];
         assert_eq!((&volume["holds"], &volume["state"]), (&name.into(), &"not read".into()), "{volume}");
@@ -43,6 +45,10 @@ fn a_refused_variant_is_not_read_by_its_name_in_every_verb() {
         let analysed = onefold("analyze --files", &[&image]).done();
         assert!(analysed.out.contains(&warning), "{analysed:?}");
         assert!(analysed.out.contains(&format!("not read: {name} ")), "{analysed:?}");
+        onefold("image capture", &[&archive, &image, Path::new("one")]).done();
+        let shown = onefold("image show", &[&archive, Path::new("one")]).done().out;
+        let raw = format!("{name} at byte 0 was captured raw, ");
+        assert!(shown.lines().any(|line| line.starts_with(&raw) && line.ends_with(&format!(": {name} is not read"))));
     }
 }
 
