@@ -44,6 +44,24 @@ impl Pool {
         })
     }
 
+    /// Sets the access time to the present if `wants_update` says so of the attributes. Does not wait for accepted
+    /// writes: their times are compared at a later read, and their blocks may become durable after the access time, on
+    /// which nothing depends.
+    ///
+    /// # Errors
+    /// [`PoolError::NotFound`], [`PoolError::NoSpace`].
+    pub fn touch(&self, ino: Ino, wants_update: impl Fn(&Attr) -> bool) -> Result<()> {
+        if !self.engine.view(|op| Ok(wants_update(&op.inode(ino)?.attr)))? {
+            return Ok(());
+        }
+        let now = self.engine.environment.clock.now();
+        self.engine.run(Privilege::Shrinking, |op| {
+            let mut inode = op.inode(ino)?;
+            inode.attr.accessed = now;
+            op.put_inode(&inode)
+        })
+    }
+
     /// Changes attributes; a changed length truncates or extends. All or nothing.
     ///
     /// # Errors

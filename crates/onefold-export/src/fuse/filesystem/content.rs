@@ -1,6 +1,6 @@
 //! Requests about content: reading, writing, holes, clones.
 
-use onefold_pool::{Durability, Ino, OwnedWrite, PoolError, RangePair, ReadRequest, SetAttr, TimeChange, WriteStart};
+use onefold_pool::{Durability, Ino, OwnedWrite, PoolError, RangePair, ReadRequest, WriteStart};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -144,14 +144,9 @@ impl PoolFilesystem {
     /// Updates the access time if the mount's rule requires it. If the pool cannot store the change (full, stopped),
     /// the read still succeeds.
     fn touch(&self, ino: Ino) {
-        let change = SetAttr { accessed: Some(TimeChange::Now), ..SetAttr::default() };
-        let touched = self.pool.attr(ino).and_then(|attr| {
-            if self.access_times == AccessTimes::Strict || relatime_wants_update(&attr, self.clock.now()) {
-                self.pool.set_attr(ino, &change).map(drop)
-            } else {
-                Ok(())
-            }
-        });
+        let now = self.clock.now();
+        let is_strict = self.access_times == AccessTimes::Strict;
+        let touched = self.pool.touch(ino, |attr| is_strict || relatime_wants_update(attr, now));
         match touched {
             Ok(()) | Err(PoolError::NoSpace | PoolError::ReadOnly) => {}
             Err(error) => drop(self.failed("access time", ino, &error)),

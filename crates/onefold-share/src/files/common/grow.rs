@@ -182,7 +182,7 @@ fn own_ranges<S: Substrate>(
 ) -> Result<Vec<ByteRange>, CommonError> {
     let failed = |error| CommonError::io(&volume.path, error);
     let (mut own, mut from) = (Vec::new(), 0);
-    if SharePolicy::of(&substrate.abilities()).freed != FreedUnit::Extent {
+    if SharePolicy::of(substrate.abilities()).freed != FreedUnit::Extent {
         return Ok(own);
     }
     let mut known = HashMap::new();
