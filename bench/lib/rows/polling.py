@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..measure import Line, Sample
 from ..profile import share_in, why_no_samples
 from .random_io import NAME, fio, rate
-from .row import Row, seed_of
+from .row import Row, expect_unique, seed_of
 from .small_requests import CACHED_BYTES, CLIENT, FOLDER, LEAD_SECONDS, NAME_JOBS, empty_files, read
 
 # Where the daemon's time counts as polling: these, and what they call.
@@ -99,7 +99,9 @@ class PollingGainRow(Row):
         # The way that goes first changes, in case going first matters.
         for polling in ("on", "off") if round_no % 2 == 0 else ("off", "on"):
             side.remount(polling=polling)
-            rates[polling] = dict(self.rates(side, settings, round_no, polling))
+            side.settle()
+            # Each way has places and data of its own: nothing is read or written a second time.
+            rates[polling] = dict(self.rates(side, settings, 2 * round_no + (polling == "on")))
         return {
             f"polling-gain-{kind}": Sample(
                 rates["on"][kind] / rates["off"][kind], more={way: of[kind] for way, of in rates.items()}
@@ -107,19 +109,18 @@ class PollingGainRow(Row):
             for kind in self.KINDS
         }
 
-    def rates(self, side, settings, round_no, polling):
+    def rates(self, side, settings, seed_no):
         """Yields how much of each kind the mount does in a second."""
         for what, sample in empty_files(side, settings):
             yield what, sample.value
         half = settings.file_bytes // 2
-        job, cost = read(side, settings, round_no, size=half)
+        job, cost = read(side, settings, seed_no, size=half)
         yield "read", rate(job, "read", cost).value
-        read(side, settings, round_no, size=CACHED_BYTES, rw="read", seconds=min(settings.fio_seconds, 1))
-        job, cost = read(side, settings, round_no, size=CACHED_BYTES)
+        read(side, settings, seed_no, size=CACHED_BYTES, rw="read", seconds=min(settings.fio_seconds, 1))
+        job, cost = read(side, settings, seed_no, size=CACHED_BYTES)
         yield "read-cached", rate(job, "read", cost).value
-        # Each way has data of its own: none is a duplicate of the other's.
-        seed = 2 * round_no + (polling == "on")
-        job, cost = fio(side, "randwrite", seed, settings.fsync_seconds, ioengine="psync", fsync=1)
+        job, cost = fio(side, "randwrite", seed_no, settings.fsync_seconds, ioengine="psync", fsync=1)
+        expect_unique(cost, self.name)
         yield "fsync", rate(job, "write", cost).value
         side.settle()
 

@@ -25,7 +25,7 @@ class UserWriteRow(Row):
     def measure(self, side, settings, round_no):
         users = {"user": side.user, "root": ROOT}
         samples = {}
-        # The side that goes first changes, in case going first matters.
+        # The user that goes first changes, in case going first matters.
         for number, key in enumerate(users if round_no % 2 == 0 else reversed(users)):
             with side.clients_are(users[key]):
                 job, cost = fio(

@@ -1,5 +1,5 @@
-//! The structure of the crates: top-level modules of a crate use each other in one direction, functions are short, and
-//! the fuzzer, a workspace of its own, has locked the crates that these need.
+//! The structure of the crates: crates and their modules use each other in one direction, as ARCHITECTURE lists it,
+//! functions are short, and the fuzzer, a workspace of its own, has locked the crates that these need.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -20,7 +20,7 @@ struct Source {
     modules: Vec<(Vec<String>, String)>,
 }
 
-/// Which top-level module uses which other one, with a file that does.
+/// Which module uses which other one beside it, with a file that does.
 type Arrows = BTreeMap<(String, String), String>;
 
 impl Source {
@@ -66,7 +66,7 @@ impl Source {
         self.modules.retain(|(path, _)| !is_test(path));
     }
 
-    /// Returns the arrows between the modules right below one, the root being no module.
+    /// Returns the arrows between the modules right below `parent`, which is empty for the root.
     fn arrows_below(&self, parent: &[String]) -> Arrows {
         let below: Vec<&(Vec<String>, String)> =
             self.modules.iter().filter(|(path, _)| path.len() > parent.len() && path.starts_with(parent)).collect();
@@ -77,7 +77,7 @@ impl Source {
             let statement = of_parent[at + 4..].split(';').next().unwrap();
             let Some((home, items)) = statement.trim_start_matches("self::").split_once("::") else { continue };
             if names.contains(home) {
-                words(items).for_each(|item| _ = homes.entry(item).or_insert(home));
+                words(items).filter(|item| *item != "self").for_each(|item| _ = homes.entry(item).or_insert(home));
             }
         }
         let mut arrows = Arrows::new();
@@ -441,16 +441,27 @@ fn arrows_are_found_however_they_are_written() {
     };
     put("lib.rs", "mod a; mod b; mod c; mod d;\npub use c::{Thing, inner::Other};\npub const LIMIT: u8 = 1;");
     put("a.rs", "use crate::{LIMIT, b::{self, Deep}, std_like};\n// crate::d is only a comment.");
-    put("b/mod.rs", "mod low;\n#[cfg(test)]\nmod checks;\nfn f() { super::c::g(); my_crate::d::h(); }");
+    put(
+        "b/mod.rs",
+        "mod high; mod low; mod next;\npub use self::low::{self, Low};\n#[cfg(test)]\nmod checks;\nfn f() { super::c::g(); my_crate::d::h(); }",
+    );
     put("b/low.rs", "use super::super::a::X; use super::d;\n#[cfg(test)]\nmod tests {\n use crate::d;\n}");
+    put("b/high.rs", "use crate::b::Low;\nuse super::{self, next::Next};");
+    put("b/next.rs", "use crate::b::{high::High};");
     put("b/checks.rs", "use crate::d;");
     put("c.rs", "#[cfg(test)]\nmod more;\nconst F: fn() = crate::d::f;");
     put("c/more.rs", "use crate::a;");
     put("d.rs", "use crate::Thing;");
     put("std_like.rs", "");
-    let arrows = Source::read(folder.path()).arrows_below(&[]);
-    let found: Vec<String> = arrows.iter().map(|((from, to), file)| format!("{from} {to} {file}")).collect();
-    assert_eq!(found, ["a b a", "a std_like a", "b a b/low", "b c b", "c d c", "d c d"]);
+    let source = Source::read(folder.path());
+    let shown = |arrows: &Arrows| -> Vec<String> {
+        arrows.iter().map(|((from, to), file)| format!("{from} {to} {file}")).collect()
+    };
+    let arrows = source.arrows_below(&[]);
+    assert_eq!(shown(&arrows), ["a b a", "a std_like a", "b a b/low", "b c b", "c d c", "d c d"]);
     let expected = [vec!["a".to_owned(), "b".to_owned()], vec!["c".to_owned(), "d".to_owned()]];
     assert_eq!(circles(&arrows), expected.into());
+    let within = source.arrows_below(&["b".to_owned()]);
+    assert_eq!(shown(&within), ["high low b/high", "high next b/high", "next high b/next"]);
+    assert_eq!(circles(&within), [vec!["high".to_owned(), "next".to_owned()]].into());
 }

@@ -51,7 +51,7 @@ pub struct NotRead {
     pub detail: String,
     /// Whether it is encrypted, so that its blocks do not equal those of any other disk.
     pub is_encrypted: bool,
-    /// Whether a reader exists, and refuses this variant.
+    /// Whether a reader exists, and refuses this variant or this place.
     pub is_refused: bool,
 }
 

@@ -26,8 +26,9 @@ use crate::lvm::{LogicalMapping, TEXT_BYTES_OF_DISK_MAX, VolumeGroup, volume_gro
 use crate::partition::{PartitionEntry, PartitionProblem, PartitionTable, partition_table, volumes_of};
 use crate::volume::{Volume, VolumeOrigin, VolumeReader};
 
-/// Description of an overlapping partition that is not read.
-const LEFT_OUT: &str = "a partition that overlaps another one on a disk with too many descriptions of LVM2";
+/// Name of an overlapping partition that is not read, and why it is not.
+const LEFT_OUT: &str = "an overlapping partition";
+const LEFT_OUT_BECAUSE: &str = "the disk has too many descriptions of LVM2";
 
 const MAP: &str = "allocation map";
 
@@ -94,7 +95,10 @@ impl<'a> Guest<'a> {
         for volume in volumes_of(table.as_ref(), disk.size_bytes()) {
             // Any number of partitions may name the same place, and the texts of LVM2 there may be long.
             let is_left_out = text_bytes_left == 0 && overlaps_one_before(table.as_ref(), &volume.origin);
-            let content = is_left_out.then_some(VolumeContent::NotRead(NotRead::refused(LEFT_OUT)));
+            let content = is_left_out.then(|| {
+                let detail = LEFT_OUT_BECAUSE.to_owned();
+                VolumeContent::NotRead(NotRead { detail, ..NotRead::refused(LEFT_OUT) })
+            });
             volumes.push(GuestVolume::open(disk, volume, table.as_ref(), content, &mut text_bytes_left));
         }
         let mut groups = groups(&volumes);

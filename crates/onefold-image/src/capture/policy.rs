@@ -264,7 +264,7 @@ fn raw_because(guest: &Guest<'_>, at: usize) -> Option<String> {
     }
 }
 
-/// Returns the kind of a volume's content, in one or two words.
+/// Returns the kind of a volume's content, in a few words.
 fn content(content: &VolumeContent<'_>) -> &'static str {
     match content {
         VolumeContent::FileSystem(system) => system.facts().kind.name(),

@@ -266,7 +266,7 @@ pub(super) fn note_doubts(guest: &Guest<'_>, doubts: &mut Doubts) {
                 system.damage().count()
             }
             VolumeContent::PhysicalVolume(physical) => physical.damage.len() as u64,
-            // Content without a reader is not damaged.
+            // A variant that its reader refuses is not damaged, nor is content without a reader.
             VolumeContent::NotRead(found) if found.is_refused => {
                 doubts.note(format!("{name} is not read: {} cannot be read", found.name));
                 0

@@ -216,7 +216,7 @@ pub(crate) struct GuestDuArgs {
     /// Show folders at most this many levels below the named ones
     #[arg(long, short, value_name = "LEVELS", value_parser = number_from(0_u32))]
     pub(crate) depth: Option<u32>,
-    /// Print bytes, a tab and the raw path of each folder, followed by a zero byte, for programs
+    /// Print bytes, a tab and the raw path of each folder and named file, followed by a zero byte, for programs
     #[arg(long, short = '0')]
     pub(crate) null: bool,
 }

@@ -211,7 +211,7 @@ fn devices_of_linux_have_their_numbers_or_are_something_else() {
         return;
     }
     let Some(images) = Images::new() else { return };
-    let fill = r#"cd ..; umount mounted; ntfs-3g -o special_files=wsl image mounted; cd mounted
+    let fill = r#"cd ..; umount mounted; ntfs-3g -o special_files=wsl image mounted; cd mounted; umask 022
 mknod console c 5 1; mknod disk b 259 65537; mknod 'without number' c 5 2; mkfifo pipe
 cd ..; umount mounted"#;
     images.script(&format!("{MOUNT}{fill}"), ["32M"]);
