@@ -37,7 +37,7 @@ pub struct MountHolder {
 /// A process in whose mount namespace a pool is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderProcess {
-    /// Its number, or that of a thread with its own mount namespace: the number that `nsenter` takes.
+    /// Its number, or that of a thread with its own mount namespace: the number that can be ended or looked at.
     pub id: u32,
     /// The name of its program, from the kernel.
     pub name: String,
@@ -72,37 +72,42 @@ impl VisibleMounts {
     /// A thread may have a mount namespace of its own (unshare(2)), and a process whose first thread has ended shows no
     /// table in its own folder. So this inspects threads. A thread's table lacks the mounts outside its root directory,
     /// so each pair of namespace and root directory is read. The kernel shows that pair only to root and the thread's
-    /// user, but the table to every user.
+    /// user, but the table to every user. Of a process whose pairs are hidden, one thread is read: the kernel takes
+    /// milliseconds to print a long table.
     ///
     /// # Errors
     /// When this process's own table cannot be read.
     pub(crate) fn read() -> io::Result<VisibleMounts> {
-        let own = fs::read("/proc/self/mountinfo")?;
         let mut views: HashSet<ThreadView> = ThreadView::of(Path::new("/proc/self")).into_iter().collect();
-        let mut texts = HashSet::from([own.clone()]);
+        let mut texts = HashSet::from([fs::read("/proc/self/mountinfo")?]);
         let mut others = Vec::new();
         for entry in fs::read_dir("/proc")?.flatten() {
             let Some(id) = number_of(&entry) else { continue };
             // A process or a thread may end at any time.
             let Ok(threads) = fs::read_dir(entry.path().join("task")) else { continue };
+            let mut has_read_hidden = false;
             for thread in threads.flatten() {
                 let view = ThreadView::of(&thread.path());
-                if view.as_ref().is_some_and(|view| views.contains(view)) {
+                let is_known = view.as_ref().map_or(has_read_hidden, |view| views.contains(view));
+                if is_known {
                     continue;
                 }
                 let Ok(text) = fs::read(thread.path().join("mountinfo")) else { continue };
+                has_read_hidden |= view.is_none();
                 views.extend(view);
                 if texts.contains(&text) {
                     continue;
                 }
                 let name = fs::read(entry.path().join("comm")).unwrap_or_default();
                 let name = String::from_utf8_lossy(&name).trim_end().to_owned();
-                // An administrator can end the process; `nsenter` needs the thread.
+                // A process can be ended; only the thread shows the namespace where it has one of its own.
                 let id = if is_seen_in(&entry, &thread) { id } else { number_of(&thread).unwrap_or(id) };
                 others.push((HolderProcess { id, name }, MountTable::parse(&text)));
                 texts.insert(text);
             }
         }
+        // Read last: a mount that was made meanwhile in this namespace is not taken for one of another.
+        let own = fs::read("/proc/self/mountinfo")?;
         Ok(VisibleMounts { own: MountTable::parse(&own), others })
     }
 

@@ -19,6 +19,7 @@ use onefold_block::AlignedBuffer;
 use onefold_export::{KernelOption, MountOptions};
 use onefold_pool::{Ino, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError};
 use onefold_testing::device::{CrashPlan, Event, MemoryDevice, MemoryImage, RecordingDevice};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 const BLOCKS: u64 = 16_384;
 const NEVER_MS: u32 = u32::MAX;
@@ -141,6 +142,8 @@ fn with_sync_or_dirsync_each_change_of_a_name_is_durable_when_it_returns() {
         trial.assert_names(&[("linked", true)]);
         std::os::unix::fs::symlink("linked", path("symbolic")).unwrap();
         trial.assert_names(&[("symbolic", true)]);
+        mknodat(CWD, path("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        trial.assert_names(&[("pipe", true)]);
         fs::remove_file(path("renamed")).unwrap();
         trial.assert_names(&[("renamed", false)]);
         fs::remove_dir(path("folder")).unwrap();

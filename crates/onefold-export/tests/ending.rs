@@ -182,7 +182,8 @@ fn spawn_elsewhere(kind: &OsStr, root: &Path, script: &str) -> Child {
 }
 
 fn wait_until_elsewhere(process: u32) {
-    let namespace = |id: u32| fs::read_link(format!("/proc/{id}/ns/mnt")).unwrap();
+    // A process that has ended shows none.
+    let namespace = |id: u32| fs::read_link(format!("/proc/{id}/ns/mnt")).ok();
     while namespace(process) == namespace(std::process::id()) {
         thread::sleep(Duration::from_millis(5));
     }
@@ -206,7 +207,7 @@ fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
         other => panic!("{other:?}"),
     }
     let waited = started.elapsed();
-    assert!((Duration::from_secs(2)..Duration::from_secs(4)).contains(&waited), "{waited:?}");
+    assert!((Duration::from_secs(2)..Duration::from_secs(10)).contains(&waited), "{waited:?}");
     assert!(mounts().contains(mount.root().to_str().unwrap()), "nothing was unmounted");
     process.kill().unwrap();
     process.wait().unwrap();
@@ -248,7 +249,7 @@ fn a_namespace_without_a_process_is_reported_two_seconds_after_the_unmount() {
     let ended = mount.stopper.try_end();
     let waited = started.elapsed();
     assert!(matches!(ended, Err(EndError::StillHeld(None))), "{ended:?}");
-    assert!((Duration::from_secs(2)..Duration::from_secs(4)).contains(&waited), "{waited:?}");
+    assert!((Duration::from_secs(2)..Duration::from_secs(10)).contains(&waited), "{waited:?}");
     assert!(!mounts().contains(root.to_str().unwrap()), "the mount point is free");
     run("umount", &[file.as_os_str()]);
     run("umount", &[kept.path().as_os_str()]);

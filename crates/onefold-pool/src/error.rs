@@ -111,8 +111,8 @@ pub enum PoolError {
     },
     /// Blocks that users may have written look like pages of names.
     #[error(
-        "{count} blocks look like pages of names, the first one is block {first}, but nothing else proves that users \
-         have not written them"
+        "blocks look like pages of names, but nothing else proves that users have not written them: {count}, of which \
+         the first is block {first}"
     )]
     UnprovenNames {
         /// Number of these blocks.

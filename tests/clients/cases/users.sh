@@ -178,7 +178,7 @@ for unmount in as_user onefold; do
 done
 refused 1 "it is mounted already, at .*$dir/home/mnt" onefold pool mount "$dir/home/pool" "$dir/home/run"
 # Where /proc shows users their own processes alone, only root sees that process.
-mount -t proc -o hidepid=invisible proc /proc
+mount -t proc -o hidepid=2 proc /proc
 refused 1 "process $holder .*sleep" onefold pool umount "$dir/home/mnt"
 is_mounted "$dir/home/mnt" || fail "a refused unmount took the mount away"
 umount /proc

@@ -3,8 +3,9 @@
 
     losses.py MOUNT HOST ROUND [SECONDS]
 
-It writes SECONDS after the host is full, at once by default. Prints `refused` where a write failed at once, `kept` where all was stored, and `lost` where accepted writes were lost and
-each that must report it did. Any silence is an error.
+It writes SECONDS after the host is full, at once by default. Prints `refused` where a write failed at once, `kept`
+where all was stored, and `lost` where accepted writes were lost and each that must report it did. Any silence is an
+error.
 """
 
 import errno

@@ -45,7 +45,7 @@ impl Pool {
     }
 
     /// Sets the access time to the present if `wants_update` says so of the attributes. Does not wait for accepted
-    /// writes: their times are compared at a later read, and their blocks may become durable after the access time, on
+    /// writes: their times are compared at the next call, and their blocks may become durable after the access time, on
     /// which nothing depends.
     ///
     /// # Errors

@@ -49,8 +49,8 @@ pub(crate) fn refused(what: &str, mount: &PoolMount, error: &ControlError) -> Fa
         ControlError::Refused { kind, .. } => match kind {
             FailureKind::Busy => failure.hint(format!("`fuser -vm {mountpoint}` shows who uses it")),
             FailureKind::Held => failure.hint(
-                "unmount it there first, with `umount`; where a process has it, end that process, or run `nsenter \
-                 --target PROCESS --mount umount DIRECTORY` as root; all that was written is on disk",
+                "unmount it there first, with `umount`; where a process has it, end that process; all that was \
+                 written is on disk",
             ),
             FailureKind::NotPermitted => failure.hint("run the command as root, or as the user who mounted the pool"),
             FailureKind::NoSpace => {

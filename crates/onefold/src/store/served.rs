@@ -37,10 +37,8 @@ pub(crate) fn refused_without_mount(what: &str, pool: &Path, error: &ControlErro
         ControlError::UnknownAnswer => failure.hint("use the same version of Onefold as the daemon"),
         ControlError::Refused { kind, .. } => match kind {
             FailureKind::Busy => failure.hint("end its clients first; all that was written is on disk"),
-            FailureKind::Held => failure.hint(
-                "end the process or the container that has it mounted, or run `nsenter --target PROCESS --mount \
-                 umount DIRECTORY` as root",
-            ),
+            // A program that root runs in the process's namespace may be the user's own.
+            FailureKind::Held => failure.hint("end the process or the container that has it mounted"),
             FailureKind::NotPermitted => failure.hint("run the command as root, or as the user whose daemon it is"),
             FailureKind::NoSpace => {
                 failure.hint("delete files, or enlarge the pool's file or partition and run `onefold pool grow`")

@@ -225,7 +225,7 @@ fn discards(when: DiscardWhen, below: Option<&FileBelow>) -> bool {
 /// daemon once the daemon's last request to the device is done.
 fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> {
     let started = Instant::now();
-    let mut served_since = None;
+    let mut is_served = false;
     while matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) && started.elapsed() < DYING_TIME_MAX {
         let located = locate::locate(pool)?;
         match &located {
@@ -235,43 +235,41 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
             PoolTarget::Stale(mount) if dead_mount::was_killed(mount) => clear_dead_mounts(pool)?,
             PoolTarget::Stale(_) | PoolTarget::Served(_) | PoolTarget::Offline(_) => {}
         }
-        let is_served = matches!(located, PoolTarget::Served(_));
-        served_since = is_served.then(|| served_since.unwrap_or_else(Instant::now));
         if started.elapsed() >= HOLDERS_WAIT_MAX {
             let holders = onefold_export::holders_elsewhere(pool).unwrap_or_default();
             if let Some(holder) = holders.first() {
                 return Err(held_elsewhere(pool, holder));
             }
-            if served_since.is_some_and(|since| since.elapsed() >= HOLDERS_WAIT_MAX) {
-                return Err(served_out_of_sight(pool));
-            }
         }
+        is_served = matches!(located, PoolTarget::Served(_));
         thread::sleep(if is_served { SERVED_POLL } else { DYING_POLL });
+    }
+    if is_served && matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) {
+        return Err(served_out_of_sight(pool));
     }
     open_device(pool, mode)
 }
 
 /// Returns the failure for a pool that is mounted in another mount namespace.
 fn held_elsewhere(pool: &Path, holder: &MountHolder) -> Failure {
-    Failure::new(format!("cannot open `{}`", pool.shown())).because_of(holder.to_string()).hint(
-        "the pool can be mounted here once that process has ended, or after `nsenter --target PROCESS --mount umount \
-         DIRECTORY` as root",
-    )
+    Failure::new(format!("cannot open `{}`", pool.shown()))
+        .because_of(holder.to_string())
+        .hint("the pool can be mounted here once that process has ended")
 }
 
 /// Returns the failure for a pool whose daemon serves on without a mount that this process can see.
 fn served_out_of_sight(pool: &Path) -> Failure {
     let daemon = fs::metadata(pool).ok().and_then(|metadata| locate::daemon_of(&metadata).ok().flatten());
     let process = daemon.and_then(|daemon| daemon.process());
-    let (daemon, kill) = match process {
-        Some(process) => (format!("its daemon (process {process})"), format!("`kill {process}`")),
-        None => ("its daemon".to_owned(), "a SIGTERM to its process".to_owned()),
+    let (process, kill) = match process {
+        Some(process) => (format!(" (process {process})"), format!("`kill {process}`")),
+        None => (String::new(), "a SIGTERM to its process".to_owned()),
     };
     Failure::new(format!("cannot open `{}`", pool.shown()))
-        .because_of(format!("{daemon} serves it through a mount in a mount namespace that cannot be seen from here"))
+        .because_of(format!("a daemon serves it{process}, and no mount of it can be seen from here"))
         .hint(format!(
-            "end the container that has it mounted; {kill} ends the daemon in any case: it closes the pool, and \
-             programs that use the mount get errors"
+            "`onefold pool umount FILE` ends the daemon, unless a program has a file open in it or a container has it \
+             mounted; {kill} ends it in spite of them, and they get errors"
         ))
 }
 

@@ -168,11 +168,11 @@ fn umount_unless_held(client: &mut ControlClient, mount: Option<&PoolMount>) -> 
     client.umount()
 }
 
-/// Adds to the hint of a failure, how a user ends the daemon whatever keeps its pool in use.
+/// Adds to the hint of a failure how a user ends the daemon, whatever keeps its pool in use.
 fn or_kill(mut failure: Failure, process: Option<u32>) -> Failure {
     if let (Some(hint), Some(process)) = (&mut failure.hint, process) {
         hint.push_str(&format!(
-            "; `kill {process}` ends the daemon in any case, and programs that use the pool get errors"
+            "; `kill {process}` ends the daemon (`kill -9` if it stays), and programs that use the pool get errors"
         ));
     }
     failure

@@ -9,6 +9,11 @@ use crate::BLOCK_BYTES_U64;
 /// file takes more room.
 const NEVER_IN_PLACE: [u64; 3] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1];
 
+/// The numbers of ext4, XFS, OCFS2 and GFS2. They write in place where a file does not share blocks, and their maps of
+/// files tell of shared ones. Others give no promise: overlayfs hands out the map of the file system below, which may
+/// write elsewhere, and some maps tell nothing of sharing.
+const PROMISING: [u64; 4] = [0xef53, 0x5846_5342, 0x7461_636f, 0x0116_1970];
+
 /// Unit of `st_blocks`, in bytes.
 const STAT_SECTOR_BYTES: u64 = 512;
 
@@ -40,6 +45,8 @@ struct FileUse {
     /// Free bytes of the file system for an ordinary user.
     available_bytes: u64,
     is_in_place: bool,
+    /// Whether the map of the file can show that its blocks need no more room.
+    is_promising: bool,
 }
 
 impl FileUse {
@@ -53,6 +60,7 @@ impl FileUse {
             allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_SECTOR_BYTES),
             available_bytes: host.f_bavail.saturating_mul(u64::try_from(unit).unwrap_or(0)),
             is_in_place: u64::try_from(host.f_type).is_ok_and(|number| !NEVER_IN_PLACE.contains(&number)),
+            is_promising: u64::try_from(host.f_type).is_ok_and(|number| PROMISING.contains(&number)),
         })
     }
 
@@ -65,7 +73,7 @@ impl FileUse {
     /// first bytes of the file; the numbers alone only show that some block has none.
     fn has_room_for_all_blocks(self, has_places: impl FnOnce(u64) -> bool) -> bool {
         let may_be_dense = self.allocated_bytes >= self.size_bytes.next_multiple_of(BLOCK_BYTES_U64);
-        self.is_in_place && may_be_dense && has_places(self.size_bytes)
+        self.is_promising && may_be_dense && has_places(self.size_bytes)
     }
 }
 
@@ -89,7 +97,13 @@ mod tests {
 
     fn file_use(allocated_kib: u64, is_in_place: bool) -> FileUse {
         let (size_bytes, available_bytes) = (400 << 10, 40 << 10);
-        FileUse { size_bytes, allocated_bytes: allocated_kib << 10, available_bytes, is_in_place }
+        FileUse {
+            size_bytes,
+            allocated_bytes: allocated_kib << 10,
+            available_bytes,
+            is_in_place,
+            is_promising: is_in_place,
+        }
     }
 
     #[test]
@@ -103,6 +117,8 @@ mod tests {
         assert!(has_room(400, true, true));
         assert!(!has_room(400, true, false), "shared with a copy, or a hole behind records of a fragmented file");
         assert!(!has_room(200, true, true) && !has_room(400, false, true));
+        let over_another = FileUse { is_promising: false, ..file_use(400, true) };
+        assert!(!over_another.has_room_for_all_blocks(|_| true), "the map is that of a file system below");
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl PoolFilesystem {
 
     pub(in crate::fuse) fn create(&self, at: NameInDirectory<'_>, new: &NewFile) -> Result<Attr> {
         let created = self.pool.create_file(at.parent, at.name, new);
-        self.kept(created).map_err(|error| self.failed("create", at.parent, &error))
+        self.kept_file(created).map_err(|error| self.failed("create", at.parent, &error))
     }
 
     /// Makes a file without a name in the file system of `directory`. The file gets the directory's default ACL and
@@ -44,7 +44,7 @@ impl PoolFilesystem {
         gid: u32,
     ) -> Result<Attr> {
         let created = self.pool.create_symlink(at.parent, at.name, target, uid, gid);
-        self.kept(created).map_err(|error| self.failed("symlink", at.parent, &error))
+        self.kept_file(created).map_err(|error| self.failed("symlink", at.parent, &error))
     }
 
     pub(in crate::fuse) fn read_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -53,7 +53,7 @@ impl PoolFilesystem {
 
     pub(in crate::fuse) fn link(&self, ino: Ino, to: NameInDirectory<'_>) -> Result<Attr> {
         let linked = self.pool.link(ino, to.parent, to.name);
-        self.kept(linked).map_err(|error| self.failed("link", ino, &error))
+        self.kept_file(linked).map_err(|error| self.failed("link", ino, &error))
     }
 
     pub(in crate::fuse) fn unlink(&self, at: NameInDirectory<'_>) -> Result<()> {
@@ -79,8 +79,16 @@ impl PoolFilesystem {
         self.kept(renamed).map_err(|error| self.failed("rename", from.parent, &error))
     }
 
+    /// Does the same as [`PoolFilesystem::kept`] for a change that took a hold on a file. After a failure the kernel does
+    /// not know of the hold, so it is released.
+    fn kept_file(&self, changed: std::result::Result<Attr, PoolError>) -> std::result::Result<Attr, PoolError> {
+        let attr = changed?;
+        self.kept(Ok(())).inspect_err(|_| self.forget(attr.ino, 1))?;
+        Ok(attr)
+    }
+
     /// Makes a change of a name durable if the mount's options `sync` or `dirsync` promise that. The kernel leaves it
-    /// to the daemon. A failure stops the pool, so that the hold on a new file no longer matters.
+    /// to the daemon. The change stays where this fails for want of room below: the next commit makes it durable.
     fn kept<T>(&self, changed: std::result::Result<T, PoolError>) -> std::result::Result<T, PoolError> {
         let changed = changed?;
         if self.syncs_names {
