@@ -34,7 +34,7 @@ class PollingRow(Row):
 
     name = "polling"
     sides = ("pool",)
-    share_of_time = 1.5
+    share_of_time = 1.0
     in_quick = False
     lines = (
         Line(

@@ -16,7 +16,7 @@ class RandomRow(OneLineRow):
     """O_DIRECT with 32 requests in flight, in a file written in order. No block is visited twice in a round."""
 
     uses_original = True
-    share_of_time = 2.5
+    share_of_time = 1.5
 
     def __init__(self, name, writes):
         self.direction, goal = ("write", "1.0x / 2.0x") if writes else ("read", "0.5x / 0.9x")

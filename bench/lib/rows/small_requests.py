@@ -35,7 +35,7 @@ class DepthOneRow(Row):
     name = "read-depth-1"
     uses_original = True
     # A round makes each side cold twice, and reads three times on three sides.
-    share_of_time = 5.0
+    share_of_time = 2.0
     in_quick = False
     lines = (
         Line("read-depth-1", "O_DIRECT 4 KiB random read, depth 1, one client", "op/s", goal="report"),
@@ -62,7 +62,7 @@ class BesideRow(Row):
 
     name = "read-beside"
     uses_original = True
-    share_of_time = 5.0
+    share_of_time = 2.0
     in_quick = False
     lines = tuple(
         Line(

@@ -12,7 +12,7 @@ class UserWriteRow(Row):
 
     name = "random-write-user"
     sides = ("pool",)
-    share_of_time = 2.0
+    share_of_time = 1.5
     lines = (
         Line("random-write-user", f"O_DIRECT 4 KiB random write, depth {DEPTH}, by an ordinary user", "op/s"),
         Line("random-write-root", "the same by root", "op/s"),
@@ -47,7 +47,7 @@ class UserStreamRow(Row):
 
     name = "stream-user"
     sides = ("pool",)
-    share_of_time = 2.0
+    share_of_time = 1.5
     in_quick = False
     KINDS = {
         "buffered": "sequential unique write, 1 MiB, buffered, fsync",

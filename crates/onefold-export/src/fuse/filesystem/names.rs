@@ -79,8 +79,8 @@ impl PoolFilesystem {
         self.kept(renamed).map_err(|error| self.failed("rename", from.parent, &error))
     }
 
-    /// Does the same as [`PoolFilesystem::kept`] for a change that took a hold on a file. After a failure the kernel does
-    /// not know of the hold, so it is released.
+    /// Does the same as [`PoolFilesystem::kept`] for a change that took a hold on a file. After a failure the kernel
+    /// does not know of the hold, so it is released.
     fn kept_file(&self, changed: std::result::Result<Attr, PoolError>) -> std::result::Result<Attr, PoolError> {
         let attr = changed?;
         self.kept(Ok(())).inspect_err(|_| self.forget(attr.ino, 1))?;
