@@ -77,21 +77,26 @@ pub struct CountedPages {
     process: Child,
 }
 
+/// Starts a script with the file at `path` and numbers, and returns once it says that it has changed the file's pages.
+fn spawn_changed(script: &str, path: &Path, numbers: &[usize]) -> Child {
+    let mut process = Command::new("python3")
+        .args(["-c", script])
+        .arg(path)
+        .args(numbers.iter().map(usize::to_string))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "changed\n");
+    process
+}
+
 impl CountedPages {
     /// Makes the file at `path` and returns once its pages are changed.
     pub fn new(path: &Path, bytes: usize) -> CountedPages {
-        let mut process = Command::new("python3")
-            .args(["-c", CHANGE_PAGES])
-            .arg(path)
-            .arg(bytes.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "changed\n");
-        CountedPages { process }
+        CountedPages { process: spawn_changed(CHANGE_PAGES, path, &[bytes]) }
     }
 
     /// Returns how many pages of a file differ from what such a process wrote.
@@ -146,18 +151,7 @@ pub struct BusyMapping {
 impl BusyMapping {
     /// Maps the file at `path` and returns once each page was changed for the first time.
     pub fn new(path: &Path, pieces: usize, piece_bytes: usize) -> BusyMapping {
-        let mut process = Command::new("python3")
-            .args(["-c", CHANGE_ALL_THE_TIME])
-            .arg(path)
-            .args([pieces.to_string(), piece_bytes.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "changed\n");
-        BusyMapping { process }
+        BusyMapping { process: spawn_changed(CHANGE_ALL_THE_TIME, path, &[pieces, piece_bytes]) }
     }
 
     /// Ends the process. Panics if its last changes are lost, or differ from what the file holds.
