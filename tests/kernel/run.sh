@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Tests under another kernel than this machine's: run.sh [CASE...]
 #
-# `run.sh none` runs no case, only the programs. Boots Debian 12's kernel (6.1) in QEMU, without hardware virtualisation, and runs there cases of tests/clients and test
-# programs of the doors. Installs nothing: `make test-kernel` does. The exit code is 0 if all passed.
+# Boots Debian 12's kernel (6.1) in QEMU, without hardware virtualisation, and runs there cases of tests/clients and test
+# programs of the doors; `run.sh none` runs only the programs. Installs nothing: `make test-kernel` does. The exit code is
+# 0 if all passed.
 #
 #     ONEFOLD=path              the binary to test (target/release/onefold unless given)
 #     ONEFOLD_KERNEL=folder     where the guest's system is kept (target/kernel unless given)

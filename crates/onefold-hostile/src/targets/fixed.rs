@@ -3,6 +3,7 @@
 use onefold_block::{BLOCK_BYTES, BlockNo};
 use onefold_pool::format::BlockBytes;
 use onefold_pool::format::geometry::{ENTRIES_PER_STORE_PAGE, HEARTBEAT, STATE, SUPERBLOCK};
+use onefold_pool::format::group_summaries::SummaryBlock;
 use onefold_pool::format::header::{self, BlockKind};
 use onefold_pool::format::heartbeat::Heartbeat;
 use onefold_pool::format::journal::JournalHeader;
@@ -17,7 +18,7 @@ use crate::samples::{Sample, samples};
 pub(super) fn run(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let sample = choices.one_of(samples());
-    match choices.below(6) {
+    match choices.below(7) {
         0 => superblock(&block(&mut choices, sample, BlockKind::Superblock, SUPERBLOCK)),
         1 => journal_header(&mut choices, sample),
         2 => {
@@ -31,6 +32,7 @@ pub(super) fn run(bytes: &[u8]) {
             let _ = (Field::TreeRoot.get(&bytes), Field::ReclaimPending.get(&bytes));
         }
         4 => store_page(&block(&mut choices, sample, BlockKind::StorePage, BlockNo(4))),
+        5 => group_summaries(&mut choices, sample),
         _ => map_node(&block(&mut choices, sample, BlockKind::MapNode(0), BlockNo(5000))),
     }
 }
@@ -66,6 +68,14 @@ fn journal_header(choices: &mut Choices<'_>, sample: &Sample) {
         assert!(found.tail_position < log_blocks);
         let again = JournalHeader::decode(&found.encode(sample.pool_tag, at), sample.pool_tag, at, log_blocks);
         assert_eq!(again, Ok(found));
+    }
+}
+
+fn group_summaries(choices: &mut Choices<'_>, sample: &Sample) {
+    let at = BlockNo(6000);
+    let bytes = block(choices, sample, BlockKind::GroupSummaries, at);
+    if let Some(found) = SummaryBlock::decode(&bytes, sample.pool_tag, at) {
+        assert_eq!(found.encode(sample.pool_tag, at), bytes);
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use onefold_block::Polling;
 
 use crate::engine::Engine;
-use crate::engine::open::MemoryPlan;
+use crate::engine::memory_plan::MemoryPlan;
 use crate::readers::Readers;
 use behind::{Losses, SeenLosses, WriteQueue};
 

@@ -129,6 +129,5 @@ fn make_root(
     })?;
     // There is nothing to index yet. The close then saves a complete filter.
     while engine.index_some()? {}
-    engine.save_filter()?;
-    engine.commit_and_close()
+    engine.save_and_close()
 }

@@ -15,7 +15,7 @@ use onefold_block::device::reads_of;
 use onefold_block::{AlignedBuffer, BlockNo, Fingerprint};
 
 use super::Engine;
-use super::filter_image::FilterLoad;
+use super::filter_image::{FilterLoad, LoadResult};
 use crate::activity::ActivityCounter;
 use crate::error::{PoolError, Result};
 use crate::filter::{Batch, BatchPart, KeyedPage, PackedEntry, Packer, StorePageNo};
@@ -124,7 +124,13 @@ impl Engine {
                 None => return Ok(false),
                 next => next,
             },
-            IndexStage::Loading(loading) => self.load_some(loading)?,
+            IndexStage::Loading(loading) => match self.load_some(loading) {
+                LoadResult::Unfinished => None,
+                LoadResult::GivenUp => Some(IndexStage::Idle),
+                LoadResult::InForce { others } => {
+                    Some(IndexStage::Arriving(FilterInsertion { others, is_saved: true, ..FilterInsertion::default() }))
+                }
+            },
             IndexStage::Reading(reading) => self.read_stores(reading)?,
             IndexStage::Arriving(arriving) => self.let_arrive(arriving),
         };
@@ -357,10 +363,14 @@ impl Engine {
         None
     }
 
-    /// Returns the next stage after a saved filter has been read and is in force. `others` are the entries that came
-    /// meanwhile.
-    pub(super) fn after_loading(others: Vec<KeyedPage>) -> IndexStage {
-        IndexStage::Arriving(FilterInsertion { others, is_saved: true, ..FilterInsertion::default() })
+    /// Gives up a saved filter that is still being read, because its blocks are needed. The filter is then rebuilt.
+    /// Returns false if there is no such filter.
+    pub(crate) fn give_up_saved_filter(&self) -> bool {
+        let mut stage = self.indexer.lock();
+        let IndexStage::Loading(loading) = &mut *stage else { return false };
+        self.give_up_loading(loading);
+        *stage = IndexStage::Idle;
+        true
     }
 
     /// Returns the number of groups whose fingerprints are not in the filter yet.

@@ -33,10 +33,14 @@ pub(crate) mod index;
 mod large_operation;
 pub(crate) mod late_writes;
 pub(crate) mod load;
+pub(crate) mod memory_plan;
 pub(crate) mod metadata_run;
 pub(crate) mod open;
 pub(crate) mod room;
+mod saved;
+mod saved_runs;
 pub(crate) mod space;
+mod summary_image;
 pub(crate) mod survey;
 #[cfg(test)]
 mod tests;

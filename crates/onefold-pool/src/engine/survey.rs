@@ -1,4 +1,5 @@
-//! Finds out after a mount, in the background, which free blocks the groups have.
+//! Finds out after a mount, in the background, which free blocks the groups have, unless the last close saved it
+//! ([`super::summary_image`]).
 //!
 //! Many bitmaps are read at once, with no lock held and past the cache, because all of them together may be larger than
 //! the cache. While a bitmap is registered as being read ([`crate::meta::cache`]), no other thread changes or reads it,

@@ -313,7 +313,7 @@ impl Geometry {
     }
 
     /// Returns whether journaled and cached metadata of this kind belongs at `block`. Structures that are written in
-    /// other ways (superblock, journal header, heartbeat) never do.
+    /// other ways (superblock, journal header, heartbeat, group summaries) never do.
     #[must_use]
     pub fn is_place_of(&self, kind: BlockKind, block: BlockNo) -> bool {
         match kind {
@@ -324,7 +324,9 @@ impl Geometry {
                     && block.0.wrapping_sub(self.meta_first(self.group_of(block))) < BITMAP_BLOCKS
             }
             BlockKind::StorePage => self.number_of_store_page(block).is_some(),
-            BlockKind::Superblock | BlockKind::JournalHeader | BlockKind::Heartbeat => false,
+            BlockKind::Superblock | BlockKind::JournalHeader | BlockKind::Heartbeat | BlockKind::GroupSummaries => {
+                false
+            }
         }
     }
 

@@ -38,6 +38,8 @@ pub enum BlockKind {
     Heartbeat,
     /// Superblock or its copy.
     Superblock,
+    /// Summaries of block groups, saved by a close.
+    GroupSummaries,
 }
 
 impl BlockKind {
@@ -53,6 +55,7 @@ impl BlockKind {
             BlockKind::JournalHeader => "journal header",
             BlockKind::Heartbeat => "heartbeat",
             BlockKind::Superblock => "superblock",
+            BlockKind::GroupSummaries => "group summaries",
         }
     }
 
@@ -66,6 +69,7 @@ impl BlockKind {
             BlockKind::JournalHeader => [6, 0],
             BlockKind::Heartbeat => [7, 0],
             BlockKind::Superblock => [9, 0],
+            BlockKind::GroupSummaries => [10, 0],
         }
     }
 
@@ -80,6 +84,7 @@ impl BlockKind {
             [6, 0] => BlockKind::JournalHeader,
             [7, 0] => BlockKind::Heartbeat,
             [9, 0] => BlockKind::Superblock,
+            [10, 0] => BlockKind::GroupSummaries,
             _ => return None,
         })
     }
@@ -218,6 +223,7 @@ mod tests {
             BlockKind::JournalHeader,
             BlockKind::Heartbeat,
             BlockKind::Superblock,
+            BlockKind::GroupSummaries,
         ] {
             assert_eq!(BlockKind::from_code(kind.code()), Some(kind));
         }

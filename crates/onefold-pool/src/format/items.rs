@@ -193,8 +193,9 @@ pub fn filter_run_key(number: u64) -> Key {
     Key { ino: 0, kind: KIND_FILTER_RUN, sub: number }
 }
 
-/// A run of blocks with a part of the filter that was saved when the pool was closed. The blocks are free: an opening
-/// reads them first of all, and then removes these items.
+/// A run of blocks with a part of what was saved when the pool was closed: the filter, and then the summaries of the
+/// groups ([`super::group_summaries`]). The blocks are free: an opening reads them first of all, and then removes these
+/// items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterRun {
     /// Generation of the save to which it belongs.

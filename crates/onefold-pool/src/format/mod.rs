@@ -2,6 +2,7 @@
 //! constants, and its `encode` and `decode`. All integers are little-endian unless a table says otherwise.
 
 pub mod geometry;
+pub mod group_summaries;
 pub mod header;
 pub mod heartbeat;
 pub mod inode;

@@ -119,7 +119,15 @@ impl Op<'_> {
             return Ok(run);
         }
         self.meta.give_up_kept();
-        self.find_from_cursor(1, count, UnknownGroups::All)?.ok_or_else(|| PoolError::NoSpace.into())
+        if let Some(run) = self.find_from_cursor(1, count, UnknownGroups::All)? {
+            return Ok(run);
+        }
+        if self.meta.groups.forget_remembered()
+            && let Some(run) = self.find_from_cursor(1, count, UnknownGroups::All)?
+        {
+            return Ok(run);
+        }
+        Err(PoolError::NoSpace.into())
     }
 
     /// Finds a run of at least `least` and at most `most` blocks where the last one ended, or else elsewhere.

@@ -134,6 +134,9 @@ impl Op<'_> {
         if runs.is_empty() {
             let wanted = RunRequest { least: 1, most, free_for: SearchPurpose::Data, unknown: UnknownGroups::All };
             runs.extend(self.search(AllocationCursor::default(), wanted)?);
+            if runs.is_empty() && self.meta.groups.forget_remembered() {
+                runs.extend(self.search(AllocationCursor::default(), wanted)?);
+            }
         }
         Ok(runs)
     }

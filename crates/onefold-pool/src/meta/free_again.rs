@@ -4,10 +4,10 @@ use onefold_block::BlockNo;
 
 use super::Meta;
 use super::allocate_metadata::METADATA_RUN_BLOCKS;
-use super::free_runs::LONG_RUN;
 use super::free_words::{FreeWords, SearchPurpose};
 use super::group_run::GroupRun;
 use crate::format::geometry::GROUP_BLOCKS;
+use crate::format::group_summaries::LONG_RUN;
 
 /// Returns the runs in an ascending list of blocks, each within one group.
 pub(crate) fn runs_of(blocks: &[BlockNo]) -> Vec<GroupRun> {

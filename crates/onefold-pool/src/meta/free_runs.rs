@@ -15,9 +15,8 @@
 use std::ops::Range;
 
 use crate::format::geometry::GROUP_BLOCKS;
+use crate::format::group_summaries::{GroupSummary, LONG_RUN};
 
-/// Longer runs count as this long: no search needs more.
-pub(crate) const LONG_RUN: u64 = 256;
 /// Number of groups that one part summarises: a search can skip all of them at once.
 const PART_GROUPS: usize = 64;
 /// Maximum number of groups that are remembered: 512 TiB. A hostile pool that claims to be larger must not take memory
@@ -26,30 +25,13 @@ const GROUPS_MAX: usize = 1 << 22;
 /// Marks an unknown group.
 const UNKNOWN: GroupSummary = GroupSummary { longest: u16::MAX, free: u16::MAX };
 const _: () = assert!(size_of::<GroupSummary>() == 4);
-const _: () = assert!(LONG_RUN <= GROUP_BLOCKS && GROUP_BLOCKS <= u16::MAX as u64);
-
-/// The known facts about the free blocks of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupSummary {
-    /// Upper bound of the longest run of free blocks, at most [`LONG_RUN`].
-    pub(crate) longest: u16,
-    /// Number of free blocks.
-    pub(crate) free: u16,
-}
-
-impl GroupSummary {
-    /// Returns the result of a scan of a group.
-    pub(crate) fn new(longest: u64, free: u64) -> GroupSummary {
-        GroupSummary { longest: narrow(longest.min(LONG_RUN)), free: narrow(free) }
-    }
-
-    fn unless_unknown(self) -> Option<GroupSummary> {
-        (self != UNKNOWN).then_some(self)
-    }
-}
 
 fn narrow(count: u64) -> u16 {
     u16::try_from(count).expect("a group has 32,768 blocks")
+}
+
+fn unless_unknown(known: GroupSummary) -> Option<GroupSummary> {
+    (known != UNKNOWN).then_some(known)
 }
 
 /// The free blocks of all groups. All groups are unknown at first.
@@ -71,7 +53,7 @@ struct PartSummary {
 impl FreeRuns {
     /// Returns the known facts about a group, or `None`.
     pub(crate) fn get(&self, group: u64) -> Option<GroupSummary> {
-        self.groups.get(usize::try_from(group).ok()?)?.unless_unknown()
+        unless_unknown(*self.groups.get(usize::try_from(group).ok()?)?)
     }
 
     /// Sets the known facts about a group; `None` forgets them.
@@ -84,7 +66,7 @@ impl FreeRuns {
             self.groups.resize(at + 1, UNKNOWN);
             self.parts.resize(self.groups.len().div_ceil(PART_GROUPS), PartSummary::default());
         }
-        let before = std::mem::replace(&mut self.groups[at], known.unwrap_or(UNKNOWN)).unless_unknown();
+        let before = unless_unknown(std::mem::replace(&mut self.groups[at], known.unwrap_or(UNKNOWN)));
         let part = &mut self.parts[at / PART_GROUPS];
         part.known = part.known + u16::from(known.is_some()) - u16::from(before.is_some());
         let (old, new) = (before.map_or(0, |known| known.longest), known.map_or(0, |known| known.longest));
@@ -93,7 +75,7 @@ impl FreeRuns {
         } else if old == part.longest {
             let first = at / PART_GROUPS * PART_GROUPS;
             let end = self.groups.len().min(first + PART_GROUPS);
-            let known = self.groups[first..end].iter().filter_map(|known| known.unless_unknown());
+            let known = self.groups[first..end].iter().filter_map(|known| unless_unknown(*known));
             part.longest = known.map(|known| known.longest).max().unwrap_or(0);
         }
     }
@@ -108,14 +90,16 @@ impl FreeRuns {
     /// Notes that blocks of a group became free; the longest run that they join has `longest` blocks.
     pub(crate) fn release(&mut self, group: u64, count: u64, longest: u64) {
         let Some(known) = self.get(group) else { return };
-        let merged = GroupSummary::new(longest, u64::from(known.free) + count);
+        // A hostile pool may have saved too high a number.
+        let free = (u64::from(known.free) + count).min(GROUP_BLOCKS);
+        let merged = GroupSummary::new(longest, free);
         self.set(group, Some(GroupSummary { longest: known.longest.max(merged.longest), free: merged.free }));
     }
 
     /// Returns the first of `groups` that is known and may have a run of `least` blocks.
     pub(crate) fn next_with(&self, groups: Range<u64>, least: u64) -> Option<u64> {
         let least = narrow(least.min(LONG_RUN));
-        let has = |known: &GroupSummary| known.unless_unknown().is_some_and(|known| known.longest >= least);
+        let has = |known: &GroupSummary| unless_unknown(*known).is_some_and(|known| known.longest >= least);
         self.next(groups, |part| part.longest >= least && part.known > 0, has)
     }
 

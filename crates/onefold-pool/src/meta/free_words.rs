@@ -6,11 +6,11 @@ use onefold_block::BlockNo;
 
 use super::busy::GroupBusy;
 use super::cache::Cache;
-use super::free_runs::GroupSummary;
 use super::groups::Groups;
 use crate::format::BlockBytes;
 use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, Geometry};
 use crate::format::get_u64;
+use crate::format::group_summaries::GroupSummary;
 use crate::format::header::HEADER_BYTES;
 
 const WORDS_PER_BITMAP: u64 = BITS_PER_BITMAP_BLOCK / 64;

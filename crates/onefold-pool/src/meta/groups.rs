@@ -8,6 +8,7 @@ use super::free_runs::FreeRuns;
 use super::full_backing::FullBacking;
 use super::stock::Stock;
 use crate::format::geometry::GROUP_BLOCKS;
+use crate::format::group_summaries::GroupSummary;
 
 /// Number of misses of store pages that are remembered: with more, scattered misses would look close together.
 const STORE_MISSES_KEPT: usize = 64;
@@ -34,6 +35,8 @@ pub(crate) struct Groups {
     pub(crate) free_runs: FreeRuns,
     /// Number of unknown groups that searches for long runs may still scan.
     unknown_left: u32,
+    /// Whether some facts were not scanned, but saved by the last close.
+    has_remembered: bool,
     /// Groups before this one were surveyed in the background, or skipped.
     pub(crate) survey_next: u64,
     /// Number of words of 64 blocks that searches and surveys have scanned since the pool was opened.
@@ -62,6 +65,7 @@ impl Groups {
             busy: BusyBlocks::new(busy_bytes_max),
             free_runs: FreeRuns::default(),
             unknown_left: UNKNOWN_GROUPS_MAX,
+            has_remembered: false,
             survey_next: 0,
             words_scanned: 0,
             store_misses: std::collections::VecDeque::new(),
@@ -104,6 +108,31 @@ impl Groups {
         self.unknown_left = UNKNOWN_GROUPS_MAX;
     }
 
+    /// Takes what the last close saved about a group's free blocks.
+    pub(crate) fn remember(&mut self, group: u64, known: GroupSummary) {
+        self.free_runs.set(group, Some(known));
+        self.has_remembered = true;
+    }
+
+    /// Forgets everything about free blocks if a part of it was remembered: no blocks were found, although the pool's
+    /// counters say that there are some. Only a damaged or hostile pool needs this. Returns whether a search may find
+    /// more now.
+    pub(crate) fn forget_remembered(&mut self) -> bool {
+        if self.has_remembered {
+            self.free_runs = FreeRuns::default();
+            self.survey_next = 0;
+        }
+        std::mem::take(&mut self.has_remembered)
+    }
+
+    /// Returns what the next opening may know about a group's free blocks: the facts known, unless blocks are busy that
+    /// will be free then.
+    pub(crate) fn lasting_summary(&self, group: u64) -> Option<GroupSummary> {
+        let known = self.free_runs.get(group).filter(|_| self.busy.of_group(group).is_none())?;
+        // The bound may be higher than the number.
+        Some(GroupSummary { longest: known.longest.min(known.free), ..known })
+    }
+
     /// Forgets the facts known about a group's free blocks.
     pub(crate) fn forget_runs(&mut self, group: u64) {
         self.free_runs.set(group, None);
@@ -144,7 +173,6 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::free_runs::GroupSummary;
 
     #[test]
     fn a_search_that_goes_on_reads_ever_more_bitmaps_at_once() {

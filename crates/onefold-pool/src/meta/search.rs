@@ -2,19 +2,19 @@
 //!
 //! The facts known about groups ([`super::free_runs`]) show which of them may have a run that is long enough; only
 //! their bitmaps are scanned. A scan that finds no such run records the group's actual free blocks, so that the next
-//! search skips the group. Soon after a mount, some groups are unknown. A search for a long run scans a few of them and
+//! search skips the group. Soon after a mount, some groups may be unknown. A search for a long run scans a few of them and
 //! then accepts less, since no write may wait for the bitmaps of a whole pool.
 
 use std::ops::Range;
 
 use onefold_block::BlockNo;
 
-use super::free_runs::GroupSummary;
 use super::free_words::{FreeWords, SearchPurpose, bitmaps_of};
 use super::group_run::GroupRun;
 use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, damaged};
 use crate::format::geometry::GROUP_BLOCKS;
+use crate::format::group_summaries::GroupSummary;
 use crate::format::header::BlockKind;
 use crate::format::state::Field;
 

@@ -124,12 +124,9 @@ impl Pool {
         let committed = self.engine.commit();
         self.end_threads();
         committed?;
-        // Acknowledged changes come first. The saved filter is a convenience: it needs free blocks, which a sparse file
-        // may not have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the
-        // pool.)
+        // Acknowledged changes come first.
         self.engine.commit()?;
-        let _ = self.engine.end_loading().and_then(|()| self.engine.save_filter());
-        self.engine.commit_and_close()
+        self.engine.save_and_close()
     }
 
     /// Carries out accepted writes until [`Pool::end_workers`], for tests that use their own threads.

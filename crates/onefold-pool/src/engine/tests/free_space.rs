@@ -7,10 +7,10 @@ use super::{Device, filled, nearly_full};
 use crate::engine::Engine;
 use crate::error::PoolError;
 use crate::format::geometry::GROUP_BLOCKS;
+use crate::format::group_summaries::GroupSummary;
 use crate::format::header::BlockKind;
 use crate::format::store_page::{BlockUse, StoreEntry};
 use crate::meta::busy::BusyBlocks;
-use crate::meta::free_runs::GroupSummary;
 use crate::meta::free_words::{FreeWords, SearchPurpose, bitmaps_of};
 use crate::meta::group_run::GroupRun;
 use crate::meta::{Op, OpError, OpResult, Privilege};
@@ -33,7 +33,7 @@ fn claim(op: &mut Op<'_>, runs: &[GroupRun]) -> OpResult<()> {
 }
 
 /// Takes blocks like a write: reserves them, and claims them in a second operation.
-fn write(engine: &Engine, count: u64) -> Vec<GroupRun> {
+pub(super) fn write(engine: &Engine, count: u64) -> Vec<GroupRun> {
     let runs = engine.run(Privilege::Normal, |op| op.reserve_data(count, 0, 0)).unwrap();
     engine.run(Privilege::Normal, |op| claim(op, &runs)).unwrap();
     runs
@@ -44,7 +44,7 @@ fn words_scanned(engine: &Engine) -> u64 {
 }
 
 /// Returns the number of bitmaps that were read from the device while `work` ran.
-fn reads(device: &Device, work: impl FnOnce()) -> u64 {
+pub(super) fn reads(device: &Device, work: impl FnOnce()) -> u64 {
     let before = device.count(Call::Read);
     work();
     device.count(Call::Read) - before
@@ -129,7 +129,7 @@ fn the_bitmaps_of_scattered_blocks_are_read_together() {
 }
 
 /// A small generator that produces the same steps for the same seed.
-struct Steps(u64);
+pub(super) struct Steps(pub(super) u64);
 
 impl Steps {
     fn below(&mut self, end: u64) -> u64 {
@@ -139,7 +139,7 @@ impl Steps {
 }
 
 /// Compares the knowledge of the groups with their bitmaps, busy blocks and other state.
-fn compare(engine: &Engine, groups: u64) {
+pub(super) fn compare(engine: &Engine, groups: u64) {
     for group in 0..groups {
         let Some(known) = engine.meta().groups.free_runs.get(group) else { continue };
         let looked = engine.view_in_background(|op| {
@@ -172,27 +172,32 @@ fn evict_bitmaps(engine: &Engine, groups: u64) {
     }
 }
 
+/// Opens a pool whose free blocks lie in runs of a length that depends on `seed`, below 6.
+pub(super) fn filled_at_random(steps: &mut Steps, seed: u64, groups: u64) -> (Device, Engine) {
+    let run_max = [1, 3, 40, 400, 3, 1000][usize::try_from(seed).unwrap()];
+    let mut pattern = vec![true; usize::try_from(groups * GROUP_BLOCKS).unwrap()];
+    let mut at = GROUP_BLOCKS;
+    while at < groups * GROUP_BLOCKS {
+        let end = (at + 1 + steps.below(run_max)).min(groups * GROUP_BLOCKS);
+        pattern[usize::try_from(at).unwrap()..usize::try_from(end).unwrap()].fill(false);
+        // Long stretches are used, so that free space is scarce enough to run out.
+        at = end + 1 + steps.below(run_max * 3);
+    }
+    filled(groups, 1, |block| pattern[usize::try_from(block.0).unwrap()])
+}
+
 /// The knowledge of a group never understates its free space, whatever happens to its blocks.
 #[test]
 fn what_is_known_of_a_group_is_never_less_than_what_it_has() {
     let groups = 4;
     for seed in 0..6 {
         let mut steps = Steps(seed);
-        let run_max = [1, 3, 40, 400, 3, 1000][usize::try_from(seed).unwrap()];
-        let mut pattern = vec![true; usize::try_from(groups * GROUP_BLOCKS).unwrap()];
-        let mut at = GROUP_BLOCKS;
-        while at < groups * GROUP_BLOCKS {
-            let end = (at + 1 + steps.below(run_max)).min(groups * GROUP_BLOCKS);
-            pattern[usize::try_from(at).unwrap()..usize::try_from(end).unwrap()].fill(false);
-            // Long stretches are used, so that free space is scarce enough to run out.
-            at = end + 1 + steps.below(run_max * 3);
-        }
-        let (_, engine) = filled(groups, 1, |block| pattern[usize::try_from(block.0).unwrap()]);
+        let (_, engine) = filled_at_random(&mut steps, seed, groups);
         exercise(&engine, &mut steps, groups);
     }
 }
 
-fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
+pub(super) fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
     let (mut reserved, mut used, mut pages): (Vec<Vec<GroupRun>>, Vec<BlockNo>, Vec<BlockNo>) = Default::default();
     for _ in 0..400 {
         let step = steps.below(20);

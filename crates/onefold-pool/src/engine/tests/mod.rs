@@ -2,6 +2,7 @@
 
 mod free_space;
 mod large_operation;
+mod summaries;
 
 use std::sync::Arc;
 
@@ -39,6 +40,9 @@ fn filled(groups: u64, stores_from: u64, is_used: impl Fn(BlockNo) -> bool) -> (
     let device = Arc::new(FaultyDevice::new(MemoryDevice::new(groups * GROUP_BLOCKS), 1));
     let seam: Arc<dyn BlockDevice> = device.clone();
     super::format::create(&seam, &CreateOptions::default(), &environment()).unwrap();
+    // Nothing may be left of what was saved of a pool that will look different.
+    let options = OpenOptions { background: false, ..OpenOptions::default() };
+    Engine::open(Arc::clone(&seam), options, environment()).unwrap().commit_and_close().unwrap();
     let superblock = super::open::read_superblock(&*seam).unwrap();
     let (geometry, pool_tag) = (superblock.geometry, superblock.pool_tag());
     for group in 0..groups {

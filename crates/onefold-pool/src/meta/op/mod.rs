@@ -13,7 +13,6 @@ use std::sync::Arc;
 use onefold_block::BlockNo;
 
 use super::Meta;
-use super::free_runs::GroupSummary;
 use super::group_run::GroupRun;
 use super::groups::AllocationCursor;
 use super::hash::PlainMap;
@@ -22,6 +21,7 @@ use super::ranges::DirtyRanges;
 use crate::error::PoolError;
 use crate::format::BlockBytes;
 use crate::format::geometry::STATE;
+use crate::format::group_summaries::GroupSummary;
 use crate::format::header::{self, BlockKind};
 use crate::format::journal;
 use crate::format::state::{FIELD_COUNT, Field};

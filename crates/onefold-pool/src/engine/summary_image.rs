@@ -1,0 +1,106 @@
+//! The summaries of the groups, saved at a clean close. Without them, a write soon after the next opening might read the
+//! bitmaps of the whole pool before it finds the only group with room.
+//!
+//! They are written after the last commit, because that commit still changes bitmaps. So a crash may leave the names of
+//! their places without the summaries. Each block has a checksum, and the number of the next transaction. An opening
+//! uses only blocks with the number that it will give to its own first transaction: then no bitmap has changed since.
+
+use onefold_block::device::{reads_of, writes_of};
+use onefold_block::{AlignedBuffer, BlockNo};
+
+use super::Engine;
+use crate::error::{PoolError, Result};
+use crate::format::group_summaries::{SUMMARIES_PER_BLOCK, SummaryBlock};
+use crate::format::items::FilterRun;
+use crate::format::state::Field;
+use crate::journal::log;
+use crate::meta::group_run::GroupRun;
+
+/// Number of free blocks that must be left for the names tree.
+const SPARE_BLOCKS: u64 = 16;
+
+impl Engine {
+    /// Takes free runs for the summaries out of allocation's reach; none if the pool is too full. Looks only at groups
+    /// with known room: no close waits for the bitmaps of others.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub(super) fn reserve_summary_runs(&self) -> Result<Vec<GroupRun>> {
+        let (mut missing, available) = {
+            let meta = self.meta();
+            let needed = meta.geometry.group_count().div_ceil(SUMMARIES_PER_BLOCK as u64);
+            (needed, meta.blocks_free().saturating_sub(meta.groups.busy.count()))
+        };
+        let mut runs = Vec::new();
+        if available < missing + SPARE_BLOCKS {
+            return Ok(runs);
+        }
+        let mut from = 0;
+        while missing > 0 {
+            let group = {
+                let meta = self.meta();
+                meta.groups.free_runs.next_with(from..meta.state(Field::GroupsReady), 1)
+            };
+            let Some(group) = group else { break };
+            self.reserve_free_runs(group, &mut missing, &mut runs)?;
+            from = group + 1;
+        }
+        if missing > 0 {
+            self.meta().free_again(&std::mem::take(&mut runs));
+        }
+        Ok(runs)
+    }
+
+    /// Writes the summaries to `runs` after the pool was closed. No block is in use for them: nothing changes bitmaps
+    /// any more.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`] if the backing file is full; device errors. Both only cost the next opening time.
+    pub(super) fn write_summaries(&self, runs: &[GroupRun]) -> Result<()> {
+        let Some(first) = runs.first().map(|run| run.first) else { return Ok(()) };
+        let places: Vec<BlockNo> =
+            runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset))).collect();
+        let mut buffer = AlignedBuffer::zeroed(places.len());
+        {
+            let mut meta = self.meta();
+            // Data may take these blocks at the next opening.
+            meta.give_up_kept();
+            meta.groups.forget_full_backing();
+            let (ready, sequence, pool_tag) = (meta.state(Field::GroupsReady), meta.running.sequence, meta.pool_tag);
+            for ((number, at), bytes) in (0..).zip(&places).zip(buffer.blocks_mut()) {
+                let first_group = number * SUMMARIES_PER_BLOCK as u64;
+                let groups = (first_group..ready).take(SUMMARIES_PER_BLOCK);
+                let summaries = groups.map(|group| meta.groups.lasting_summary(group)).collect();
+                *bytes = SummaryBlock { sequence, first_group, summaries }.encode(pool_tag, *at);
+            }
+        }
+        let writes = writes_of(&places, &buffer);
+        self.device.write_batch(&writes).map_err(|source| PoolError::of_write(first, source))?;
+        log::sync(&*self.device, first)
+    }
+
+    /// Takes the summaries that the last close saved in the last blocks of `runs`. Must come before the first change of
+    /// the pool. Blocks that cannot be read, or are something else, are skipped.
+    pub(super) fn take_summaries(&self, runs: &[FilterRun]) {
+        let (ready, sequence, pool_tag, count) = {
+            let meta = self.meta();
+            let count = meta.geometry.group_count().div_ceil(SUMMARIES_PER_BLOCK as u64);
+            (meta.state(Field::GroupsReady), meta.running.sequence, meta.pool_tag, count)
+        };
+        let blocks = runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
+        let mut places: Vec<BlockNo> = blocks.rev().take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
+        places.reverse();
+        let mut buffer = AlignedBuffer::zeroed(places.len());
+        if self.device.read_batch(&mut reads_of(&places, &mut buffer)).is_err() {
+            return;
+        }
+        let found =
+            places.iter().zip(buffer.blocks()).filter_map(|(at, bytes)| SummaryBlock::decode(bytes, pool_tag, *at));
+        let mut meta = self.meta();
+        for block in found.filter(|block| block.sequence == sequence) {
+            for (group, summary) in (block.first_group..ready).zip(block.summaries) {
+                summary.into_iter().for_each(|known| meta.groups.remember(group, known));
+            }
+        }
+    }
+}
