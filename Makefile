@@ -59,7 +59,7 @@ test-images: ## Puts the corpus and thousands of small disks through an archive,
 test-serve: ## Sends images to sixteen machines in namespaces, through losses, kills and filters; boots one. CASES=loss,bursts.
 	@scripts/long/target.sh test-serve $(if $(CASES),--cases $(CASES))
 
-test-kernel: ## Boots Debian 12's kernel (6.1) and runs POSIX, clone and kill tests there; ten minutes. CASES="posix killed".
+test-kernel: ## Boots Debian 12's kernel (6.1) and runs POSIX, clone and kill tests there; half an hour. CASES="posix killed".
 	@scripts/install-deps.sh build kernel
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && tests/kernel/run.sh $(CASES)
 

@@ -18,7 +18,10 @@ source "$here/../../scripts/lib.sh"
 
 readonly CASES=(posix copies clone-mapped terminated-mapped killed killed-often killed-ending share-quota
     direct-beside-cached mapped-holes)
-readonly PROGRAMS='control durability ending content mixed_caching seeking'
+# Not `seeking`: its tests map files of a pool that the same process serves. Under this kernel a page fault holds the lock
+# of the address space while it waits for the daemon, so a daemon in the same process may wait for itself. The case
+# `mapped-holes` has a daemon of its own.
+readonly PROGRAMS='control durability ending content mixed_caching'
 readonly MEMORY_MIB=2048
 readonly DISK=16G
 target=${CARGO_TARGET_DIR:-$repo/target}
@@ -52,7 +55,7 @@ CASES='$*'
 ARGUMENTS='${KERNEL_TESTS-}'
 JOBS=2
 PATIENCE=20
-PROGRAM_SECONDS=1200
+PROGRAM_SECONDS=${PROGRAM_SECONDS:-1200}
 SETTINGS
 }
 

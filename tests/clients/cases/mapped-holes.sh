@@ -23,4 +23,15 @@ for how in cp tar qemu-img; do
     wait "$mapper"
     rm "$dir/ready" "$dir/over" "$dir/copy.raw"
 done
+
+# Each look for holes of a file that changes all the time may find new data. It ends all the same.
+python3 "$tools/dirty.py" forever "$mnt/busy.raw" 32 2>>"$dir/writer.log" &
+writer=$!
+wait_until 20 test -s "$mnt/busy.raw"
+for round in 1 2 3; do
+    timeout $((20 * ${PATIENCE:-1})) cp --sparse=always "$mnt/busy.raw" "$dir/busy.raw" ||
+        fail "copy $round of a file that a process changes all the time did not end"
+done
+kill "$writer"
+wait "$writer" || true
 unmount_and_check --data

@@ -33,6 +33,16 @@ cp -r /host/{onefold,tests,packaging,programs} /work/
 source /host/settings
 echo "the guest is up after $(cut -d' ' -f1 /proc/uptime) s, Linux $(uname -r)"
 
+# A program that even `kill -9` does not end would keep the guest for ever: tells where its threads wait, and gives up.
+watch_program() {
+    sleep $((PROGRAM_SECONDS + 60))
+    echo "$1 does not end; what its threads wait for:"
+    dmesg --clear
+    echo w >/proc/sysrq-trigger
+    dmesg --notime | grep -v '^ *$'
+    switch_off 1
+}
+
 failed=0
 export TMPDIR=/work/tmp ONEFOLD=/work/onefold CARGO_TARGET_DIR=/work/target PATIENCE JOBS
 mkdir -p "$TMPDIR"
@@ -47,9 +57,12 @@ fi
 for program in programs/*; do
     [[ -x $program ]] || continue
     echo "== ${program##*/}"
+    watch_program "${program##*/}" &
+    watch=$!
     # shellcheck disable=SC2086 # Names of tests, if any.
     timeout --kill-after=10 "$PROGRAM_SECONDS" "$program" $ARGUMENTS --test-threads="$JOBS" 2>&1 | grep -v '^$' || true
     ((PIPESTATUS[0] == 0)) || failed=1
+    kill "$watch"
 done
 dmesg --level=emerg,alert,crit,err,warn | tail -n 40 >/host/kernel.log
 switch_off "$failed"

@@ -84,6 +84,7 @@ pub(super) fn pick(choices: &mut Choices<'_>, kind: BlockKind, bytes: &BlockByte
             (used(choices, bytes, FAN_OUT_LEN, |index| entries_range(index, 1)).start, ENTRY_BYTES)
         }
         BlockKind::TreePage => tree_field(choices, bytes),
+        BlockKind::GroupSummaries => (HEADER_BYTES + 4 * choices.index(1020), 4),
     };
     // Cuts a field that would reach past the block, which happens in a damaged page.
     first.min(bytes.len() - 1)..(first + length).min(bytes.len())

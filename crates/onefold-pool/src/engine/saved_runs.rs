@@ -55,7 +55,7 @@ impl Engine {
         })
     }
 
-    /// Keeps the blocks that the last close has saved to from being handed out. `None` if they are not all free, so that
+    /// Keeps the blocks that the last close has saved to from being handed out. `None` if they are not all free: then
     /// their content cannot be used.
     ///
     /// # Errors
