@@ -24,6 +24,10 @@ def parse():
     parser = launch.rows_parser(__doc__, ROWS)
     launch.add_arguments(parser, minutes=3, record="last.json", page=PAGE)
     parser.add_argument("--image", type=Path, help="a disk image to import (default: one of bench/corpus/cache)")
+    parser.add_argument(
+        "--settle", type=int, default=0, metavar="SECONDS",
+        help="wait this long once the disks are made: a virtual disk may be slow for minutes after so much was written",
+    )  # fmt: skip
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="where `perf` writes what the time goes to")
     arguments = parser.parse_args()
     launch.check_arguments(parser, arguments, parts=["only", "profile"])
@@ -38,7 +42,8 @@ def measure(arguments):
     folder = arguments.dir.absolute()
     with workplace.taken(folder, needed_bytes(chosen)) as work:
         place = launch.place(arguments, work, onefold, *filter(None, [chosen.image]))
-        bench = Bench(place, onefold, chosen, arguments.profile and Profiler(arguments.profile.absolute()))
+        profiler = arguments.profile and Profiler(arguments.profile.absolute())
+        bench = Bench(place, onefold, chosen, profiler, arguments.settle)
         facts = launch.facts("bench/run.py", chosen.mode, place, onefold)
         run = Run(facts | bench.disk_facts() | sizes(chosen), chosen)
         launch.measure_rows(bench, rows, run, arguments.json or folder / "last.json")

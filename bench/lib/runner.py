@@ -108,9 +108,11 @@ class Measuring(ABC):
 class Bench(Measuring):
     """A pool and ext4, twice, in one folder."""
 
-    def __init__(self, place, onefold, settings, profiler=None):
+    def __init__(self, place, onefold, settings, profiler=None, settle_seconds=0):
         self.place = place
         self.settings = settings
+        # How long the disk is left alone after the disks are made.
+        self.settle_seconds = settle_seconds
         self.sides = [PoolSide(place, onefold, settings.memory), Ext4Side(place)]
         if DiskSide.why_not(place) is None:
             self.sides.append(DiskSide(place))
@@ -132,6 +134,7 @@ class Bench(Measuring):
         self._format()
         # The first time it takes longest, and is no row's work.
         self.place.ballast.fill()
+        time.sleep(self.settle_seconds)
 
     def _format(self):
         for side in self.sides:

@@ -161,14 +161,18 @@ impl Engine {
             self.give_up_loading(loading);
             return LoadResult::GivenUp;
         };
-        let mut meta = self.meta();
-        meta.free_again(&std::mem::take(&mut loading.blocks));
-        let mut in_force = meta.filter.write();
-        let mut meanwhile = std::mem::replace(&mut *in_force, filter);
-        // The filter in force has heard of a growth; the saved one has not.
-        let pages = meta.geometry.store_page_count();
-        in_force.grow(pages);
-        meanwhile.grow(pages);
+        let meanwhile = {
+            let mut meta = self.meta();
+            meta.free_again(&std::mem::take(&mut loading.blocks));
+            let mut in_force = meta.filter.write();
+            let mut meanwhile = std::mem::replace(&mut *in_force, filter);
+            // The filter in force has heard of a growth; the saved one has not.
+            let pages = meta.geometry.store_page_count();
+            in_force.grow(pages);
+            meanwhile.grow(pages);
+            meanwhile
+        };
+        // Without the locks, as there may be millions of entries.
         LoadResult::InForce { others: meanwhile.into_entries() }
     }
 

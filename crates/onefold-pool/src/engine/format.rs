@@ -129,5 +129,5 @@ fn make_root(
     })?;
     // There is nothing to index yet. The close then saves a complete filter.
     while engine.index_some()? {}
-    engine.save_and_close()
+    engine.save_and_close()?.map_or(Ok(()), Err)
 }

@@ -7,61 +7,54 @@
 use super::Engine;
 use super::index::IndexStage;
 use crate::error::{PoolError, Result};
-use crate::format::items::{self, FilterRun};
-use crate::meta::Privilege;
 use crate::meta::group_run::GroupRun;
 use crate::options::Journaling;
 
-/// The runs of free blocks that a close writes to. They are busy meanwhile.
-#[derive(Default)]
-struct SavedRuns {
-    filter: Vec<GroupRun>,
-    summaries: Vec<GroupRun>,
-}
-
 impl Engine {
-    /// Saves what helps the next opening, commits, and marks the journal as cleanly closed.
+    /// Saves what helps the next opening, commits, and marks the journal as cleanly closed. Returns the error of a
+    /// device that failed only after that: nothing is lost by it.
     ///
     /// Saving is a convenience. It needs free blocks, which a full pool or a sparse backing file may not have; the next
     /// opening then reads fingerprint stores and bitmaps. (A write that failed for another reason has stopped the pool,
     /// so that the last commit fails as well.)
     ///
     /// # Errors
-    /// See [`Engine::commit`]. After an error of the summaries, the journal is cleanly closed all the same.
-    pub(crate) fn save_and_close(&self) -> Result<()> {
-        let saved = self.end_loading().and_then(|()| self.save()).unwrap_or_default();
+    /// See [`Engine::commit`].
+    pub(crate) fn save_and_close(&self) -> Result<Option<PoolError>> {
+        let (mut filter, mut summaries) = (Vec::new(), Vec::new());
+        if self.options.journaling == Journaling::On {
+            // One may have room where the other has none.
+            filter = self.end_loading().and_then(|()| self.save_filter()).unwrap_or_default();
+            summaries = self.place_summaries(filter.len()).unwrap_or_default();
+        }
         self.commit_and_close()?;
         // The next opening finds them free.
-        self.meta().free_again(&saved.filter);
-        self.meta().free_again(&saved.summaries);
-        match self.write_summaries(&saved.summaries) {
-            Ok(()) | Err(PoolError::NoSpace) => Ok(()),
-            // Nothing is lost, but the caller is to hear that the device fails.
+        self.meta().free_again(&filter);
+        self.meta().free_again(&summaries);
+        match self.write_summaries(&summaries) {
+            Ok(()) | Err(PoolError::NoSpace) => Ok(None),
             Err(error) => {
                 self.stop(&error);
-                Err(error)
+                Ok(Some(error))
             }
         }
     }
 
-    /// Reserves the places, writes the filter, and puts the items. After this, the pool writes only its last commit and
-    /// the summaries.
-    fn save(&self) -> Result<SavedRuns> {
-        if self.options.journaling == Journaling::Off {
-            return Ok(SavedRuns::default());
-        }
+    /// Saves the filter to free blocks, and puts the items. Returns the runs, which are busy.
+    fn save_filter(&self) -> Result<Vec<GroupRun>> {
         let generation = self.meta().running.sequence;
-        let saved = SavedRuns { filter: self.reserve_filter_runs()?, summaries: self.reserve_summary_runs()? };
-        self.write_filter(&saved.filter, generation)?;
-        self.run(Privilege::Freeing, |op| {
-            for (number, run) in (0..).zip(saved.filter.iter().chain(&saved.summaries)) {
-                let value = FilterRun { generation, first: run.first, count: run.count }.encode();
-                op.put_item(&items::filter_run_key(number), &value)?;
-            }
-            op.wrote_data();
-            Ok(())
-        })?;
-        Ok(saved)
+        let runs = self.reserve_filter_runs()?;
+        self.write_filter(&runs, generation)?;
+        self.put_saved_runs(0, &runs, generation)?;
+        Ok(runs)
+    }
+
+    /// Puts the items of the summaries behind `others` items. Returns the runs, which are busy.
+    fn place_summaries(&self, others: usize) -> Result<Vec<GroupRun>> {
+        let generation = self.meta().running.sequence;
+        let runs = self.reserve_summary_runs()?;
+        self.put_saved_runs(others as u64, &runs, generation)?;
+        Ok(runs)
     }
 
     /// Takes what the last close saved, and removes the items that hold its places.
@@ -80,12 +73,7 @@ impl Engine {
         self.take_summaries(&runs);
         // Before the items are removed, which may take a block.
         let blocks = self.reserve_saved(&runs)?;
-        self.run(Privilege::Freeing, |op| {
-            for (number, _) in (0..).zip(&runs) {
-                op.remove_item(&items::filter_run_key(number))?;
-            }
-            Ok(())
-        })?;
+        self.remove_saved_runs(runs.len())?;
         // The next change makes what was saved wrong, so the items must be gone before it.
         self.commit()?;
         let Some(blocks) = blocks else { return Ok(()) };

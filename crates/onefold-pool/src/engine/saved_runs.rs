@@ -38,6 +38,37 @@ impl Engine {
         Ok(())
     }
 
+    /// Puts the items that name runs, with numbers from `first` on.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`](crate::error::PoolError); device errors; damage.
+    pub(super) fn put_saved_runs(&self, first: u64, runs: &[GroupRun], generation: u64) -> Result<()> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        self.run(Privilege::Freeing, |op| {
+            for (number, run) in (first..).zip(runs) {
+                let value = FilterRun { generation, first: run.first, count: run.count }.encode();
+                op.put_item(&items::filter_run_key(number), &value)?;
+            }
+            op.wrote_data();
+            Ok(())
+        })
+    }
+
+    /// Removes the first `count` of these items.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub(super) fn remove_saved_runs(&self, count: usize) -> Result<()> {
+        self.run(Privilege::Freeing, |op| {
+            for number in 0..count as u64 {
+                op.remove_item(&items::filter_run_key(number))?;
+            }
+            Ok(())
+        })
+    }
+
     /// Returns the runs that the last close has saved to, in order; none after a crash.
     ///
     /// # Errors

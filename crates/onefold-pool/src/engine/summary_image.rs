@@ -1,5 +1,5 @@
-//! The summaries of the groups, saved at a clean close. Without them, a write soon after the next opening might read the
-//! bitmaps of the whole pool before it finds the only group with room.
+//! The summaries of the groups, saved at a clean close. Without them, a write soon after the next opening might read
+//! the bitmaps of the whole pool before it finds the only group with room.
 //!
 //! They are written after the last commit, because that commit still changes bitmaps. So a crash may leave the names of
 //! their places without the summaries. Each block has a checksum, and the number of the next transaction. An opening
@@ -14,10 +14,16 @@ use crate::format::group_summaries::{SUMMARIES_PER_BLOCK, SummaryBlock};
 use crate::format::items::FilterRun;
 use crate::format::state::Field;
 use crate::journal::log;
+use crate::meta::free_runs::GROUPS_MAX;
 use crate::meta::group_run::GroupRun;
 
 /// Number of free blocks that must be left for the names tree.
 const SPARE_BLOCKS: u64 = 16;
+
+/// Returns the number of blocks for the summaries of that many groups. It is the same at the next opening.
+fn summary_blocks(groups_ready: u64) -> u64 {
+    groups_ready.min(GROUPS_MAX as u64).div_ceil(SUMMARIES_PER_BLOCK as u64)
+}
 
 impl Engine {
     /// Takes free runs for the summaries out of allocation's reach; none if the pool is too full. Looks only at groups
@@ -28,8 +34,10 @@ impl Engine {
     pub(super) fn reserve_summary_runs(&self) -> Result<Vec<GroupRun>> {
         let (mut missing, available) = {
             let meta = self.meta();
-            let needed = meta.geometry.group_count().div_ceil(SUMMARIES_PER_BLOCK as u64);
-            (needed, meta.blocks_free().saturating_sub(meta.groups.busy.count()))
+            (
+                summary_blocks(meta.state(Field::GroupsReady)),
+                meta.blocks_free().saturating_sub(meta.groups.busy.count()),
+            )
         };
         let mut runs = Vec::new();
         if available < missing + SPARE_BLOCKS {
@@ -51,8 +59,7 @@ impl Engine {
         Ok(runs)
     }
 
-    /// Writes the summaries to `runs` after the pool was closed. No block is in use for them: nothing changes bitmaps
-    /// any more.
+    /// Writes the summaries to `runs` after the pool was closed, when nothing changes bitmaps any more.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`] if the backing file is full; device errors. Both only cost the next opening time.
@@ -63,6 +70,10 @@ impl Engine {
         let mut buffer = AlignedBuffer::zeroed(places.len());
         {
             let mut meta = self.meta();
+            if !meta.running.is_empty() {
+                // A change came all the same, which the next opening will not find.
+                return Ok(());
+            }
             // Data may take these blocks at the next opening.
             meta.give_up_kept();
             meta.groups.forget_full_backing();
@@ -80,12 +91,12 @@ impl Engine {
     }
 
     /// Takes the summaries that the last close saved in the last blocks of `runs`. Must come before the first change of
-    /// the pool. Blocks that cannot be read, or are something else, are skipped.
+    /// the pool. Skips blocks that are something else, and all of them if the device fails.
     pub(super) fn take_summaries(&self, runs: &[FilterRun]) {
         let (ready, sequence, pool_tag, count) = {
             let meta = self.meta();
-            let count = meta.geometry.group_count().div_ceil(SUMMARIES_PER_BLOCK as u64);
-            (meta.state(Field::GroupsReady), meta.running.sequence, meta.pool_tag, count)
+            let ready = meta.state(Field::GroupsReady);
+            (ready, meta.running.sequence, meta.pool_tag, summary_blocks(ready))
         };
         let blocks = runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
         let mut places: Vec<BlockNo> = blocks.rev().take(usize::try_from(count).unwrap_or(usize::MAX)).collect();

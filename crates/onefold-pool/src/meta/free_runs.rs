@@ -21,7 +21,7 @@ use crate::format::group_summaries::{GroupSummary, LONG_RUN};
 const PART_GROUPS: usize = 64;
 /// Maximum number of groups that are remembered: 512 TiB. A hostile pool that claims to be larger must not take memory
 /// for it.
-const GROUPS_MAX: usize = 1 << 22;
+pub(crate) const GROUPS_MAX: usize = 1 << 22;
 /// Marks an unknown group.
 const UNKNOWN: GroupSummary = GroupSummary { longest: u16::MAX, free: u16::MAX };
 const _: () = assert!(size_of::<GroupSummary>() == 4);

@@ -115,9 +115,12 @@ impl Groups {
     }
 
     /// Forgets everything about free blocks if a part of it was remembered: no blocks were found, although the pool's
-    /// counters say that there are some. Only a damaged or hostile pool needs this. Returns whether a search may find
-    /// more now.
+    /// counters say that there are some. Only a damaged or hostile pool needs this; on a full host a search finds none
+    /// for a good reason. Returns whether a search may find more now.
     pub(crate) fn forget_remembered(&mut self) -> bool {
+        if self.full_backing.is_full() {
+            return false;
+        }
         if self.has_remembered {
             self.free_runs = FreeRuns::default();
             self.survey_next = 0;

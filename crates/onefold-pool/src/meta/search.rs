@@ -2,8 +2,8 @@
 //!
 //! The facts known about groups ([`super::free_runs`]) show which of them may have a run that is long enough; only
 //! their bitmaps are scanned. A scan that finds no such run records the group's actual free blocks, so that the next
-//! search skips the group. Soon after a mount, some groups may be unknown. A search for a long run scans a few of them and
-//! then accepts less, since no write may wait for the bitmaps of a whole pool.
+//! search skips the group. Soon after a mount, some groups may be unknown. A search for a long run scans a few of them
+//! and then accepts less, since no write may wait for the bitmaps of a whole pool.
 
 use std::ops::Range;
 

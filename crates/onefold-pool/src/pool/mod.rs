@@ -100,27 +100,30 @@ impl Pool {
     /// Ends background work, makes everything durable and marks the pool as closed. Later changes are refused.
     ///
     /// # Errors
-    /// Device errors; the earlier failure that stopped the pool. The pool then recovers when it is opened again.
+    /// Device errors; the earlier failure that stopped the pool. The pool then recovers when it is opened again. If the
+    /// device failed only after the last commit, the pool is cleanly closed all the same.
     /// [`PoolError::WritesLost`] if accepted writes were lost since it was opened; it is closed all the same.
     pub fn close(&self) -> Result<()> {
         // The heartbeat continues: this work may take longer than another host waits before it takes over the pool.
         self.data.close_behind();
-        let closed = if self.engine.options.read_only { Ok(()) } else { self.finish() };
+        let closed = if self.engine.options.read_only { Ok(None) } else { self.finish() };
         self.end_threads();
         self.end_heart();
         if self.engine.options.read_only {
             return Ok(());
         }
-        closed?;
+        let failed_later = closed?;
         if let Some(pulse) = &self.engine.pulse {
             pulse.release()?;
         }
-        self.engine.meta().stopped = Some("it has been closed".to_owned());
-        self.data.losses.report_all()
+        self.engine.meta().stopped.get_or_insert_with(|| "it has been closed".to_owned());
+        self.data.losses.report_all()?;
+        failed_later.map_or(Ok(()), Err)
     }
 
-    /// Ends background work except the heartbeat, makes everything durable, and marks the journal as closed.
-    fn finish(&self) -> Result<()> {
+    /// Ends background work except the heartbeat, makes everything durable, and marks the journal as closed. Returns
+    /// the error of a device that failed only after that.
+    fn finish(&self) -> Result<Option<PoolError>> {
         let committed = self.engine.commit();
         self.end_threads();
         committed?;

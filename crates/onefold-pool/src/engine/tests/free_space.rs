@@ -270,6 +270,7 @@ pub(super) fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
         }
         compare(engine, groups);
     }
+    reserved.iter().for_each(|runs| engine.meta().free_again(runs));
 }
 
 /// Regression: busy blocks took memory beyond the `memory` setting, 4 KiB for each group that had one, for as long as
