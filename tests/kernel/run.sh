@@ -9,6 +9,7 @@
 #     ONEFOLD_KERNEL=folder     where the guest's system is kept (target/kernel unless given)
 #     KERNEL_PROGRAMS="a b"     test programs of onefold-export (those of PROGRAMS below unless given)
 #     KERNEL_TESTS="a b"        arguments of these programs: names of tests
+#     PROGRAM_SECONDS=n         time for each of them (1,200 unless given)
 #     KERNEL_SECONDS=n          time for all of it (3,600 unless given)
 set -euo pipefail
 
