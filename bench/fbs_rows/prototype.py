@@ -25,6 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fbs_rows import ext  # noqa: E402
+from lib import device  # noqa: E402
 
 # Of linux/fs.h.
 FICLONERANGE = 0x4020940D
@@ -48,7 +49,7 @@ class Clock:
 
 @contextmanager
 def mounted(image, mountpoint, *options, offset=0):
-    """Has a file system mounted meanwhile; afterwards all of it is in the image."""
+    """Has a file system mounted meanwhile. Afterwards all is in the image, and no mount namespace has it mounted."""
     mountpoint.mkdir(exist_ok=True)
     words = ("losetup", f"--offset={offset}", "--show", "--find", image)
     loop = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
@@ -58,6 +59,7 @@ def mounted(image, mountpoint, *options, offset=0):
             yield mountpoint
         finally:
             subprocess.run(["umount", mountpoint], check=True)
+            device.wait_until_unused(loop)
     finally:
         subprocess.run(["losetup", "--detach", loop], check=True)
 

@@ -135,6 +135,7 @@ class Images:
                 made.copy_tree(self.mountpoint, target, kind)
             finally:
                 system.run("umount", target)
+                device.detach_loops(path)
         return path
 
     def sparse(self, kind):
@@ -157,12 +158,13 @@ class Images:
 
     @contextmanager
     def mounted(self, path, *options):
-        """Has an image mounted meanwhile."""
+        """Has an image mounted meanwhile. Afterwards all is in the image, and no mount namespace has it mounted."""
         self._mount(path, *options)
         try:
             yield self.mountpoint
         finally:
             system.run("umount", self.mountpoint)
+            device.detach_loops(path)
 
     def _mount(self, path, *options):
         system.run("mount", "-o", ",".join(("loop", *options)), path, self.mountpoint)

@@ -213,6 +213,17 @@ attach_loop() {
     loop=$(losetup --find --show "$@" "$file") || skip "no loop device can be had here"
 }
 
+# Takes $loop away, and waits until it is gone: another mount namespace may have copied the mount of its file system,
+# which writes to the file as long as it is mounted there.
+detach_loop() {
+    losetup --detach "$loop"
+    wait_until 30 is_detached "$loop"
+}
+
+is_detached() {
+    [[ ! -e /sys/block/${1##*/}/loop/backing_file ]]
+}
+
 [[ $EUID == 0 && -w /dev/fuse ]] || skip "mounting needs root and /dev/fuse"
 [[ -z ${in_namespace-} ]] || leave_others "$dir"
 # shellcheck source=/dev/null

@@ -15,7 +15,7 @@ aged() {
     sync -f "$dir/guest"
     rm "$dir/guest/deleted"
     umount "$dir/guest"
-    losetup --detach "$loop"
+    detach_loop
 }
 
 # files_of IMAGE: prints the digest of each file in a guest, by the kernel's reader.
@@ -25,7 +25,7 @@ files_of() {
     mount -o ro,noload "$loop" "$dir/guest"
     (cd "$dir/guest" && find . -xdev -type f -print0 | sort -z | xargs -0 sha256sum)
     umount "$dir/guest"
-    losetup --detach "$loop"
+    detach_loop
 }
 
 # noise FILE BYTES
@@ -91,7 +91,7 @@ onefold image install --quiet --force --verify --free zero "$archive" web@1 "$lo
 e2fsck -fn "$loop" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
 onefold image export --quiet "$archive" web@1 "$dir/export.raw"
 cmp "$dir/export.raw" "$loop"
-losetup --detach "$loop"
+detach_loop
 files_of "$dir/export.raw" | diff "$dir/files" -
 
 # Every block of the export is the captured one, or zero and free.

@@ -34,7 +34,7 @@ refused 1 "$upper. lies on it" onefold image install --force "$archive" web "$lo
 refused 1 'it is mounted at' onefold image capture "$archive" "$loop" web
 umount "$dir/mounted"
 losetup --detach "$upper"
-losetup --detach "$loop"
+detach_loop
 e2fsck -fn "$dir/target.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
 [[ -n $mkfs_sum ]] && refused 1 'not blank' onefold image install "$archive" web "$dir/target.raw"
 truncate -s 1M "$dir/small.raw"
@@ -75,7 +75,7 @@ wait_until 20 is_flocked
 refused 1 'another program has locked it' onefold image install --force "$archive" web "$loop"
 kill "$holder"
 wait "$holder" 2>/dev/null || true
-losetup --detach "$loop"
+detach_loop
 
 # A dry run checks the folder of a new file, and leaves nothing.
 refused 1 'No such file' onefold image install --dry-run "$archive" web "$dir/none/new.raw"
@@ -109,7 +109,7 @@ refused 1 'it is mounted at' onefold image capture "$archive" "$loop" web
 refused 1 'it is mounted at' onefold image capture "$archive" "$dir/ext4/web.raw" web
 umount "$dir/mounted"
 onefold image capture --quiet "$archive" "$loop" web
-losetup --detach "$loop"
+detach_loop
 # A read-only mount does not hide a device that lies on the same one.
 truncate -s 64M "$dir/lower.raw"
 attach_loop "$dir/lower.raw"
@@ -120,7 +120,7 @@ refused 1 "$upper. lies on it" onefold image capture "$archive" "$loop" lower
 losetup --detach "$upper"
 onefold image capture --quiet "$archive" "$loop" lower
 umount "$dir/mounted"
-losetup --detach "$loop"
+detach_loop
 # The number of a mounted Btrfs is that of no device.
 if grep -q btrfs /proc/filesystems && type mkfs.btrfs >/dev/null 2>&1; then
     truncate -s 128M "$dir/ext4/btrfs.raw"
@@ -129,7 +129,7 @@ if grep -q btrfs /proc/filesystems && type mkfs.btrfs >/dev/null 2>&1; then
     mount "$loop" "$dir/mounted"
     refused 1 'it is mounted at' onefold image capture "$archive" "$dir/ext4/btrfs.raw" btrfs
     umount "$dir/mounted"
-    losetup --detach "$loop"
+    detach_loop
 fi
 umount "$dir/ext4"
 losetup --detach "$host"

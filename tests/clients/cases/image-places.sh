@@ -84,7 +84,7 @@ if [[ -x $(command -v mkfs.vfat) && -x $(command -v fsck.vfat) ]]; then
         [[ $(hidden_at "${loop}p1" 0) == 8192 ]] || fail "$(hidden_at "${loop}p1" 0) hidden sectors"
         fsck.vfat -n "${loop}p1" >"$dir/fsck" || fail "$(<"$dir/fsck")"
     fi
-    losetup --detach "$loop"
+    detach_loop
 fi
 if [[ -x $(command -v mkntfs) ]]; then
     truncate -s 16M "$dir/ntfs.raw"
@@ -130,13 +130,13 @@ sync -f "$dir/guest"
 # The disk as a power cut leaves it now, with a journal to replay in the log that was zero.
 cp "$dir/installed.raw" "$dir/cut.raw"
 umount "$dir/guest"
-losetup --detach "$loop"
+detach_loop
 e2fsck -fn "$dir/installed.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
 attach_loop "$dir/cut.raw"
 mount "$loop" "$dir/guest"
 (($(cat "$dir/guest"/new* | wc -l) == 300)) || fail "files are lost after a power cut"
 umount "$dir/guest"
-losetup --detach "$loop"
+detach_loop
 e2fsck -fn "$dir/cut.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
 
 # A limit of the rate holds.
