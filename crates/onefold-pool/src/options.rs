@@ -154,7 +154,12 @@ pub struct TestLimits {
     pub filter_bytes_max: u64,
     /// Small writes without a sync after which new blocks of such writes are kept in memory until the next commit.
     pub late_after: u32,
+    /// Number of block groups from which on a pool keeps the summaries of its groups up to date while it is open.
+    pub summaries_from_groups: u64,
 }
+
+/// A search for free blocks reads the bitmaps of that many groups at once.
+const SUMMARIES_FROM_GROUPS: u64 = 64;
 
 /// Small writes without a sync after which a sync is not likely to come soon.
 const LATE_AFTER: u32 = 32;
@@ -168,6 +173,7 @@ impl Default for TestLimits {
             index_in_steps: false,
             filter_bytes_max: u64::MAX,
             late_after: LATE_AFTER,
+            summaries_from_groups: SUMMARIES_FROM_GROUPS,
         }
     }
 }

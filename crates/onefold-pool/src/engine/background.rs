@@ -1,5 +1,5 @@
 //! Background work: the commit timer, reclaim, and two searches after a mount: where free blocks are, and the
-//! fingerprints for the filter.
+//! fingerprints for the filter. After the first one, the summaries of the groups get their places.
 //!
 //! One thread keeps time, another does the longer work in small pieces. Both call only functions that tests call
 //! themselves when they open a pool without threads.
@@ -215,7 +215,7 @@ fn work(engine: &Engine) {
         let done = loop {
             // None of these keeps another from its turn. The work is retried after an error; users see the error where
             // they meet it (`check`, `stat`, a write).
-            let more = [engine.survey_some(), engine.index_some(), engine.reclaim_one()];
+            let more = [engine.survey_some(), engine.index_some(), engine.reclaim_one(), engine.place_summaries()];
             if more.iter().any(|result| matches!(result, Err(PoolError::Stopped { .. }))) {
                 return;
             }

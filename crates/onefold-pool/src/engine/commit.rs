@@ -15,6 +15,7 @@
 //!    of the *next* checkpoint could not be rebuilt.)
 //! 2. The committed content of all blocks in the log is written home, but never the content of the running transaction,
 //!    which may not happen.
+//!    The summaries of the groups are written, too ([`super::summary_places`]).
 //! 3. The device is flushed. Only then is the tail moved, and that is flushed too. (Earlier: recovery would not repair
 //!    a home copy that did not reach the device.)
 //! 4. Freed metadata blocks may be handed out again. (Earlier: recovery would write old metadata over new data.)
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use onefold_block::device::writes_of;
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
+use super::summary_places::WrittenSummaries;
 use super::{BUFFER_BLOCKS, Engine};
 use crate::activity::ActivityCounter;
 use crate::error::{PoolError, Result};
@@ -59,6 +61,8 @@ pub(crate) struct Committer {
     freed_later: Vec<BlockNo>,
     /// A taken transaction for which the backing file had no room. It is written before anything else.
     unwritten: Option<PendingTransaction>,
+    /// The summaries of the groups on the device.
+    summaries: WrittenSummaries,
 }
 
 /// One block of a transaction.
@@ -89,7 +93,13 @@ impl Committer {
         home: BTreeMap<BlockNo, Arc<BlockBytes>>,
         held: Vec<BlockNo>,
     ) -> Committer {
-        Committer { log, durable, home, held, freed_later: Vec::new(), unwritten: None }
+        let summaries = WrittenSummaries::default();
+        Committer { log, durable, home, held, freed_later: Vec::new(), unwritten: None, summaries }
+    }
+
+    /// Returns the places of committed content that may not be there yet.
+    pub(super) fn home_blocks(&self) -> impl Iterator<Item = BlockNo> {
+        self.home.keys().copied()
     }
 
     /// Gives later transactions another identity. Must be called while the log is empty.
@@ -348,6 +358,7 @@ impl Engine {
 
     fn put_in_place(&self, committer: &mut Committer, clean: bool) -> Result<()> {
         self.write_home(&committer.home)?;
+        self.update_summaries(&mut committer.summaries)?;
         log::sync(&*self.device, BlockNo(0))?;
         committer.log.move_tail(&*self.device, committer.durable + 1, clean)?;
         // Done first, while the bitmaps of the neighbouring blocks are still in memory.

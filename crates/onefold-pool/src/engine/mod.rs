@@ -41,6 +41,7 @@ mod saved;
 mod saved_runs;
 pub(crate) mod space;
 mod summary_image;
+pub(crate) mod summary_places;
 pub(crate) mod survey;
 #[cfg(test)]
 mod tests;

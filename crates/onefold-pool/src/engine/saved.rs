@@ -2,13 +2,19 @@
 //! summaries of the groups ([`super::summary_image`]). They go to free blocks, which costs no space.
 //!
 //! Items of the names tree hold the places ([`super::saved_runs`]): first those of the filter, then those of the
-//! summaries.
+//! summaries. The summaries of a large pool keep their places while the pool is open ([`super::summary_places`]).
 
 use super::Engine;
 use super::index::IndexStage;
 use crate::error::{PoolError, Result};
+use crate::format::items::{FilterRun, SUMMARIES_GENERATION};
 use crate::meta::group_run::GroupRun;
 use crate::options::Journaling;
+
+/// Returns the named runs of blocks that a save with this generation has.
+pub(super) fn named(runs: &[GroupRun], generation: u64) -> impl Iterator<Item = FilterRun> + use<'_> {
+    runs.iter().map(move |run| FilterRun { generation, first: run.first, count: run.count })
+}
 
 impl Engine {
     /// Saves what helps the next opening, commits, and marks the journal as cleanly closed. Returns the error of a
@@ -21,16 +27,18 @@ impl Engine {
     /// # Errors
     /// See [`Engine::commit`].
     pub(crate) fn save_and_close(&self) -> Result<Option<PoolError>> {
-        let (mut filter, mut summaries) = (Vec::new(), Vec::new());
-        if self.options.journaling == Journaling::On {
-            // One may have room where the other has none.
-            filter = self.end_loading().and_then(|()| self.save_filter()).unwrap_or_default();
-            summaries = self.place_summaries(filter.len()).unwrap_or_default();
-        }
+        let (filter, summaries) = match self.options.journaling {
+            Journaling::On => self.save(),
+            Journaling::Off => (Vec::new(), Vec::new()),
+        };
         self.commit_and_close()?;
         // The next opening finds them free.
-        self.meta().free_again(&filter);
-        self.meta().free_again(&summaries);
+        {
+            let mut meta = self.meta();
+            meta.groups.summary_places.clear();
+            meta.free_again(&filter);
+            meta.free_again(&summaries);
+        }
         match self.write_summaries(&summaries) {
             Ok(()) | Err(PoolError::NoSpace) => Ok(None),
             Err(error) => {
@@ -40,24 +48,30 @@ impl Engine {
         }
     }
 
-    /// Saves the filter to free blocks, and puts the items. Returns the runs, which are busy.
-    fn save_filter(&self) -> Result<Vec<GroupRun>> {
+    /// Saves the filter, and finds places for the summaries. Returns the runs of both, which are busy and named.
+    fn save(&self) -> (Vec<GroupRun>, Vec<GroupRun>) {
         let generation = self.meta().running.sequence;
+        // One may have room where the other has none.
+        let filter = self.end_loading().and_then(|()| self.save_filter(generation)).unwrap_or_default();
+        let summaries = self.reserve_lasting_places().unwrap_or_default();
+        let of_summaries: Vec<FilterRun> = named(&summaries, SUMMARIES_GENERATION).collect();
+        let of_both: Vec<FilterRun> = named(&filter, generation).chain(of_summaries.iter().copied()).collect();
+        if self.name_saved_runs(&of_both).is_ok() {
+            return (filter, summaries);
+        }
+        self.meta().free_again(&filter);
+        if self.name_saved_runs(&of_summaries).is_ok() { (Vec::new(), summaries) } else { (Vec::new(), Vec::new()) }
+    }
+
+    /// Saves the filter to free blocks. Returns the runs, which are busy.
+    fn save_filter(&self, generation: u64) -> Result<Vec<GroupRun>> {
         let runs = self.reserve_filter_runs()?;
         self.write_filter(&runs, generation)?;
-        self.put_saved_runs(0, &runs, generation)?;
         Ok(runs)
     }
 
-    /// Puts the items of the summaries behind `others` items. Returns the runs, which are busy.
-    fn place_summaries(&self, others: usize) -> Result<Vec<GroupRun>> {
-        let generation = self.meta().running.sequence;
-        let runs = self.reserve_summary_runs()?;
-        self.put_saved_runs(others as u64, &runs, generation)?;
-        Ok(runs)
-    }
-
-    /// Takes what the last close saved, and removes the items that hold its places.
+    /// Takes what the last close saved, and what a pool that was not closed has noted since. Removes the items that hold
+    /// the places, except those of summaries that keep theirs.
     ///
     /// # Errors
     /// Device errors; damage of the names tree.
@@ -70,14 +84,17 @@ impl Engine {
             // The first write of an opening. If another host has the pool, its name is still known here.
             pulse.ensure_held()?;
         }
-        self.take_summaries(&runs);
+        let (summaries, filter): (Vec<FilterRun>, Vec<FilterRun>) =
+            runs.into_iter().partition(|run| run.generation == SUMMARIES_GENERATION);
+        self.take_summaries(&summaries);
         // Before the items are removed, which may take a block.
-        let blocks = self.reserve_saved(&runs)?;
-        self.remove_saved_runs(runs.len())?;
+        let places = self.keep_places(&summaries)?;
+        let blocks = self.reserve_saved(&filter)?;
+        self.name_saved_runs(&named(&places, SUMMARIES_GENERATION).collect::<Vec<_>>())?;
         // The next change makes what was saved wrong, so the items must be gone before it.
         self.commit()?;
-        let Some(blocks) = blocks else { return Ok(()) };
-        let (loading, is_small) = self.begin_loading(blocks, runs[0].generation);
+        let (Some(blocks), Some(first)) = (blocks, filter.first()) else { return Ok(()) };
+        let (loading, is_small) = self.begin_loading(blocks, first.generation);
         *self.indexer.lock() = IndexStage::Loading(loading);
         if is_small {
             self.end_loading()?;

@@ -1,5 +1,5 @@
-//! Runs of free blocks that hold what a close saves: reserved, named by items of the names tree, and found again by the
-//! next opening. Nobody may hand them out meanwhile, so they are busy.
+//! Runs of free blocks that hold the saved filter and the summaries of the groups: reserved, named by items of the names
+//! tree, and found again by the next opening. Nobody may hand them out meanwhile, so they are busy.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +10,7 @@ use crate::format::items::{self, FilterRun};
 use crate::format::state::Field;
 use crate::meta::Privilege;
 use crate::meta::group_run::GroupRun;
-use crate::tree;
+use crate::tree::{self, Key};
 
 /// Maximum number of runs. With more, free space is too fragmented, and rebuilding the filter is as fast.
 pub(super) const RUNS_MAX: usize = 4096;
@@ -38,56 +38,53 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts the items that name runs, with numbers from `first` on.
+    /// Makes the items name these runs and no others, in one operation.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`](crate::error::PoolError); device errors; damage.
-    pub(super) fn put_saved_runs(&self, first: u64, runs: &[GroupRun], generation: u64) -> Result<()> {
-        if runs.is_empty() {
+    pub(super) fn name_saved_runs(&self, runs: &[FilterRun]) -> Result<()> {
+        let before = self.saved_items()?;
+        let is_named = |(key, value): &(Key, Vec<u8>)| {
+            usize::try_from(key.sub).ok().and_then(|number| runs.get(number)).is_some_and(|run| run.encode() == *value)
+        };
+        if before.len() == runs.len() && before.iter().all(is_named) {
             return Ok(());
         }
         self.run(Privilege::Freeing, |op| {
-            for (number, run) in (first..).zip(runs) {
-                let value = FilterRun { generation, first: run.first, count: run.count }.encode();
-                op.put_item(&items::filter_run_key(number), &value)?;
+            for (key, _) in before.iter().filter(|(key, _)| key.sub >= runs.len() as u64) {
+                op.remove_item(key)?;
+            }
+            for (number, run) in (0..).zip(runs) {
+                op.put_item(&items::filter_run_key(number), &run.encode())?;
             }
             op.wrote_data();
             Ok(())
         })
     }
 
-    /// Removes the first `count` of these items.
-    ///
-    /// # Errors
-    /// Device errors; damage.
-    pub(super) fn remove_saved_runs(&self, count: usize) -> Result<()> {
-        self.run(Privilege::Freeing, |op| {
-            for number in 0..count as u64 {
-                op.remove_item(&items::filter_run_key(number))?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Returns the runs that the last close has saved to, in order; none after a crash.
+    /// Returns the runs that are named, in order.
     ///
     /// # Errors
     /// Device errors; damage of the names tree.
     pub(super) fn saved_runs(&self) -> Result<Vec<FilterRun>> {
+        Ok(self.saved_items()?.iter().filter_map(|(_, value)| FilterRun::decode(value)).collect())
+    }
+
+    fn saved_items(&self) -> Result<Vec<(Key, Vec<u8>)>> {
         self.view(|op| {
             let root = op.tree_root();
             let (first, last) = items::filter_run_bounds();
-            let mut runs = Vec::new();
-            let _ = tree::scan(op, root, first..=last, |_, value| -> ControlFlow<()> {
-                runs.extend(FilterRun::decode(value));
+            let mut found = Vec::new();
+            let _ = tree::scan(op, root, first..=last, |key, value| -> ControlFlow<()> {
+                found.push((key, value.to_vec()));
                 ControlFlow::Continue(())
             })?;
-            Ok(runs)
+            Ok(found)
         })
     }
 
-    /// Keeps the blocks that the last close has saved to from being handed out. `None` if they are not all free: then
-    /// their content cannot be used.
+    /// Keeps blocks of named runs from being handed out. `None` if they are not all free: then their content cannot be
+    /// used.
     ///
     /// # Errors
     /// Device errors; damage.

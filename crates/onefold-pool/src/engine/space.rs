@@ -52,15 +52,15 @@ impl Engine {
         if self.give_up_saved_filter() {
             return Ok(true);
         }
-        let waiting = self.meta().groups.busy.count();
+        let waiting = self.meta().groups.blocks_waiting();
         if waiting == 0 {
             return Ok(false);
         }
         self.commit()?;
-        if self.meta().groups.busy.count() >= waiting {
+        if self.meta().groups.blocks_waiting() >= waiting {
             self.checkpoint()?;
         }
-        Ok(self.meta().groups.busy.count() < waiting)
+        Ok(self.meta().groups.blocks_waiting() < waiting)
     }
 
     /// Makes frees durable because busy blocks take too much memory. If that is not enough, also empties the journal.

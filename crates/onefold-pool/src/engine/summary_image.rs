@@ -1,9 +1,10 @@
-//! The summaries of the groups, saved at a clean close. Without them, a write soon after the next opening might read
-//! the bitmaps of the whole pool before it finds the only group with room.
+//! The summaries of the groups, as a clean close saves them and as an opening takes them. Without them, a write soon after
+//! the next opening might read the bitmaps of the whole pool before it finds the only group with room.
 //!
 //! They are written after the last commit, because that commit still changes bitmaps. So a crash may leave the names of
 //! their places without the summaries. Each block has a checksum, and the number of the next transaction. An opening
-//! uses only blocks with the number that it will give to its own first transaction: then no bitmap has changed since.
+//! trusts only blocks with the number that it will give to its own first transaction: then no bitmap has changed since.
+//! What the others say, and what a checkpoint has written ([`super::summary_places`]), is a hint.
 
 use onefold_block::device::{reads_of, writes_of};
 use onefold_block::{AlignedBuffer, BlockNo};
@@ -20,12 +21,36 @@ use crate::meta::group_run::GroupRun;
 /// Number of free blocks that must be left for the names tree.
 const SPARE_BLOCKS: u64 = 16;
 
-/// Returns the number of blocks for the summaries of that many groups. It is the same at the next opening.
-fn summary_blocks(groups_ready: u64) -> u64 {
+/// Returns the number of blocks for the summaries of that many groups.
+pub(super) fn summary_blocks(groups_ready: u64) -> u64 {
     groups_ready.min(GROUPS_MAX as u64).div_ceil(SUMMARIES_PER_BLOCK as u64)
 }
 
+/// Returns the blocks of runs, in order.
+pub(super) fn places_of(runs: &[GroupRun]) -> Vec<BlockNo> {
+    runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset))).collect()
+}
+
 impl Engine {
+    /// Returns the places for the summaries that this close saves: those that were kept, or new ones if these are too
+    /// few.
+    ///
+    /// # Errors
+    /// See [`Engine::reserve_summary_runs`].
+    pub(super) fn reserve_lasting_places(&self) -> Result<Vec<GroupRun>> {
+        {
+            let mut meta = self.meta();
+            let kept = std::mem::take(&mut meta.groups.summary_places);
+            let count: u64 = kept.iter().map(|run| run.count).sum();
+            if count == summary_blocks(meta.state(Field::GroupsReady)) {
+                meta.groups.summary_places.clone_from(&kept);
+                return Ok(kept);
+            }
+            meta.free_again(&kept);
+        }
+        self.reserve_summary_runs()
+    }
+
     /// Takes free runs for the summaries out of allocation's reach; none if the pool is too full. Looks only at groups
     /// with known room: no close waits for the bitmaps of others.
     ///
@@ -65,8 +90,7 @@ impl Engine {
     /// [`PoolError::NoSpace`] if the backing file is full; device errors. Both only cost the next opening time.
     pub(super) fn write_summaries(&self, runs: &[GroupRun]) -> Result<()> {
         let Some(first) = runs.first().map(|run| run.first) else { return Ok(()) };
-        let places: Vec<BlockNo> =
-            runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset))).collect();
+        let places = places_of(runs);
         let mut buffer = AlignedBuffer::zeroed(places.len());
         {
             let mut meta = self.meta();
@@ -90,8 +114,8 @@ impl Engine {
         log::sync(&*self.device, first)
     }
 
-    /// Takes the summaries that the last close saved in the last blocks of `runs`. Must come before the first change of
-    /// the pool. Skips blocks that are something else, and all of them if the device fails.
+    /// Takes the summaries in the blocks of `runs`: as facts if nothing has changed since, as hints otherwise. Must come
+    /// before the first change of the pool. Skips blocks that are something else, and all of them if the device fails.
     pub(super) fn take_summaries(&self, runs: &[FilterRun]) {
         let (ready, sequence, pool_tag, count) = {
             let meta = self.meta();
@@ -99,19 +123,24 @@ impl Engine {
             (ready, meta.running.sequence, meta.pool_tag, summary_blocks(ready))
         };
         let blocks = runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
-        let mut places: Vec<BlockNo> = blocks.rev().take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
-        places.reverse();
+        let places: Vec<BlockNo> = blocks.take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
         let mut buffer = AlignedBuffer::zeroed(places.len());
         if self.device.read_batch(&mut reads_of(&places, &mut buffer)).is_err() {
             return;
         }
         let found =
             places.iter().zip(buffer.blocks()).filter_map(|(at, bytes)| SummaryBlock::decode(bytes, pool_tag, *at));
-        let mut meta = self.meta();
-        for block in found.filter(|block| block.sequence == sequence) {
-            for (group, summary) in (block.first_group..ready).zip(block.summaries) {
-                summary.into_iter().for_each(|known| meta.groups.remember(group, known));
+        {
+            let mut meta = self.meta();
+            for block in found {
+                for (group, summary) in (block.first_group..ready).zip(block.summaries) {
+                    match summary {
+                        Some(known) if block.sequence == sequence => meta.groups.remember(group, known),
+                        hint => meta.groups.free_runs.set_hint(group, hint),
+                    }
+                }
             }
         }
+        self.learn_from_log();
     }
 }

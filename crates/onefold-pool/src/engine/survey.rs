@@ -87,6 +87,9 @@ impl Engine {
             let missing = bitmaps_of(&geometry, group).filter(|block| meta.cache.begin_load(*block)).collect();
             groups.push(SurveyGroup { group, missing });
         }
+        if groups.is_empty() {
+            meta.groups.free_runs.forget_hints();
+        }
         groups
     }
 }

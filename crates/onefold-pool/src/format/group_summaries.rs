@@ -1,15 +1,18 @@
-//! Summaries of groups that a close saves beside the filter: what it knew of the free blocks of each group. With them,
-//! the first writes after the next opening read no bitmaps of groups without room.
+//! Summaries of groups: what was known of the free blocks of each group. With them, the first writes after an opening
+//! read no bitmaps of groups without room.
 //!
-//! The blocks are free ones. The last runs of [`FilterRun`](super::items::FilterRun)s lead to them, after the blocks of
-//! the filter. A block that is missing or damaged costs only time.
+//! A close writes them. A large pool also writes them at each checkpoint while it is open, for the opening after a
+//! crash. The blocks are free ones. [`FilterRun`](super::items::FilterRun)s lead to them, after those of the filter. A
+//! block that is missing or damaged costs only time.
 //!
 //! | bytes  | field     | notes                                                                                   |
 //! |--------|-----------|-----------------------------------------------------------------------------------------|
 //! | 0..16  | header    | see [`super::header`]                                                                   |
-//! | 16..24 | sequence  | number of the next transaction after the close; summaries of any other state are wrong  |
+//! | 16..24 | sequence  | number of the next transaction after the close, or [`WHILE_OPEN`]                       |
 //! | 24..32 | first     | the group of the first summary                                                          |
 //! | 32..   | summaries | of 4 bytes each: longest run (2), number of free blocks (2); all ones if nothing is known |
+//!
+//! Only an opening whose next transaction has this number may trust the summaries. In any other state they are hints.
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
@@ -21,6 +24,8 @@ use super::{BlockBytes, get_u16, get_u64, put_u16, put_u64};
 pub const LONG_RUN: u64 = 256;
 /// Number of summaries in a block.
 pub const SUMMARIES_PER_BLOCK: usize = (BLOCK_BYTES - SUMMARIES_AT) / SUMMARY_BYTES;
+/// The sequence of summaries that were written while the pool was open: no transaction has this number.
+pub const WHILE_OPEN: u64 = u64::MAX;
 const SEQUENCE_AT: usize = 16;
 const FIRST_AT: usize = 24;
 const SUMMARIES_AT: usize = 32;
@@ -49,7 +54,7 @@ impl GroupSummary {
 /// The content of a block of summaries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryBlock {
-    /// Number of the next transaction.
+    /// Number of the next transaction, or [`WHILE_OPEN`].
     pub sequence: u64,
     /// The group of the first summary.
     pub first_group: u64,

@@ -193,12 +193,15 @@ pub fn filter_run_key(number: u64) -> Key {
     Key { ino: 0, kind: KIND_FILTER_RUN, sub: number }
 }
 
+/// Generation of the runs that hold summaries of the groups. Saves of the filter have higher ones.
+pub const SUMMARIES_GENERATION: u64 = 0;
+
 /// A run of blocks with a part of what was saved when the pool was closed: the filter, and then the summaries of the
-/// groups ([`super::group_summaries`]). The blocks are free: an opening reads them first of all, and then removes these
-/// items.
+/// groups ([`super::group_summaries`]). The blocks are free: an opening reads them first of all. It then removes the
+/// items of the filter. Those of the summaries may stay: the opening then keeps their blocks from being handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterRun {
-    /// Generation of the save to which it belongs.
+    /// Generation of the save to which it belongs, or [`SUMMARIES_GENERATION`].
     pub generation: u64,
     /// Its first block.
     pub first: BlockNo,

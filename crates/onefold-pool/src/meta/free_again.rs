@@ -65,7 +65,9 @@ impl Meta {
     /// Notes that runs of one group are allocatable again; `count` of their blocks were not free before.
     fn note_free(&mut self, runs: &[GroupRun], count: u64) {
         let Some(group) = runs.first().map(|run| run.first.0 / GROUP_BLOCKS) else { return };
-        let Some(known) = self.groups.free_runs.get(group) else { return };
+        let Some(known) = self.groups.free_runs.get(group) else {
+            return self.groups.free_runs.set_hint(group, None);
+        };
         let words = FreeWords::cached(&self.cache, &self.groups, &self.geometry, group, SearchPurpose::Data);
         let longest = match &words {
             Some(words) => {

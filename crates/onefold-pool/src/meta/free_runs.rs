@@ -9,8 +9,11 @@
 //! 2. `longest` is at least the length of its longest run of free blocks that data may take, or [`LONG_RUN`] if that is
 //!    less. It may be too high: after an allocation, the remaining blocks are not scanned.
 //!
-//! This takes four bytes per group, and four more for every 64 groups: half a mebibyte for a pool of 16 TiB. Nothing is
-//! remembered of groups from [`GROUPS_MAX`] on.
+//! After a crash there are also *hints*: what was known of a group some time before. They may be wrong, so they only
+//! tell a search which of the unknown groups to look at first. A hint goes with the first change of its group.
+//!
+//! This takes four bytes per group, and four more for every 64 groups: half a mebibyte for a pool of 16 TiB. Hints take
+//! as much again until all groups are known. Nothing is remembered of groups from [`GROUPS_MAX`] on.
 
 use std::ops::Range;
 
@@ -40,6 +43,35 @@ pub(crate) struct FreeRuns {
     /// Groups past the end are unknown.
     groups: Vec<GroupSummary>,
     parts: Vec<PartSummary>,
+    /// The hints; of groups past the end there are none.
+    hints: Vec<GroupSummary>,
+}
+
+/// What a hint promises a search about an unknown group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// It had what the search needs.
+    Good,
+    /// There is no hint.
+    Open,
+    /// It lacked what the search needs.
+    Poor,
+}
+
+impl Outlook {
+    /// All, in the order in which a search should look at the groups.
+    pub(crate) const BEST_FIRST: [Outlook; 3] = [Outlook::Good, Outlook::Open, Outlook::Poor];
+
+    fn of(hint: Option<GroupSummary>, least: u64) -> Outlook {
+        match hint {
+            None => Outlook::Open,
+            // The bound does not include blocks that were kept for metadata, but the number does.
+            Some(hint) if u64::from(hint.longest) >= least.min(LONG_RUN) || least == 1 && hint.free > 0 => {
+                Outlook::Good
+            }
+            Some(_) => Outlook::Poor,
+        }
+    }
 }
 
 /// Summary of [`PART_GROUPS`] groups.
@@ -56,8 +88,31 @@ impl FreeRuns {
         unless_unknown(*self.groups.get(usize::try_from(group).ok()?)?)
     }
 
-    /// Sets the known facts about a group; `None` forgets them.
+    /// Returns the hint about an unknown group, if there is one.
+    pub(crate) fn hint(&self, group: u64) -> Option<GroupSummary> {
+        unless_unknown(*self.hints.get(usize::try_from(group).ok()?)?)
+    }
+
+    /// Sets the hint about an unknown group; `None` takes it away.
+    pub(crate) fn set_hint(&mut self, group: u64, hint: Option<GroupSummary>) {
+        let at = usize::try_from(group).expect("a ready group is on the device");
+        if at >= self.hints.len() {
+            if hint.is_none() || at >= GROUPS_MAX {
+                return;
+            }
+            self.hints.resize(at + 1, UNKNOWN);
+        }
+        self.hints[at] = hint.unwrap_or(UNKNOWN);
+    }
+
+    /// Takes all hints away.
+    pub(crate) fn forget_hints(&mut self) {
+        self.hints = Vec::new();
+    }
+
+    /// Sets the known facts about a group; `None` forgets them. The group's hint goes in either case.
     pub(crate) fn set(&mut self, group: u64, known: Option<GroupSummary>) {
+        self.set_hint(group, None);
         let at = usize::try_from(group).expect("a ready group is on the device");
         if at >= self.groups.len() {
             if known.is_none() || at >= GROUPS_MAX {
@@ -82,14 +137,14 @@ impl FreeRuns {
 
     /// Notes that free blocks of a group were allocated.
     pub(crate) fn take(&mut self, group: u64, count: u64) {
-        let Some(known) = self.get(group) else { return };
+        let Some(known) = self.get(group) else { return self.set_hint(group, None) };
         let free = known.free.saturating_sub(narrow(count));
         self.set(group, Some(GroupSummary { free, longest: known.longest.min(free) }));
     }
 
     /// Notes that blocks of a group became free; the longest run that they join has `longest` blocks.
     pub(crate) fn release(&mut self, group: u64, count: u64, longest: u64) {
-        let Some(known) = self.get(group) else { return };
+        let Some(known) = self.get(group) else { return self.set_hint(group, None) };
         // A hostile pool may have saved too high a number.
         let free = (u64::from(known.free) + count).min(GROUP_BLOCKS);
         let merged = GroupSummary::new(longest, free);
@@ -109,6 +164,21 @@ impl FreeRuns {
         let end = groups.end;
         self.next(groups, |part| usize::from(part.known) < PART_GROUPS, |known| *known == UNKNOWN)
             .or_else(|| (behind < end).then_some(behind))
+    }
+
+    /// Returns the first of `groups` that is not known and has this outlook for a search of a run of `least` blocks.
+    pub(crate) fn next_with_outlook(&self, groups: Range<u64>, least: u64, outlook: Outlook) -> Option<u64> {
+        if self.hints.is_empty() {
+            return if outlook == Outlook::Open { self.next_unknown(groups) } else { None };
+        }
+        let mut from = groups.start;
+        while let Some(group) = self.next_unknown(from..groups.end) {
+            if Outlook::of(self.hint(group), least) == outlook {
+                return Some(group);
+            }
+            from = group + 1;
+        }
+        None
     }
 
     fn next(
@@ -187,5 +257,40 @@ mod tests {
         runs.release(3, 2, 9000);
         assert_eq!(runs.get(3), Some(GroupSummary { longest: 256, free: 42 }));
         assert_eq!((runs.next_with(0..9, 9000), runs.next_with(4..9, 1)), (Some(3), None));
+    }
+
+    #[test]
+    fn hints_order_unknown_groups_and_go_with_the_first_change() {
+        let mut runs = FreeRuns::default();
+        for (group, longest, free) in [(0, 0, 0), (1, 0, 9), (2, 40, 60), (4, 0, 0), (5, 9, 9), (6, 9, 9)] {
+            runs.set_hint(group, Some(GroupSummary { longest, free }));
+        }
+        let with = |runs: &FreeRuns, least, outlook| {
+            let mut from = 0;
+            let mut found = Vec::new();
+            while let Some(group) = runs.next_with_outlook(from..9, least, outlook) {
+                found.push(group);
+                from = group + 1;
+            }
+            found
+        };
+        assert_eq!(
+            Outlook::BEST_FIRST.map(|outlook| with(&runs, 1, outlook)),
+            [vec![1, 2, 5, 6], vec![3, 7, 8], vec![0, 4]]
+        );
+        assert_eq!(Outlook::BEST_FIRST.map(|outlook| with(&runs, 32, outlook))[0], [2]);
+        runs.take(1, 2);
+        runs.release(4, 2, 2);
+        runs.set(2, known(3));
+        runs.set(5, known(3));
+        runs.set(5, None);
+        assert_eq!(
+            Outlook::BEST_FIRST.map(|outlook| with(&runs, 1, outlook)),
+            [vec![6], vec![1, 3, 4, 5, 7, 8], vec![0]]
+        );
+        runs.forget_hints();
+        assert_eq!(Outlook::BEST_FIRST.map(|outlook| with(&runs, 1, outlook).len()), [0, 8, 0]);
+        runs.set_hint(1 << 36, known(3));
+        assert_eq!((runs.hints.len(), runs.hint(1 << 36)), (0, None), "of a pool that claims to be huge");
     }
 }

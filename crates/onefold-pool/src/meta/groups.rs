@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::busy::BusyBlocks;
 use super::free_runs::FreeRuns;
 use super::full_backing::FullBacking;
+use super::group_run::GroupRun;
 use super::stock::Stock;
 use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::group_summaries::GroupSummary;
@@ -55,6 +56,11 @@ pub(crate) struct Groups {
     pub(crate) stock: Stock,
     /// Blocks for which a sparse backing file has no room.
     pub(crate) full_backing: FullBacking,
+    /// Where the summaries of the groups are kept as long as the pool is open ([`crate::engine::summary_places`]). The
+    /// blocks are busy all the time.
+    pub(crate) summary_places: Vec<GroupRun>,
+    /// Number of ready groups when places were last searched for the summaries.
+    pub(crate) places_searched_at: u64,
 }
 
 impl Groups {
@@ -74,7 +80,19 @@ impl Groups {
             metadata_run: (0, 0),
             stock: Stock::default(),
             full_backing: FullBacking::default(),
+            summary_places: Vec::new(),
+            places_searched_at: 0,
         }
+    }
+
+    /// Returns the number of busy blocks that are kept for the summaries.
+    pub(crate) fn blocks_kept(&self) -> u64 {
+        self.summary_places.iter().map(|run| run.count).sum()
+    }
+
+    /// Returns the number of busy blocks that will be free again.
+    pub(crate) fn blocks_waiting(&self) -> u64 {
+        self.busy.count().saturating_sub(self.blocks_kept())
     }
 
     /// Notes that a page of a group's fingerprint store was missing; returns whether one was missing lately already.
@@ -134,6 +152,17 @@ impl Groups {
         let known = self.free_runs.get(group).filter(|_| self.busy.of_group(group).is_none())?;
         // The bound may be higher than the number.
         Some(GroupSummary { longest: known.longest.min(known.free), ..known })
+    }
+
+    /// Returns what the next opening may be told about a group's free blocks if this one ends in a crash: the facts, or
+    /// the hint of an earlier opening. On a full host the facts leave out blocks without room.
+    pub(crate) fn summary_so_far(&self, group: u64) -> Option<GroupSummary> {
+        let blocks = group * GROUP_BLOCKS..(group + 1) * GROUP_BLOCKS;
+        let lacks_room = |range: &Range<u64>| range.start < blocks.end && blocks.start < range.end;
+        if self.busy.of_group(group).is_some() || self.full_backing.without_room().any(lacks_room) {
+            return None;
+        }
+        self.lasting_summary(group).or_else(|| self.free_runs.hint(group))
     }
 
     /// Forgets the facts known about a group's free blocks.

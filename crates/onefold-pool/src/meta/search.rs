@@ -3,12 +3,14 @@
 //! The facts known about groups ([`super::free_runs`]) show which of them may have a run that is long enough; only
 //! their bitmaps are scanned. A scan that finds no such run records the group's actual free blocks, so that the next
 //! search skips the group. Soon after a mount, some groups may be unknown. A search for a long run scans a few of them
-//! and then accepts less, since no write may wait for the bitmaps of a whole pool.
+//! and then accepts less, since no write may wait for the bitmaps of a whole pool. Groups that had room when they were
+//! last known come first.
 
 use std::ops::Range;
 
 use onefold_block::BlockNo;
 
+use super::free_runs::Outlook;
 use super::free_words::{FreeWords, SearchPurpose, bitmaps_of};
 use super::group_run::GroupRun;
 use super::groups::AllocationCursor;
@@ -68,19 +70,26 @@ impl Op<'_> {
                 from = group + 1;
             }
         }
-        for groups in around {
-            let mut from = groups.start;
-            while let Some(group) = self.meta.groups.free_runs.next_unknown(from..groups.end) {
-                if !self.may_look_at_unknown(wanted) {
-                    return Ok(None);
-                }
-                self.survey(group)?;
-                if self.may_have_run(group, wanted)?
-                    && let Some(run) = self.find_run(group, 0, wanted)?
+        for outlook in Outlook::BEST_FIRST {
+            if outlook == Outlook::Poor && wanted.unknown == UnknownGroups::Few {
+                break;
+            }
+            for groups in around.clone() {
+                let mut from = groups.start;
+                while let Some(group) =
+                    self.meta.groups.free_runs.next_with_outlook(from..groups.end, wanted.least, outlook)
                 {
-                    return Ok(Some(run));
+                    if !self.may_look_at_unknown(wanted) {
+                        return Ok(None);
+                    }
+                    self.survey(group)?;
+                    if self.may_have_run(group, wanted)?
+                        && let Some(run) = self.find_run(group, 0, wanted)?
+                    {
+                        return Ok(Some(run));
+                    }
+                    from = group + 1;
                 }
-                from = group + 1;
             }
         }
         Ok(None)

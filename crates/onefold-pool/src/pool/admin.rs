@@ -16,12 +16,13 @@ const TRIM_BLOCKS: u64 = 2048;
 
 impl Pool {
     /// Does one bounded step of background work: locating free blocks, reading fingerprints into the filter, reclaiming
-    /// deleted files. Returns false when none is left. Pools opened with `background` do this by themselves.
+    /// deleted files, finding places for the summaries of the groups. Returns false when none is left. Pools opened with `background` do this by themselves.
     ///
     /// # Errors
     /// Device errors; damage.
     pub fn reclaim(&self) -> Result<bool> {
-        Ok(self.engine.survey_some()? || self.engine.index_some()? || self.engine.reclaim_one()?)
+        let engine = &self.engine;
+        Ok(engine.survey_some()? || engine.index_some()? || engine.reclaim_one()? || engine.place_summaries()?)
     }
 
     /// Extends the pool to the present size of the device. Returns the new size in bytes.

@@ -11,7 +11,7 @@ impl Pool {
     /// Returns the numbers for `statfs`.
     pub fn fs_stat(&self) -> FsStat {
         let meta = self.settled().meta();
-        let free = meta.blocks_free();
+        let free = meta.blocks_free().saturating_sub(meta.groups.blocks_kept());
         let reserved = meta.state(Field::ReservedBlocks) + crate::meta::allocate::EMERGENCY_BLOCKS;
         let inodes = meta.state(Field::Inodes);
         FsStat {
@@ -60,8 +60,8 @@ impl Pool {
             saved_by_blocks_bytes: bytes(references - data),
             saved_by_clones_bytes: bytes(logical - references),
             metadata_fixed_bytes: bytes(fixed),
-            metadata_dynamic_bytes: bytes(blocks(Field::MetadataBlocks)),
-            freeing_bytes: bytes(busy + awaiting_reclaim),
+            metadata_dynamic_bytes: bytes(blocks(Field::MetadataBlocks) + meta.groups.blocks_kept()),
+            freeing_bytes: bytes(meta.groups.blocks_waiting() + awaiting_reclaim),
             free_bytes: bytes(meta.blocks_free().saturating_sub(busy)),
             reserved_bytes: bytes(blocks(Field::ReservedBlocks)),
             reclaim_pending: blocks(Field::ReclaimPending) + meta.orphans.waiting_count(),

@@ -45,15 +45,16 @@ pub fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1000)), random: Arc::new(SeededRandom::new(1)) }
 }
 
-/// Returns options of a pool without background work.
+/// Returns options of a pool without background work. It keeps its summaries like a large pool.
 pub fn quiet() -> OpenOptions {
-    OpenOptions { background: false, memory_bytes: 64 << 20, ..OpenOptions::default() }
+    let test_limits = TestLimits { summaries_from_groups: 1, ..TestLimits::default() };
+    OpenOptions { background: false, memory_bytes: 64 << 20, test_limits, ..OpenOptions::default() }
 }
 
 /// Returns options of a pool in which threads that wait for accepted writes carry them out. The pool stores the first
 /// two small writes after a sync at once, and later ones with the next commit.
 pub fn behind() -> OpenOptions {
-    let test_limits = TestLimits { late_after: 2, ..TestLimits::default() };
+    let test_limits = TestLimits { late_after: 2, ..quiet().test_limits };
     OpenOptions { workers: Workers::Callers, test_limits, ..quiet() }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn collisions(seed: u64) -> WorkloadRecord {
     let mut options = behind();
     options.verify = Verification::Value;
     options.test_limits =
-        TestLimits { fingerprint_bits: 5, references_max: 4, lowest_first: true, ..TestLimits::default() };
+        TestLimits { fingerprint_bits: 5, references_max: 4, lowest_first: true, ..options.test_limits };
     act(Bench::on(new_pool(SMALL * 2, 1 << 20), Reference::new(Dedup::On), options, seed))
 }
 

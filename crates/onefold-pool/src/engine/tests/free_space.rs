@@ -24,7 +24,7 @@ fn entry(block: BlockNo) -> StoreEntry {
     StoreEntry { fingerprint: Fingerprint(fingerprint), count: 1, domain: 0, usage: BlockUse::Data, private: false }
 }
 
-fn claim(op: &mut Op<'_>, runs: &[GroupRun]) -> OpResult<()> {
+pub(super) fn claim(op: &mut Op<'_>, runs: &[GroupRun]) -> OpResult<()> {
     for &run in runs {
         let entries: Vec<StoreEntry> = (0..run.count).map(|offset| entry(run.first.plus(offset))).collect();
         op.claim_data(run, &entries)?;

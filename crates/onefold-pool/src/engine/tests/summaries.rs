@@ -3,15 +3,17 @@
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_testing::device::{Call, FailingCalls, Fault};
 
-use super::free_space::{Steps, compare, exercise, filled_at_random, reads, write};
+use super::free_space::{Steps, claim, compare, exercise, filled_at_random, reads, write};
 use super::{Device, FREE, environment, filled, nearly_full};
 use crate::engine::Engine;
 use crate::error::PoolError;
 use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::group_summaries::{GroupSummary, SummaryBlock};
+use crate::format::items::{FilterRun, SUMMARIES_GENERATION};
 use crate::format::state::Field;
+use crate::meta::group_run::GroupRun;
 use crate::meta::{Op, Privilege};
-use crate::options::OpenOptions;
+use crate::options::{OpenOptions, TestLimits};
 
 fn options() -> OpenOptions {
     OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() }
@@ -208,5 +210,256 @@ fn a_device_that_fails_after_the_last_commit_is_reported_and_costs_only_time() {
         let engine = reopen(&device);
         assert_eq!(unknown(&engine, groups), Some(0));
         assert_eq!(engine.activity.stat().replayed, 0, "it was cleanly closed");
+    }
+}
+
+/// Opens a pool like [`surveyed`], which keeps its summaries.
+fn keeping(groups: u64) -> (Device, Engine) {
+    let (device, engine) = surveyed(groups);
+    assert!(engine.place_summaries().unwrap());
+    assert!(!engine.place_summaries().unwrap(), "once is enough");
+    engine.commit().unwrap();
+    engine.checkpoint().unwrap();
+    (device, engine)
+}
+
+/// Returns how many reads a write of 40 blocks takes, which must go behind `first`.
+fn reads_of_a_write(device: &Device, engine: &Engine, first: u64) -> u64 {
+    reads(device, || {
+        let runs = write(engine, 40);
+        assert_eq!(runs.iter().map(|run| run.count).sum::<u64>(), 40);
+        assert!(runs.iter().all(|run| run.first.0 >= first), "{runs:?}");
+    })
+}
+
+/// Regression: after a crash, the first write to a pool that was full but for one group read the bitmaps of all groups,
+/// unless the survey came before it.
+#[test]
+fn the_first_write_after_a_crash_reads_no_bitmaps_of_full_groups() {
+    let groups = 1100;
+    let (device, engine) = keeping(groups);
+    let places = engine.meta().groups.summary_places.clone();
+    drop(engine);
+    for round in 0..2 {
+        let engine = reopen(&device);
+        assert_eq!(engine.meta().groups.summary_places, places, "they stay where they are");
+        let engine = match round {
+            0 => engine,
+            // What it read is known by then, and is not noted if it does not come to a checkpoint.
+            _ => {
+                write(&engine, 5);
+                engine.commit().unwrap();
+                drop(engine);
+                reopen(&device)
+            }
+        };
+        let count = reads(&device, || {
+            assert!(write(&engine, 16).iter().all(|run| run.first.0 >= groups * GROUP_BLOCKS - FREE));
+        });
+        assert!(count < 16, "round {round}: {count} reads: a few bitmaps and pages of stores");
+    }
+}
+
+/// A crash undoes what the running transaction has taken.
+#[test]
+fn room_that_a_crash_gives_back_is_found_at_once() {
+    let groups = 1100;
+    let (device, engine) = keeping(groups);
+    write(&engine, 40);
+    engine.checkpoint().unwrap();
+    drop(engine);
+    let engine = reopen(&device);
+    assert_eq!(engine.meta().groups.free_runs.hint(groups - 1), None);
+    assert_eq!(engine.meta().groups.free_runs.hint(7), Some(GroupSummary::new(0, 0)));
+    let count = reads_of_a_write(&device, &engine, groups * GROUP_BLOCKS - FREE);
+    assert!(count < 16, "{count} reads");
+}
+
+/// The blocks that [`filled_later`] takes.
+fn taken_later(groups: u64) -> GroupRun {
+    GroupRun { first: BlockNo((groups - 2) * GROUP_BLOCKS + 5000), count: 60 }
+}
+
+/// Opens a pool of `groups` groups, which are all known. It had room in the last two; the last but one was filled.
+fn filled_later(groups: u64) -> (Device, Engine) {
+    let (taken, last) = (taken_later(groups), (groups - 1) * GROUP_BLOCKS + 5000);
+    let is_taken = |block: BlockNo| (taken.first..taken.first.plus(taken.count)).contains(&block);
+    let is_used = |block: BlockNo| !is_taken(block) && !(last..last + FREE).contains(&block.0);
+    let (device, engine) = filled(groups, groups - 2, is_used);
+    while engine.survey_some().unwrap() {}
+    assert!(engine.run(Privilege::Normal, |op| op.reserve_runs(&[taken])).unwrap());
+    engine.run(Privilege::Normal, |op| claim(op, &[taken])).unwrap();
+    (device, engine)
+}
+
+/// Frees the blocks that [`filled_later`] has taken, and commits.
+fn free_later(engine: &Engine, groups: u64) {
+    let first = taken_later(groups).first;
+    engine.run(Privilege::Freeing, |op| (0..60).try_for_each(|at| op.free_data(first.plus(at)))).unwrap();
+    engine.commit().unwrap();
+}
+
+/// Blocks of full groups are freed, in the log or before a checkpoint.
+#[test]
+fn room_that_was_freed_before_a_crash_is_found_at_once() {
+    let groups = 1100;
+    for is_in_log in [false, true] {
+        let (device, engine) = filled_later(groups);
+        assert!(engine.place_summaries().unwrap());
+        engine.commit().unwrap();
+        engine.checkpoint().unwrap();
+        free_later(&engine, groups);
+        if !is_in_log {
+            engine.checkpoint().unwrap();
+        }
+        drop(engine);
+        let engine = reopen(&device);
+        let count = reads_of_a_write(&device, &engine, (groups - 2) * GROUP_BLOCKS);
+        assert!(count < 16, "in the log: {is_in_log}: {count} reads");
+        assert_eq!(engine.meta().groups.free_runs.hint(3), Some(GroupSummary::new(0, 0)));
+    }
+}
+
+fn keeping_options() -> OpenOptions {
+    let test_limits = TestLimits { summaries_from_groups: 1, ..TestLimits::default() };
+    OpenOptions { test_limits, ..options() }
+}
+
+/// After a crash at any time, what is known is true, and each hint is.
+#[test]
+fn facts_and_hints_after_a_crash_are_true() {
+    let groups = 4;
+    let (mut known, mut hints) = (0, 0);
+    for seed in 0..6 {
+        for round in 0..3 {
+            let mut steps = Steps(seed * 10 + round);
+            let (device, engine) = filled_at_random(&mut steps, seed, groups);
+            engine.commit_and_close().unwrap();
+            drop(engine);
+            let engine = Engine::open(device.clone(), keeping_options(), environment()).unwrap();
+            while engine.survey_some().unwrap() {}
+            assert!(engine.place_summaries().unwrap());
+            for _ in 0..=round {
+                exercise(&engine, &mut steps, groups);
+            }
+            drop(engine);
+            let engine = Engine::open(device.clone(), keeping_options(), environment()).unwrap();
+            compare(&engine, groups);
+            for group in 0..groups {
+                let hint = engine.meta().groups.free_runs.hint(group);
+                known += u64::from(engine.meta().groups.free_runs.get(group).is_some());
+                let Some(hint) = hint else { continue };
+                hints += 1;
+                engine.meta().groups.free_runs.set(group, Some(hint));
+                let whole = engine.run(Privilege::Freeing, |op| op.survey(group));
+                whole.unwrap();
+                let truth = engine.meta().groups.free_runs.get(group).unwrap();
+                // A hint of recovery may lack the second bitmap.
+                let tail = GROUP_BLOCKS - crate::format::geometry::BITS_PER_BITMAP_BLOCK;
+                assert!(
+                    hint.free <= truth.free && u64::from(hint.free) + tail >= u64::from(truth.free),
+                    "seed {seed}, round {round}, group {group}: {hint:?} is the hint, {truth:?} is true"
+                );
+            }
+        }
+    }
+    assert!(hints > 15, "{known} facts, {hints} hints");
+}
+
+#[test]
+fn a_search_finds_blocks_in_spite_of_hints_that_are_wrong() {
+    let groups = 100;
+    for forged in [GroupSummary::new(0, 0), GroupSummary::new(256, GROUP_BLOCKS)] {
+        let (device, engine) = keeping(groups);
+        let places = engine.meta().groups.summary_places.clone();
+        let pool_tag = engine.meta().pool_tag;
+        drop(engine);
+        let mut bytes = [0; BLOCK_BYTES];
+        device.read(places[0].first, &mut bytes).unwrap();
+        let mut block = SummaryBlock::decode(&bytes, pool_tag, places[0].first).unwrap();
+        block.summaries.fill(Some(forged));
+        device.write(places[0].first, &block.encode(pool_tag, places[0].first)).unwrap();
+        let engine = reopen(&device);
+        assert_eq!(engine.meta().groups.free_runs.hint(3), Some(forged));
+        reads_of_a_write(&device, &engine, groups * GROUP_BLOCKS - FREE);
+        compare(&engine, groups);
+    }
+}
+
+#[test]
+fn places_that_are_in_use_or_too_many_are_not_kept() {
+    let groups = 100;
+    let (device, engine) = keeping(groups);
+    let place = engine.meta().groups.summary_places[0];
+    let name = |runs: &[GroupRun]| {
+        let engine = assemble(&device);
+        let named: Vec<FilterRun> = super::super::saved::named(runs, SUMMARIES_GENERATION).collect();
+        engine.name_saved_runs(&named).unwrap();
+        engine.commit_and_close().unwrap();
+    };
+    drop(engine);
+    let first = GroupRun { first: BlockNo(50 * GROUP_BLOCKS + 9000), count: 1 };
+    for runs in [vec![first], vec![GroupRun { count: 2, ..place }], vec![place, place]] {
+        name(&runs);
+        let engine = reopen(&device);
+        assert!(engine.meta().groups.summary_places.is_empty() && engine.saved_runs().unwrap().is_empty());
+        assert_eq!(engine.meta().groups.busy.count(), 0);
+        reads_of_a_write(&device, &engine, groups * GROUP_BLOCKS - FREE);
+    }
+    name(&[place]);
+    assert_eq!(reopen(&device).meta().groups.summary_places, [place]);
+}
+
+#[test]
+fn a_pool_that_gets_more_groups_gets_more_places_and_a_close_takes_those() {
+    let groups = 1017;
+    let (device, engine) = filled(groups, groups - 2, |block| block.0 < (groups - 2) * GROUP_BLOCKS + 9000);
+    let set_ready = |ready| engine.run(Privilege::Freeing, |op| op.set_state(Field::GroupsReady, ready)).unwrap();
+    set_ready(groups - 1);
+    for (ready, blocks) in [(groups - 1, 1), (groups, 2)] {
+        set_ready(ready);
+        assert!(!engine.place_summaries().unwrap(), "there are unknown groups");
+        while engine.survey_some().unwrap() {}
+        assert!(engine.place_summaries().unwrap());
+        let meta = engine.meta();
+        assert_eq!((meta.groups.blocks_kept(), meta.groups.busy.count()), (blocks, blocks));
+    }
+    let places = engine.meta().groups.summary_places.clone();
+    assert!(engine.save_and_close().unwrap().is_none());
+    drop(engine);
+    let engine = reopen(&device);
+    assert_eq!(engine.meta().groups.summary_places, places);
+    assert_eq!(unknown(&engine, groups), None);
+    compare(&engine, groups);
+}
+
+#[test]
+fn a_small_pool_keeps_no_places() {
+    let (_, engine) = surveyed(63);
+    assert!(!engine.place_summaries().unwrap());
+    assert_eq!(engine.meta().groups.busy.count(), 0);
+}
+
+#[test]
+fn a_checkpoint_goes_on_without_room_for_summaries_and_not_with_a_broken_device() {
+    let trial = |number: u64, fault: Option<Fault>| {
+        let (device, engine) = filled_later(100);
+        assert!(engine.place_summaries().unwrap());
+        engine.commit().unwrap();
+        engine.checkpoint().unwrap();
+        free_later(&engine, 100);
+        let before = device.count(Call::Write);
+        if let Some(fault) = fault {
+            device.fail(Call::Write, FailingCalls::Nth(before + number), fault);
+        }
+        let done = engine.checkpoint();
+        (device.count(Call::Write) - before, done.is_ok(), engine.ensure_writable().is_ok())
+    };
+    let (count, ..) = trial(0, None);
+    let of_summaries: Vec<u64> = (1..=count).filter(|number| trial(*number, Some(Fault::StorageFull)).1).collect();
+    assert_eq!(of_summaries.len(), 1, "one of {count} writes is not needed: {of_summaries:?}");
+    for number in 1..=count {
+        let (_, is_done, is_writable) = trial(number, Some(Fault::Io));
+        assert!(!is_done && !is_writable, "write {number}");
     }
 }

@@ -1,0 +1,190 @@
+//! The summaries of the groups while the pool is open, for the opening after a crash. Without them, a write soon after
+//! it might read the bitmaps of the whole pool before it finds the only group with room.
+//!
+//! A pool of more than a few groups keeps some free blocks for them, which items of the names tree name. Each checkpoint writes the blocks
+//! that have changed before it moves the tail. So a crash finds each group in one of three states:
+//! 1. Its bitmaps are in the log. Recovery has them, and an opening looks at them at once.
+//! 2. Its summary was true at the last checkpoint, and still is.
+//! 3. Nothing was known of it, or work was in progress there. There is no summary then.
+//!
+//! They are hints all the same: a search uses them to choose the order in which it looks at groups, and finds free blocks
+//! in spite of hints that are wrong.
+
+use std::collections::BTreeSet;
+
+use onefold_block::device::writes_of;
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo};
+
+use super::Engine;
+use super::saved::named;
+use super::summary_image::{places_of, summary_blocks};
+use crate::error::{PoolError, Result};
+use crate::format::BlockBytes;
+use crate::format::get_u32;
+use crate::format::group_summaries::{SUMMARIES_PER_BLOCK, SummaryBlock, WHILE_OPEN};
+use crate::format::header::BlockKind;
+use crate::format::items::{FilterRun, SUMMARIES_GENERATION};
+use crate::format::state::Field;
+use crate::meta::Meta;
+use crate::meta::free_words::{Bitmaps, FreeWords, SearchPurpose, bitmaps_of};
+use crate::meta::group_run::GroupRun;
+use crate::options::Journaling;
+use crate::sync;
+
+/// What the last checkpoints have written of the summaries.
+#[derive(Debug, Default)]
+pub(super) struct WrittenSummaries {
+    /// Checksum of each block, which also covers its place; 0 before the first write.
+    checksums: Vec<u32>,
+    /// Whether the backing file had no room for them.
+    is_refused: bool,
+}
+
+/// Returns the groups whose bitmaps the running transaction has changed. A crash would undo this.
+fn groups_in_progress(meta: &Meta) -> BTreeSet<u64> {
+    let geometry = &meta.geometry;
+    let bitmaps = meta.running.dirty.iter().filter(|block| geometry.is_place_of(BlockKind::Bitmap, **block));
+    bitmaps.map(|block| geometry.group_of(*block)).collect()
+}
+
+/// Returns block `number` of the summaries as it should be now.
+fn encode(meta: &Meta, number: u64, at: BlockNo) -> BlockBytes {
+    let first_group = number * SUMMARIES_PER_BLOCK as u64;
+    let in_progress = groups_in_progress(meta);
+    let groups = (first_group..meta.state(Field::GroupsReady)).take(SUMMARIES_PER_BLOCK);
+    let known = |group| if in_progress.contains(&group) { None } else { meta.groups.summary_so_far(group) };
+    SummaryBlock { sequence: WHILE_OPEN, first_group, summaries: groups.map(known).collect() }.encode(meta.pool_tag, at)
+}
+
+impl Engine {
+    /// Keeps the places of the summaries that an opening has found, unless the pool is small or a block is in use.
+    /// Returns the places that are kept, which are busy.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub(super) fn keep_places(&self, named: &[FilterRun]) -> Result<Vec<GroupRun>> {
+        let count = named.iter().fold(0_u64, |sum, run| sum.saturating_add(run.count));
+        // A hostile pool must not keep its free blocks from use.
+        if count == 0 || count > self.blocks_for_open_summaries() {
+            return Ok(Vec::new());
+        }
+        let places = self.reserve_saved(named)?.unwrap_or_default();
+        self.meta().groups.summary_places.clone_from(&places);
+        Ok(places)
+    }
+
+    /// Returns the number of blocks that the summaries take while the pool is open, 0 if they are not kept.
+    fn blocks_for_open_summaries(&self) -> u64 {
+        let ready = self.meta().state(Field::GroupsReady);
+        let is_large = ready >= self.options.test_limits.summaries_from_groups;
+        let keeps = is_large && self.options.journaling == Journaling::On && !self.options.read_only;
+        if keeps { summary_blocks(ready) } else { 0 }
+    }
+
+    /// Finds places for the summaries, or for more of them if the pool has more groups now. Only once all groups are
+    /// known: it must not read bitmaps.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`]; device errors; damage.
+    pub(crate) fn place_summaries(&self) -> Result<bool> {
+        let wanted = self.blocks_for_open_summaries();
+        {
+            let mut meta = self.meta();
+            let ready = meta.state(Field::GroupsReady);
+            let groups = &mut meta.groups;
+            if wanted <= groups.blocks_kept()
+                || groups.places_searched_at == ready
+                || groups.free_runs.next_unknown(groups.survey_next..ready).is_some()
+            {
+                return Ok(false);
+            }
+            groups.places_searched_at = ready;
+        }
+        let places = self.reserve_summary_runs()?;
+        if places.is_empty() {
+            return Ok(false);
+        }
+        // Written at once, so that a sparse backing file has room for them.
+        let placed = self
+            .write_open_summaries(&places_of(&places), &mut WrittenSummaries::default())
+            .and_then(|()| self.name_saved_runs(&named(&places, SUMMARIES_GENERATION).collect::<Vec<_>>()));
+        let mut meta = self.meta();
+        let others = match placed {
+            Ok(()) => std::mem::replace(&mut meta.groups.summary_places, places),
+            Err(_) => places,
+        };
+        meta.free_again(&others);
+        placed.map(|()| true)
+    }
+
+    /// Brings the summaries up to date, for a checkpoint that has put everything in place. A backing file without room
+    /// only ends this.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(super) fn update_summaries(&self, written: &mut WrittenSummaries) -> Result<()> {
+        if written.is_refused {
+            return Ok(());
+        }
+        let places = places_of(&self.meta().groups.summary_places);
+        match self.write_open_summaries(&places, written) {
+            Err(PoolError::NoSpace) => {
+                written.is_refused = true;
+                Ok(())
+            }
+            updated => updated,
+        }
+    }
+
+    /// Writes those blocks of the summaries that differ from what was written.
+    fn write_open_summaries(&self, places: &[BlockNo], written: &mut WrittenSummaries) -> Result<()> {
+        written.checksums.resize(places.len(), 0);
+        let (mut changed, mut content): (Vec<BlockNo>, Vec<BlockBytes>) = (Vec::new(), Vec::new());
+        for ((number, &at), before) in (0..).zip(places).zip(&mut written.checksums) {
+            let meta = self.meta();
+            let bytes = encode(&meta, number, at);
+            sync::unlock_fairly(meta);
+            let checksum = get_u32(&bytes, 0);
+            if std::mem::replace(before, checksum) != checksum {
+                changed.push(at);
+                content.push(bytes);
+            }
+        }
+        let Some(&first) = changed.first() else { return Ok(()) };
+        let buffer = AlignedBuffer::copy_of(content.as_flattened());
+        debug_assert_eq!(buffer.len(), changed.len() * BLOCK_BYTES);
+        let done = self.device.write_batch(&writes_of(&changed, &buffer));
+        done.map_err(|source| PoolError::of_write(first, source))
+    }
+
+    /// Looks at the bitmaps that recovery has found in the log: what was known of their groups before is not true any
+    /// more.
+    pub(super) fn learn_from_log(&self) {
+        let groups: BTreeSet<u64> = {
+            let committer = self.committer.lock();
+            let geometry = self.meta().geometry;
+            let bitmaps = committer.home_blocks().filter(|block| geometry.is_place_of(BlockKind::Bitmap, *block));
+            bitmaps.map(|block| geometry.group_of(block)).collect()
+        };
+        let mut meta = self.meta();
+        let meta = &mut *meta;
+        let ready = meta.state(Field::GroupsReady);
+        for group in groups.into_iter().filter(|group| *group < ready) {
+            let mut bitmaps = Bitmaps::default();
+            let mut is_whole = true;
+            for (place, block) in bitmaps.iter_mut().zip(bitmaps_of(&meta.geometry, group)) {
+                *place = meta.cache.peek(block);
+                is_whole &= place.is_some();
+            }
+            let words = FreeWords::new(bitmaps, &meta.groups, &meta.geometry, group, SearchPurpose::Data);
+            let (found, looked) = words.survey();
+            meta.groups.words_scanned += looked;
+            if is_whole {
+                meta.groups.free_runs.set(group, Some(found));
+            } else {
+                // The other bitmap may call more blocks free.
+                meta.groups.free_runs.set_hint(group, Some(found).filter(|found| found.free > 0));
+            }
+        }
+    }
+}
