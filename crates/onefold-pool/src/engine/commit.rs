@@ -62,7 +62,7 @@ pub(crate) struct Committer {
     /// A taken transaction for which the backing file had no room. It is written before anything else.
     unwritten: Option<PendingTransaction>,
     /// The summaries of the groups on the device.
-    summaries: WrittenSummaries,
+    pub(super) summaries: WrittenSummaries,
 }
 
 /// One block of a transaction.

@@ -32,14 +32,12 @@ impl Engine {
             Journaling::Off => (Vec::new(), Vec::new()),
         };
         self.commit_and_close()?;
-        // The next opening finds them free.
-        {
-            let mut meta = self.meta();
-            meta.groups.summary_places.clear();
-            meta.free_again(&filter);
-            meta.free_again(&summaries);
-        }
-        match self.write_summaries(&summaries) {
+        self.meta().free_again(&filter);
+        let written = self.write_summaries(&summaries);
+        // Only now: nobody else may have written to them meanwhile.
+        self.replace_places(Vec::new());
+        self.meta().free_again(&summaries);
+        match written {
             Ok(()) | Err(PoolError::NoSpace) => Ok(None),
             Err(error) => {
                 self.stop(&error);
@@ -89,9 +87,10 @@ impl Engine {
         self.take_summaries(&summaries);
         // Before the items are removed, which may take a block.
         let places = self.keep_places(&summaries)?;
-        let blocks = self.reserve_saved(&filter)?;
+        let blocks = self.reserve_saved(&filter);
         self.name_saved_runs(&named(&places, SUMMARIES_GENERATION).collect::<Vec<_>>())?;
-        // The next change makes what was saved wrong, so the items must be gone before it.
+        // The next change makes what was saved wrong. So before it, the items of the filter must be gone, and the next
+        // transaction must have another number than the summaries.
         self.commit()?;
         let (Some(blocks), Some(first)) = (blocks, filter.first()) else { return Ok(()) };
         let (loading, is_small) = self.begin_loading(blocks, first.generation);

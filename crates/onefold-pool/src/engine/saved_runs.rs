@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::items::{self, FilterRun};
 use crate::format::state::Field;
-use crate::meta::Privilege;
 use crate::meta::group_run::GroupRun;
+use crate::meta::{Op, OpResult, Privilege};
 use crate::tree::{self, Key};
 
 /// Maximum number of runs. With more, free space is too fragmented, and rebuilding the filter is as fast.
@@ -38,26 +38,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the items name these runs and no others, in one operation.
+    /// Makes the items name these runs and no others, in one operation. Unless there are neither old nor new ones, this
+    /// changes the pool, even if the items stay the same.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`](crate::error::PoolError); device errors; damage.
     pub(super) fn name_saved_runs(&self, runs: &[FilterRun]) -> Result<()> {
-        let before = self.saved_items()?;
-        let is_named = |(key, value): &(Key, Vec<u8>)| {
-            usize::try_from(key.sub).ok().and_then(|number| runs.get(number)).is_some_and(|run| run.encode() == *value)
-        };
-        if before.len() == runs.len() && before.iter().all(is_named) {
-            return Ok(());
-        }
         self.run(Privilege::Freeing, |op| {
-            for (key, _) in before.iter().filter(|(key, _)| key.sub >= runs.len() as u64) {
-                op.remove_item(key)?;
+            for (key, _) in saved_items(op)? {
+                op.remove_item(&key)?;
             }
             for (number, run) in (0..).zip(runs) {
                 op.put_item(&items::filter_run_key(number), &run.encode())?;
             }
-            op.wrote_data();
+            if !runs.is_empty() {
+                op.wrote_data();
+            }
             Ok(())
         })
     }
@@ -67,28 +63,13 @@ impl Engine {
     /// # Errors
     /// Device errors; damage of the names tree.
     pub(super) fn saved_runs(&self) -> Result<Vec<FilterRun>> {
-        Ok(self.saved_items()?.iter().filter_map(|(_, value)| FilterRun::decode(value)).collect())
+        let items = self.view(saved_items)?;
+        Ok(items.iter().filter_map(|(_, value)| FilterRun::decode(value)).collect())
     }
 
-    fn saved_items(&self) -> Result<Vec<(Key, Vec<u8>)>> {
-        self.view(|op| {
-            let root = op.tree_root();
-            let (first, last) = items::filter_run_bounds();
-            let mut found = Vec::new();
-            let _ = tree::scan(op, root, first..=last, |key, value| -> ControlFlow<()> {
-                found.push((key, value.to_vec()));
-                ControlFlow::Continue(())
-            })?;
-            Ok(found)
-        })
-    }
-
-    /// Keeps blocks of named runs from being handed out. `None` if they are not all free: then their content cannot be
-    /// used.
-    ///
-    /// # Errors
-    /// Device errors; damage.
-    pub(super) fn reserve_saved(&self, runs: &[FilterRun]) -> Result<Option<Vec<GroupRun>>> {
+    /// Keeps blocks of named runs from being handed out. `None` if they are not known to be all free: then their content
+    /// cannot be used.
+    pub(super) fn reserve_saved(&self, runs: &[FilterRun]) -> Option<Vec<GroupRun>> {
         let mut reserved = Vec::new();
         for run in runs {
             let run = GroupRun { first: run.first, count: run.count };
@@ -99,13 +80,26 @@ impl Engine {
                     && run.count > 0
                     && within.checked_add(run.count).is_some_and(|end| end <= geometry.group_blocks(group));
                 if is_in_group { op.reserve_runs(&[run]) } else { Ok(false) }
-            })?;
-            if !is_free {
+            });
+            // Bitmaps that cannot be read must not keep a pool from being opened for a convenience.
+            if !matches!(is_free, Ok(true)) {
                 self.meta().free_again(&reserved);
-                return Ok(None);
+                return None;
             }
             reserved.push(run);
         }
-        Ok(Some(reserved))
+        Some(reserved)
     }
+}
+
+/// Returns the items that name runs.
+fn saved_items(op: &mut Op<'_>) -> OpResult<Vec<(Key, Vec<u8>)>> {
+    let root = op.tree_root();
+    let (first, last) = items::filter_run_bounds();
+    let mut found = Vec::new();
+    let _ = tree::scan(op, root, first..=last, |key, value| -> ControlFlow<()> {
+        found.push((key, value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
 }

@@ -11,6 +11,7 @@ use onefold_block::{AlignedBuffer, BlockNo};
 
 use super::Engine;
 use crate::error::{PoolError, Result};
+use crate::format::BlockBytes;
 use crate::format::group_summaries::{SUMMARIES_PER_BLOCK, SummaryBlock};
 use crate::format::items::FilterRun;
 use crate::format::state::Field;
@@ -39,15 +40,12 @@ impl Engine {
     /// See [`Engine::reserve_summary_runs`].
     pub(super) fn reserve_lasting_places(&self) -> Result<Vec<GroupRun>> {
         {
-            let mut meta = self.meta();
-            let kept = std::mem::take(&mut meta.groups.summary_places);
-            let count: u64 = kept.iter().map(|run| run.count).sum();
-            if count == summary_blocks(meta.state(Field::GroupsReady)) {
-                meta.groups.summary_places.clone_from(&kept);
-                return Ok(kept);
+            let meta = self.meta();
+            if meta.groups.blocks_kept() == summary_blocks(meta.state(Field::GroupsReady)) {
+                return Ok(meta.groups.summary_places.clone());
             }
-            meta.free_again(&kept);
         }
+        self.replace_places(Vec::new());
         self.reserve_summary_runs()
     }
 
@@ -84,7 +82,7 @@ impl Engine {
         Ok(runs)
     }
 
-    /// Writes the summaries to `runs` after the pool was closed, when nothing changes bitmaps any more.
+    /// Writes the summaries to `runs`, which are busy, after the pool was closed, when nothing changes bitmaps any more.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`] if the backing file is full; device errors. Both only cost the next opening time.
@@ -98,7 +96,8 @@ impl Engine {
                 // A change came all the same, which the next opening will not find.
                 return Ok(());
             }
-            // Data may take these blocks at the next opening.
+            // Data may take these blocks at the next opening, and the summaries' own.
+            meta.free_again(runs);
             meta.give_up_kept();
             meta.groups.forget_full_backing();
             let (ready, sequence, pool_tag) = (meta.state(Field::GroupsReady), meta.running.sequence, meta.pool_tag);
@@ -107,6 +106,11 @@ impl Engine {
                 let groups = (first_group..ready).take(SUMMARIES_PER_BLOCK);
                 let summaries = groups.map(|group| meta.groups.lasting_summary(group)).collect();
                 *bytes = SummaryBlock { sequence, first_group, summaries }.encode(pool_tag, *at);
+            }
+            for run in runs {
+                meta.groups.busy.set_run(run.first, run.count);
+                let group = meta.geometry.group_of(run.first);
+                meta.groups.free_runs.take(group, run.count);
             }
         }
         let writes = writes_of(&places, &buffer);
@@ -125,14 +129,10 @@ impl Engine {
         let blocks = runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
         let places: Vec<BlockNo> = blocks.take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
         let mut buffer = AlignedBuffer::zeroed(places.len());
-        if self.device.read_batch(&mut reads_of(&places, &mut buffer)).is_err() {
-            return;
-        }
-        let found =
-            places.iter().zip(buffer.blocks()).filter_map(|(at, bytes)| SummaryBlock::decode(bytes, pool_tag, *at));
-        {
+        if self.device.read_batch(&mut reads_of(&places, &mut buffer)).is_ok() {
+            let decode = |(at, bytes): (&BlockNo, &BlockBytes)| SummaryBlock::decode(bytes, pool_tag, *at);
             let mut meta = self.meta();
-            for block in found {
+            for block in places.iter().zip(buffer.blocks()).filter_map(decode) {
                 for (group, summary) in (block.first_group..ready).zip(block.summaries) {
                     match summary {
                         Some(known) if block.sequence == sequence => meta.groups.remember(group, known),

@@ -5,9 +5,10 @@
 //! that have changed before it moves the tail. So a crash finds each group in one of three states:
 //! 1. Its bitmaps are in the log. Recovery has them, and an opening looks at them at once.
 //! 2. Its summary was true at the last checkpoint, and still is.
-//! 3. Nothing was known of it, or work was in progress there. There is no summary then.
+//! 3. There is no summary: nothing was known of it, work was in progress there, or blocks waited there to be handed out
+//!    again.
 //!
-//! They are hints all the same: a search uses them to choose the order in which it looks at groups, and finds free blocks
+//! On a full host a checkpoint may fail to write them. They are hints all the same: a search uses them to choose the order in which it looks at groups, and finds free blocks
 //! in spite of hints that are wrong.
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use super::saved::named;
 use super::summary_image::{places_of, summary_blocks};
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
+use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::get_u32;
 use crate::format::group_summaries::{SUMMARIES_PER_BLOCK, SummaryBlock, WHILE_OPEN};
 use crate::format::header::BlockKind;
@@ -40,25 +42,28 @@ pub(super) struct WrittenSummaries {
     is_refused: bool,
 }
 
-/// Returns the groups whose bitmaps the running transaction has changed. A crash would undo this.
-fn groups_in_progress(meta: &Meta) -> BTreeSet<u64> {
+/// Returns the groups of which nothing is told: a crash would undo what the running transaction has changed there, or
+/// blocks without room in a full backing file are left out of the facts.
+fn groups_left_out(meta: &Meta) -> BTreeSet<u64> {
     let geometry = &meta.geometry;
     let bitmaps = meta.running.dirty.iter().filter(|block| geometry.is_place_of(BlockKind::Bitmap, **block));
-    bitmaps.map(|block| geometry.group_of(*block)).collect()
+    let without_room = meta.groups.full_backing.without_room();
+    let lacking = without_room.flat_map(|range| range.start / GROUP_BLOCKS..range.end.div_ceil(GROUP_BLOCKS));
+    bitmaps.map(|block| geometry.group_of(*block)).chain(lacking).collect()
 }
 
 /// Returns block `number` of the summaries as it should be now.
 fn encode(meta: &Meta, number: u64, at: BlockNo) -> BlockBytes {
     let first_group = number * SUMMARIES_PER_BLOCK as u64;
-    let in_progress = groups_in_progress(meta);
+    let left_out = groups_left_out(meta);
     let groups = (first_group..meta.state(Field::GroupsReady)).take(SUMMARIES_PER_BLOCK);
-    let known = |group| if in_progress.contains(&group) { None } else { meta.groups.summary_so_far(group) };
+    let known = |group| if left_out.contains(&group) { None } else { meta.groups.summary_so_far(group) };
     SummaryBlock { sequence: WHILE_OPEN, first_group, summaries: groups.map(known).collect() }.encode(meta.pool_tag, at)
 }
 
 impl Engine {
-    /// Keeps the places of the summaries that an opening has found, unless the pool is small or a block is in use.
-    /// Returns the places that are kept, which are busy.
+    /// Keeps the places of the summaries that an opening has found, unless the pool is small or too full, or a block is
+    /// in use. Returns the places that are kept, which are busy.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -68,8 +73,9 @@ impl Engine {
         if count == 0 || count > self.blocks_for_open_summaries() {
             return Ok(Vec::new());
         }
-        let places = self.reserve_saved(named)?.unwrap_or_default();
-        self.meta().groups.summary_places.clone_from(&places);
+        let places = self.reserve_saved(named).unwrap_or_default();
+        let places = self.give_up_what_others_need(places)?;
+        self.replace_places(places.clone());
         Ok(places)
     }
 
@@ -81,40 +87,79 @@ impl Engine {
         if keeps { summary_blocks(ready) } else { 0 }
     }
 
-    /// Finds places for the summaries, or for more of them if the pool has more groups now. Only once all groups are
-    /// known: it must not read bitmaps.
+    /// Frees reserved places again if files have been promised the last free blocks, or operations that free space need
+    /// them. Returns the places that are left: all or none.
+    fn give_up_what_others_need(&self, places: Vec<GroupRun>) -> Result<Vec<GroupRun>> {
+        if self.view_in_background(|op| Ok(op.blocks_unpromised()))? > 0 {
+            return Ok(places);
+        }
+        self.meta().free_again(&places);
+        Ok(Vec::new())
+    }
+
+    /// Changes the places. Those that were kept so far are free afterwards, unless they are among the new ones.
+    pub(super) fn replace_places(&self, places: Vec<GroupRun>) {
+        // A checkpoint writes to the places with this lock held.
+        let _committer = self.committer.lock();
+        let mut meta = self.meta();
+        let before = std::mem::replace(&mut meta.groups.summary_places, places);
+        let gone: Vec<GroupRun> = before.into_iter().filter(|run| !meta.groups.summary_places.contains(run)).collect();
+        meta.free_again(&gone);
+    }
+
+    /// Finds places for the summaries, or for more of them if the pool has more groups now, once all groups are known.
+    /// Returns whether it has found some.
     ///
     /// # Errors
-    /// [`PoolError::NoSpace`]; device errors; damage.
+    /// Device errors, after which the pool is stopped if it was a write; damage.
     pub(crate) fn place_summaries(&self) -> Result<bool> {
         let wanted = self.blocks_for_open_summaries();
+        let checkpoints = self.activity.stat().checkpoints;
         {
             let mut meta = self.meta();
             let ready = meta.state(Field::GroupsReady);
             let groups = &mut meta.groups;
-            if wanted <= groups.blocks_kept()
-                || groups.places_searched_at == ready
-                || groups.free_runs.next_unknown(groups.survey_next..ready).is_some()
-            {
+            let is_due = wanted > groups.blocks_kept()
+                && !groups.is_placing
+                // A search that has failed is repeated: a checkpoint may have made room.
+                && groups.places_searched_at != Some((ready, checkpoints))
+                && groups.free_runs.next_unknown(groups.survey_next..ready).is_none();
+            if !is_due {
                 return Ok(false);
             }
-            groups.places_searched_at = ready;
+            groups.places_searched_at = Some((ready, checkpoints));
+            groups.is_placing = true;
         }
+        let placed = self.place_summaries_anew();
+        self.meta().groups.is_placing = false;
+        match placed {
+            Err(PoolError::NoSpace) => Ok(false),
+            placed => placed,
+        }
+    }
+
+    fn place_summaries_anew(&self) -> Result<bool> {
         let places = self.reserve_summary_runs()?;
+        let places = self.give_up_what_others_need(places)?;
         if places.is_empty() {
             return Ok(false);
         }
-        // Written at once, so that a sparse backing file has room for them.
-        let placed = self
+        // Written before they are named, so that a sparse backing file has room for them.
+        let named: Vec<FilterRun> = named(&places, SUMMARIES_GENERATION).collect();
+        let written = self
             .write_open_summaries(&places_of(&places), &mut WrittenSummaries::default())
-            .and_then(|()| self.name_saved_runs(&named(&places, SUMMARIES_GENERATION).collect::<Vec<_>>()));
-        let mut meta = self.meta();
-        let others = match placed {
-            Ok(()) => std::mem::replace(&mut meta.groups.summary_places, places),
-            Err(_) => places,
-        };
-        meta.free_again(&others);
-        placed.map(|()| true)
+            .inspect_err(|error| self.write_failed(error, places[0].first));
+        if let Err(error) = written.and_then(|()| self.name_saved_runs(&named)) {
+            self.meta().free_again(&places);
+            return Err(error);
+        }
+        self.replace_places(places);
+        // A checkpoint since then has not written to them.
+        let mut committer = self.committer.lock();
+        committer.summaries = WrittenSummaries::default();
+        let first = named[0].first;
+        self.update_summaries(&mut committer.summaries).inspect_err(|error| self.write_failed(error, first))?;
+        Ok(true)
     }
 
     /// Brings the summaries up to date, for a checkpoint that has put everything in place. A backing file without room

@@ -74,12 +74,17 @@ impl Outlook {
     }
 }
 
-/// Summary of [`PART_GROUPS`] groups.
+/// Summary of [`PART_GROUPS`] groups. What it tells of hints is out of date once there are none in the pool.
 #[derive(Clone, Copy, Debug, Default)]
 struct PartSummary {
     /// The highest bound of a known group.
     longest: u16,
     known: u16,
+    /// The highest bound and the highest number of a hint.
+    hinted: u16,
+    hinted_free: u16,
+    /// Number of unknown groups with hints.
+    hints: u16,
 }
 
 impl FreeRuns {
@@ -100,9 +105,30 @@ impl FreeRuns {
             if hint.is_none() || at >= GROUPS_MAX {
                 return;
             }
-            self.hints.resize(at + 1, UNKNOWN);
+            self.reach(at);
+            self.hints.resize(self.groups.len(), UNKNOWN);
         }
-        self.hints[at] = hint.unwrap_or(UNKNOWN);
+        let hint = hint.unwrap_or(UNKNOWN);
+        if std::mem::replace(&mut self.hints[at], hint) == hint {
+            return;
+        }
+        let first = at / PART_GROUPS * PART_GROUPS;
+        let end = self.hints.len().min(first + PART_GROUPS);
+        let part = &mut self.parts[at / PART_GROUPS];
+        (part.hinted, part.hinted_free, part.hints) = (0, 0, 0);
+        for hint in self.hints[first..end].iter().filter_map(|hint| unless_unknown(*hint)) {
+            part.hinted = part.hinted.max(hint.longest);
+            part.hinted_free = part.hinted_free.max(hint.free);
+            part.hints += 1;
+        }
+    }
+
+    /// Makes room for facts about a group.
+    fn reach(&mut self, at: usize) {
+        if at >= self.groups.len() {
+            self.groups.resize(at + 1, UNKNOWN);
+            self.parts.resize(self.groups.len().div_ceil(PART_GROUPS), PartSummary::default());
+        }
     }
 
     /// Takes all hints away.
@@ -118,8 +144,7 @@ impl FreeRuns {
             if known.is_none() || at >= GROUPS_MAX {
                 return;
             }
-            self.groups.resize(at + 1, UNKNOWN);
-            self.parts.resize(self.groups.len().div_ceil(PART_GROUPS), PartSummary::default());
+            self.reach(at);
         }
         let before = unless_unknown(std::mem::replace(&mut self.groups[at], known.unwrap_or(UNKNOWN)));
         let part = &mut self.parts[at / PART_GROUPS];
@@ -171,14 +196,20 @@ impl FreeRuns {
         if self.hints.is_empty() {
             return if outlook == Outlook::Open { self.next_unknown(groups) } else { None };
         }
+        let part_has = |part: &PartSummary| match outlook {
+            Outlook::Good => u64::from(part.hinted) >= least.min(LONG_RUN) || least == 1 && part.hinted_free > 0,
+            Outlook::Open => usize::from(part.known + part.hints) < PART_GROUPS,
+            Outlook::Poor => part.hints > 0,
+        };
         let mut from = groups.start;
-        while let Some(group) = self.next_unknown(from..groups.end) {
+        while let Some(group) = self.next(from..groups.end, part_has, |known| *known == UNKNOWN) {
             if Outlook::of(self.hint(group), least) == outlook {
                 return Some(group);
             }
             from = group + 1;
         }
-        None
+        let behind = groups.start.max(self.groups.len() as u64);
+        (outlook == Outlook::Open && behind < groups.end).then_some(behind)
     }
 
     fn next(

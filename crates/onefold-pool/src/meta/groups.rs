@@ -59,8 +59,10 @@ pub(crate) struct Groups {
     /// Where the summaries of the groups are kept as long as the pool is open ([`crate::engine::summary_places`]). The
     /// blocks are busy all the time.
     pub(crate) summary_places: Vec<GroupRun>,
-    /// Number of ready groups when places were last searched for the summaries.
-    pub(crate) places_searched_at: u64,
+    /// Whether places are being searched.
+    pub(crate) is_placing: bool,
+    /// The numbers of ready groups and of checkpoints when places were last searched.
+    pub(crate) places_searched_at: Option<(u64, u64)>,
 }
 
 impl Groups {
@@ -81,7 +83,8 @@ impl Groups {
             stock: Stock::default(),
             full_backing: FullBacking::default(),
             summary_places: Vec::new(),
-            places_searched_at: 0,
+            is_placing: false,
+            places_searched_at: None,
         }
     }
 
@@ -155,14 +158,10 @@ impl Groups {
     }
 
     /// Returns what the next opening may be told about a group's free blocks if this one ends in a crash: the facts, or
-    /// the hint of an earlier opening. On a full host the facts leave out blocks without room.
+    /// the hint of an earlier opening.
     pub(crate) fn summary_so_far(&self, group: u64) -> Option<GroupSummary> {
-        let blocks = group * GROUP_BLOCKS..(group + 1) * GROUP_BLOCKS;
-        let lacks_room = |range: &Range<u64>| range.start < blocks.end && blocks.start < range.end;
-        if self.busy.of_group(group).is_some() || self.full_backing.without_room().any(lacks_room) {
-            return None;
-        }
-        self.lasting_summary(group).or_else(|| self.free_runs.hint(group))
+        let hint = || self.free_runs.hint(group).filter(|_| self.busy.of_group(group).is_none());
+        self.lasting_summary(group).or_else(hint)
     }
 
     /// Forgets the facts known about a group's free blocks.
