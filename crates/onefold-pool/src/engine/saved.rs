@@ -68,8 +68,8 @@ impl Engine {
         Ok(runs)
     }
 
-    /// Takes what the last close saved, and what a pool that was not closed has noted since. Removes the items that hold
-    /// the places, except those of summaries that keep theirs.
+    /// Takes what the last close saved, and what a pool that was not closed has noted since. Removes the items that
+    /// hold the places, except those of summaries that keep theirs.
     ///
     /// # Errors
     /// Device errors; damage of the names tree.

@@ -1,5 +1,5 @@
-//! Runs of free blocks that hold the saved filter and the summaries of the groups: reserved, named by items of the names
-//! tree, and found again by the next opening. Nobody may hand them out meanwhile, so they are busy.
+//! Runs of free blocks that hold the saved filter and the summaries of the groups: reserved, named by items of the
+//! names tree, and found again by the next opening. Nobody may hand them out meanwhile, so they are busy.
 
 use std::ops::ControlFlow;
 
@@ -67,8 +67,8 @@ impl Engine {
         Ok(items.iter().filter_map(|(_, value)| FilterRun::decode(value)).collect())
     }
 
-    /// Keeps blocks of named runs from being handed out. `None` if they are not known to be all free: then their content
-    /// cannot be used.
+    /// Keeps blocks of named runs from being handed out. `None` if they are not known to be all free: then their
+    /// content cannot be used.
     pub(super) fn reserve_saved(&self, runs: &[FilterRun]) -> Option<Vec<GroupRun>> {
         let mut reserved = Vec::new();
         for run in runs {

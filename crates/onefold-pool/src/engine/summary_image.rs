@@ -1,10 +1,10 @@
-//! The summaries of the groups, as a clean close saves them and as an opening takes them. Without them, a write soon after
-//! the next opening might read the bitmaps of the whole pool before it finds the only group with room.
+//! The summaries of the groups, as a clean close saves them and as an opening takes them. Without them, a write soon
+//! after the next opening might read the bitmaps of the whole pool before it finds the only group with room.
 //!
 //! They are written after the last commit, because that commit still changes bitmaps. So a crash may leave the names of
 //! their places without the summaries. Each block has a checksum, and the number of the next transaction. An opening
 //! trusts only blocks with the number that it will give to its own first transaction: then no bitmap has changed since.
-//! What the others say, and what a checkpoint has written ([`super::summary_places`]), is a hint.
+//! The other ones, and those that a checkpoint has written ([`super::summary_places`]), are hints.
 
 use onefold_block::device::{reads_of, writes_of};
 use onefold_block::{AlignedBuffer, BlockNo};
@@ -82,7 +82,8 @@ impl Engine {
         Ok(runs)
     }
 
-    /// Writes the summaries to `runs`, which are busy, after the pool was closed, when nothing changes bitmaps any more.
+    /// Writes the summaries to `runs`, which are busy, after the pool was closed, when nothing changes bitmaps any
+    /// more.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`] if the backing file is full; device errors. Both only cost the next opening time.
@@ -118,8 +119,9 @@ impl Engine {
         log::sync(&*self.device, first)
     }
 
-    /// Takes the summaries in the blocks of `runs`: as facts if nothing has changed since, as hints otherwise. Must come
-    /// before the first change of the pool. Skips blocks that are something else, and all of them if the device fails.
+    /// Takes the summaries in the blocks of `runs`: as facts if nothing has changed since, as hints otherwise. Must
+    /// come before the first change of the pool. Skips blocks that are something else, and all of them if the device
+    /// fails.
     pub(super) fn take_summaries(&self, runs: &[FilterRun]) {
         let (ready, sequence, pool_tag, count) = {
             let meta = self.meta();

@@ -1,15 +1,16 @@
 //! The summaries of the groups while the pool is open, for the opening after a crash. Without them, a write soon after
 //! it might read the bitmaps of the whole pool before it finds the only group with room.
 //!
-//! A pool of more than a few groups keeps some free blocks for them, which items of the names tree name. Each checkpoint writes the blocks
-//! that have changed before it moves the tail. So a crash finds each group in one of three states:
+//! A pool of more than a few groups keeps some free blocks for them, which items of the names tree name. Each
+//! checkpoint writes the blocks that have changed before it moves the tail. So a crash finds each group in one of three
+//! states:
 //! 1. Its bitmaps are in the log. Recovery has them, and an opening looks at them at once.
 //! 2. Its summary was true at the last checkpoint, and still is.
 //! 3. There is no summary: nothing was known of it, work was in progress there, or blocks waited there to be handed out
 //!    again.
 //!
-//! On a full host a checkpoint may fail to write them. They are hints all the same: a search uses them to choose the order in which it looks at groups, and finds free blocks
-//! in spite of hints that are wrong.
+//! On a full host a checkpoint may fail to write them. They are hints all the same: a search uses them to choose the
+//! order in which it looks at groups, and finds free blocks in spite of hints that are wrong.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +34,7 @@ use crate::meta::group_run::GroupRun;
 use crate::options::Journaling;
 use crate::sync;
 
-/// What the last checkpoints have written of the summaries.
+/// The summaries that the last checkpoints have written.
 #[derive(Debug, Default)]
 pub(super) struct WrittenSummaries {
     /// Checksum of each block, which also covers its place; 0 before the first write.

@@ -47,7 +47,7 @@ pub(crate) struct FreeRuns {
     hints: Vec<GroupSummary>,
 }
 
-/// What a hint promises a search about an unknown group.
+/// The prospect of a search in an unknown group, by its hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook {
     /// It had what the search needs.
@@ -74,7 +74,7 @@ impl Outlook {
     }
 }
 
-/// Summary of [`PART_GROUPS`] groups. What it tells of hints is out of date once there are none in the pool.
+/// Summary of [`PART_GROUPS`] groups. Its facts about hints are out of date once there are none in the pool.
 #[derive(Clone, Copy, Debug, Default)]
 struct PartSummary {
     /// The highest bound of a known group.

@@ -16,7 +16,8 @@ const TRIM_BLOCKS: u64 = 2048;
 
 impl Pool {
     /// Does one bounded step of background work: locating free blocks, reading fingerprints into the filter, reclaiming
-    /// deleted files, finding places for the summaries of the groups. Returns false when none is left. Pools opened with `background` do this by themselves.
+    /// deleted files, finding places for the summaries of the groups. Returns false when none is left. Pools opened
+    /// with `background` do this by themselves.
     ///
     /// # Errors
     /// Device errors; damage.

@@ -245,7 +245,7 @@ fn the_first_write_after_a_crash_reads_no_bitmaps_of_full_groups() {
         assert_eq!(engine.meta().groups.summary_places, places, "they stay where they are");
         let engine = match round {
             0 => engine,
-            // What it read is known by then, and is not noted if it does not come to a checkpoint.
+            // The facts that it has learned are in no summary unless it comes to a checkpoint.
             _ => {
                 write(&engine, 5);
                 engine.commit().unwrap();
