@@ -215,7 +215,7 @@ fn work(engine: &Engine) {
         let done = loop {
             // None of these keeps another from its turn. The work is retried after an error; users see the error where
             // they meet it (`check`, `stat`, a write).
-            let more = [engine.survey_some(), engine.index_some(), engine.reclaim_one(), engine.place_summaries()];
+            let more = [engine.survey_some(), engine.index_some(), engine.reclaim_one(), Ok(engine.place_summaries())];
             if more.iter().any(|result| matches!(result, Err(PoolError::Stopped { .. }))) {
                 return;
             }

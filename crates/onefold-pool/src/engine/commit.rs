@@ -97,6 +97,16 @@ impl Committer {
         Committer { log, durable, home, held, freed_later: Vec::new(), unwritten: None, summaries }
     }
 
+    /// Returns whether each transaction that was taken is in the log.
+    pub(super) fn has_written_all(&self) -> bool {
+        self.unwritten.is_none()
+    }
+
+    /// Returns whether all transactions before `sequence` are durable.
+    pub(super) fn is_durable_before(&self, sequence: u64) -> bool {
+        self.durable + 1 == sequence && self.has_written_all()
+    }
+
     /// Returns the places of committed content that may not be there yet.
     pub(super) fn home_blocks(&self) -> impl Iterator<Item = BlockNo> {
         self.home.keys().copied()
@@ -358,7 +368,7 @@ impl Engine {
 
     fn put_in_place(&self, committer: &mut Committer, clean: bool) -> Result<()> {
         self.write_home(&committer.home)?;
-        self.update_summaries(&mut committer.summaries)?;
+        self.update_summaries(&mut committer.summaries);
         log::sync(&*self.device, BlockNo(0))?;
         committer.log.move_tail(&*self.device, committer.durable + 1, clean)?;
         // Done first, while the bitmaps of the neighbouring blocks are still in memory.

@@ -82,7 +82,10 @@ impl Engine {
             if group >= ready {
                 self.init_group(group)?;
             }
-            self.reserve_free_runs(group, &mut missing, &mut runs)?;
+            if let Err(error) = self.reserve_free_runs(group, &mut missing, &mut runs) {
+                self.meta().free_again(&runs);
+                return Err(error);
+            }
         }
         if missing > 0 {
             self.meta().free_again(&std::mem::take(&mut runs));

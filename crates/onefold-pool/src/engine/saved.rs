@@ -36,7 +36,6 @@ impl Engine {
         let written = self.write_summaries(&summaries);
         // Only now: nobody else may have written to them meanwhile.
         self.replace_places(Vec::new());
-        self.meta().free_again(&summaries);
         match written {
             Ok(()) | Err(PoolError::NoSpace) => Ok(None),
             Err(error) => {
@@ -46,7 +45,8 @@ impl Engine {
         }
     }
 
-    /// Saves the filter, and finds places for the summaries. Returns the runs of both, which are busy and named.
+    /// Saves the filter, and finds places for the summaries, which are kept. Returns the runs of both, which are busy
+    /// and named.
     fn save(&self) -> (Vec<GroupRun>, Vec<GroupRun>) {
         let generation = self.meta().running.sequence;
         // One may have room where the other has none.
@@ -54,11 +54,20 @@ impl Engine {
         let summaries = self.reserve_lasting_places().unwrap_or_default();
         let of_summaries: Vec<FilterRun> = named(&summaries, SUMMARIES_GENERATION).collect();
         let of_both: Vec<FilterRun> = named(&filter, generation).chain(of_summaries.iter().copied()).collect();
-        if self.name_saved_runs(&of_both).is_ok() {
-            return (filter, summaries);
-        }
-        self.meta().free_again(&filter);
-        if self.name_saved_runs(&of_summaries).is_ok() { (Vec::new(), summaries) } else { (Vec::new(), Vec::new()) }
+        let filter = match self.name_saved_runs(&of_both) {
+            Ok(()) => filter,
+            Err(_) => {
+                self.meta().free_again(&filter);
+                if self.name_saved_runs(&of_summaries).is_err() {
+                    // The pool closes with the names that it has. Others stay busy until then.
+                    return (Vec::new(), Vec::new());
+                }
+                Vec::new()
+            }
+        };
+        // Only now: until then the items named the others.
+        self.replace_places(summaries.clone());
+        (filter, summaries)
     }
 
     /// Saves the filter to free blocks. Returns the runs, which are busy.

@@ -33,8 +33,8 @@ pub(super) fn places_of(runs: &[GroupRun]) -> Vec<BlockNo> {
 }
 
 impl Engine {
-    /// Returns the places for the summaries that this close saves: those that were kept, or new ones if these are too
-    /// few.
+    /// Returns the places for the summaries that this close saves, which are busy: those that were kept, or new ones if
+    /// these are too few.
     ///
     /// # Errors
     /// See [`Engine::reserve_summary_runs`].
@@ -45,7 +45,6 @@ impl Engine {
                 return Ok(meta.groups.summary_places.clone());
             }
         }
-        self.replace_places(Vec::new());
         self.reserve_summary_runs()
     }
 
@@ -73,7 +72,10 @@ impl Engine {
                 meta.groups.free_runs.next_with(from..meta.state(Field::GroupsReady), 1)
             };
             let Some(group) = group else { break };
-            self.reserve_free_runs(group, &mut missing, &mut runs)?;
+            if let Err(error) = self.reserve_free_runs(group, &mut missing, &mut runs) {
+                self.meta().free_again(&runs);
+                return Err(error);
+            }
             from = group + 1;
         }
         if missing > 0 {
@@ -91,10 +93,12 @@ impl Engine {
         let Some(first) = runs.first().map(|run| run.first) else { return Ok(()) };
         let places = places_of(runs);
         let mut buffer = AlignedBuffer::zeroed(places.len());
+        // Until they are written, no transaction is taken, and no checkpoint writes to the same places.
+        let committer = self.committer.lock();
         {
             let mut meta = self.meta();
-            if !meta.running.is_empty() {
-                // A change came all the same, which the next opening will not find.
+            if !meta.running.is_empty() || !committer.is_durable_before(meta.running.sequence) {
+                // A change came all the same, which the next opening may not find.
                 return Ok(());
             }
             // Data may take these blocks at the next opening, and the summaries' own.
@@ -119,7 +123,7 @@ impl Engine {
         log::sync(&*self.device, first)
     }
 
-    /// Takes the summaries in the blocks of `runs`: as facts if nothing has changed since, as hints otherwise. Must
+    /// Takes the summaries in the blocks of `runs`: as facts if the pool was closed with them, as hints otherwise. Must
     /// come before the first change of the pool. Skips blocks that are something else, and all of them if the device
     /// fails.
     pub(super) fn take_summaries(&self, runs: &[FilterRun]) {
@@ -128,6 +132,7 @@ impl Engine {
             let ready = meta.state(Field::GroupsReady);
             (ready, meta.running.sequence, meta.pool_tag, summary_blocks(ready))
         };
+        let was_closed = self.activity.stat().replayed == 0;
         let blocks = runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
         let places: Vec<BlockNo> = blocks.take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
         let mut buffer = AlignedBuffer::zeroed(places.len());
@@ -137,7 +142,7 @@ impl Engine {
             for block in places.iter().zip(buffer.blocks()).filter_map(decode) {
                 for (group, summary) in (block.first_group..ready).zip(block.summaries) {
                     match summary {
-                        Some(known) if block.sequence == sequence => meta.groups.remember(group, known),
+                        Some(known) if was_closed && block.sequence == sequence => meta.groups.remember(group, known),
                         hint => meta.groups.free_runs.set_hint(group, hint),
                     }
                 }

@@ -39,8 +39,6 @@ use crate::sync;
 pub(super) struct WrittenSummaries {
     /// Checksum of each block, which also covers its place; 0 before the first write.
     checksums: Vec<u32>,
-    /// Whether the backing file had no room for them.
-    is_refused: bool,
 }
 
 /// Returns the groups of which nothing is told: a crash would undo what the running transaction has changed there, or
@@ -109,11 +107,9 @@ impl Engine {
     }
 
     /// Finds places for the summaries, or for more of them if the pool has more groups now, once all groups are known.
-    /// Returns whether it has found some.
-    ///
-    /// # Errors
-    /// Device errors, after which the pool is stopped if it was a write; damage.
-    pub(crate) fn place_summaries(&self) -> Result<bool> {
+    /// Returns whether it has found some. They are a convenience: failures leave everything as it was, and the search
+    /// is repeated after the next checkpoint.
+    pub(crate) fn place_summaries(&self) -> bool {
         let wanted = self.blocks_for_open_summaries();
         let checkpoints = self.activity.stat().checkpoints;
         {
@@ -122,24 +118,24 @@ impl Engine {
             let groups = &mut meta.groups;
             let is_due = wanted > groups.blocks_kept()
                 && !groups.is_placing
-                // A search that has failed is repeated: a checkpoint may have made room.
                 && groups.places_searched_at != Some((ready, checkpoints))
                 && groups.free_runs.next_unknown(groups.survey_next..ready).is_none();
             if !is_due {
-                return Ok(false);
+                return false;
             }
             groups.places_searched_at = Some((ready, checkpoints));
             groups.is_placing = true;
         }
-        let placed = self.place_summaries_anew();
+        let placed = self.place_summaries_anew(wanted);
         self.meta().groups.is_placing = false;
-        match placed {
-            Err(PoolError::NoSpace) => Ok(false),
-            placed => placed,
-        }
+        placed.unwrap_or(false)
     }
 
-    fn place_summaries_anew(&self) -> Result<bool> {
+    fn place_summaries_anew(&self, wanted: u64) -> Result<bool> {
+        // Before any block is taken, even for a moment: others would be told that there is no space.
+        if self.view_in_background(|op| Ok(op.blocks_unpromised()))? <= wanted {
+            return Ok(false);
+        }
         let places = self.reserve_summary_runs()?;
         let places = self.give_up_what_others_need(places)?;
         if places.is_empty() {
@@ -147,38 +143,26 @@ impl Engine {
         }
         // Written before they are named, so that a sparse backing file has room for them.
         let named: Vec<FilterRun> = named(&places, SUMMARIES_GENERATION).collect();
-        let written = self
-            .write_open_summaries(&places_of(&places), &mut WrittenSummaries::default())
-            .inspect_err(|error| self.write_failed(error, places[0].first));
+        let written = self.write_open_summaries(&places_of(&places), &mut WrittenSummaries::default());
         if let Err(error) = written.and_then(|()| self.name_saved_runs(&named)) {
             self.meta().free_again(&places);
             return Err(error);
         }
         self.replace_places(places);
-        // A checkpoint since then has not written to them.
         let mut committer = self.committer.lock();
-        committer.summaries = WrittenSummaries::default();
-        let first = named[0].first;
-        self.update_summaries(&mut committer.summaries).inspect_err(|error| self.write_failed(error, first))?;
+        // A checkpoint since then has not written to them.
+        if committer.has_written_all() {
+            self.update_summaries(&mut committer.summaries);
+        }
         Ok(true)
     }
 
-    /// Brings the summaries up to date, for a checkpoint that has put everything in place. A backing file without room
-    /// only ends this.
-    ///
-    /// # Errors
-    /// Device errors.
-    pub(super) fn update_summaries(&self, written: &mut WrittenSummaries) -> Result<()> {
-        if written.is_refused {
-            return Ok(());
-        }
+    /// Brings the summaries up to date, for a checkpoint that has put everything in place. If that fails, the next one
+    /// tries again; a device that fails for good fails the checkpoint itself.
+    pub(super) fn update_summaries(&self, written: &mut WrittenSummaries) {
         let places = places_of(&self.meta().groups.summary_places);
-        match self.write_open_summaries(&places, written) {
-            Err(PoolError::NoSpace) => {
-                written.is_refused = true;
-                Ok(())
-            }
-            updated => updated,
+        if self.write_open_summaries(&places, written).is_err() {
+            *written = WrittenSummaries::default();
         }
     }
 

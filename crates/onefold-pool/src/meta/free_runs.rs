@@ -74,7 +74,7 @@ impl Outlook {
     }
 }
 
-/// Summary of [`PART_GROUPS`] groups. Its facts about hints are out of date once there are none in the pool.
+/// Summary of [`PART_GROUPS`] groups.
 #[derive(Clone, Copy, Debug, Default)]
 struct PartSummary {
     /// The highest bound of a known group.
@@ -98,8 +98,11 @@ impl FreeRuns {
         unless_unknown(*self.hints.get(usize::try_from(group).ok()?)?)
     }
 
-    /// Sets the hint about an unknown group; `None` takes it away.
+    /// Sets the hint about a group, unless the group is known; `None` takes it away.
     pub(crate) fn set_hint(&mut self, group: u64, hint: Option<GroupSummary>) {
+        if hint.is_some() && self.get(group).is_some() {
+            return;
+        }
         let at = usize::try_from(group).expect("a ready group is on the device");
         if at >= self.hints.len() {
             if hint.is_none() || at >= GROUPS_MAX {
@@ -133,7 +136,12 @@ impl FreeRuns {
 
     /// Takes all hints away.
     pub(crate) fn forget_hints(&mut self) {
-        self.hints = Vec::new();
+        if std::mem::take(&mut self.hints).is_empty() {
+            return;
+        }
+        for part in &mut self.parts {
+            (part.hinted, part.hinted_free, part.hints) = (0, 0, 0);
+        }
     }
 
     /// Sets the known facts about a group; `None` forgets them. The group's hint goes in either case.
@@ -288,6 +296,49 @@ mod tests {
         runs.release(3, 2, 9000);
         assert_eq!(runs.get(3), Some(GroupSummary { longest: 256, free: 42 }));
         assert_eq!((runs.next_with(0..9, 9000), runs.next_with(4..9, 1)), (Some(3), None));
+    }
+
+    #[test]
+    fn groups_are_found_by_their_outlook_as_a_look_at_each_of_them_would() {
+        let mut runs = FreeRuns::default();
+        let mut plain: Vec<(Option<GroupSummary>, Option<GroupSummary>)> = vec![(None, None); 300];
+        let mut seed = 7_u64;
+        for round in 0..4000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (group, longest) = ((seed >> 33) % 260, u16::try_from((seed >> 50) % 9).unwrap());
+            let value = Some(GroupSummary { longest, free: longest + u16::try_from((seed >> 54) % 2).unwrap() });
+            let found = &mut plain[usize::try_from(group).unwrap()];
+            match (seed >> 58) % 8 {
+                0..5 => {
+                    runs.set_hint(group, value);
+                    found.1 = if found.0.is_some() { None } else { value };
+                }
+                5 => {
+                    runs.set_hint(group, None);
+                    found.1 = None;
+                }
+                6 => {
+                    runs.set(group, value);
+                    *found = (value, None);
+                }
+                _ => {
+                    runs.set(group, None);
+                    *found = (None, None);
+                }
+            }
+            if round % 1000 == 999 {
+                runs.forget_hints();
+                plain.iter_mut().for_each(|found| found.1 = None);
+            }
+            let range = round % 300..300;
+            for (least, outlook) in (1..5).flat_map(|least| Outlook::BEST_FIRST.map(|outlook| (least, outlook))) {
+                let expected = range.clone().find(|&group| {
+                    let (known, hint) = plain[usize::try_from(group).unwrap()];
+                    known.is_none() && Outlook::of(hint, least) == outlook
+                });
+                assert_eq!(runs.next_with_outlook(range.clone(), least, outlook), expected, "round {round}");
+            }
+        }
     }
 
     #[test]

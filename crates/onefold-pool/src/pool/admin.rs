@@ -23,7 +23,7 @@ impl Pool {
     /// Device errors; damage.
     pub fn reclaim(&self) -> Result<bool> {
         let engine = &self.engine;
-        Ok(engine.survey_some()? || engine.index_some()? || engine.reclaim_one()? || engine.place_summaries()?)
+        Ok(engine.survey_some()? || engine.index_some()? || engine.reclaim_one()? || engine.place_summaries())
     }
 
     /// Extends the pool to the present size of the device. Returns the new size in bytes.

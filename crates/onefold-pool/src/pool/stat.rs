@@ -25,6 +25,12 @@ impl Pool {
         }
     }
 
+    /// Returns how much of the metadata are summaries of the block groups, in bytes.
+    #[doc(hidden)]
+    pub fn summary_bytes(&self) -> u64 {
+        self.settled().meta().groups.blocks_kept() * BLOCK_BYTES_U64
+    }
+
     /// Returns the pool's numbers.
     ///
     /// # Errors
