@@ -33,6 +33,7 @@ impl Engine {
         };
         self.commit_and_close()?;
         self.meta().free_again(&filter);
+        self.replace_places(summaries.clone());
         let written = self.write_summaries(&summaries);
         // Only now: nobody else may have written to them meanwhile.
         self.replace_places(Vec::new());
@@ -45,8 +46,7 @@ impl Engine {
         }
     }
 
-    /// Saves the filter, and finds places for the summaries, which are kept. Returns the runs of both, which are busy
-    /// and named.
+    /// Saves the filter, and finds places for the summaries. Returns the runs of both, which are busy and named.
     fn save(&self) -> (Vec<GroupRun>, Vec<GroupRun>) {
         let generation = self.meta().running.sequence;
         // One may have room where the other has none.
@@ -65,8 +65,10 @@ impl Engine {
                 Vec::new()
             }
         };
-        // Only now: until then the items named the others.
-        self.replace_places(summaries.clone());
+        if self.meta().groups.summary_places != summaries {
+            // Only now: until then the items named the others.
+            self.replace_places(Vec::new());
+        }
         (filter, summaries)
     }
 
