@@ -233,8 +233,8 @@ fn reads_of_a_write(device: &Device, engine: &Engine, first: u64) -> u64 {
     })
 }
 
-/// Opens a pool of `groups` groups with room for [`FREE`] blocks in each of the two before the last, and nowhere else. The
-/// summaries have their places in the first of these.
+/// Opens a pool of `groups` groups with room for [`FREE`] blocks in each of the two before the last, and nowhere else.
+/// The summaries have their places in the first of these.
 fn keeping_before_the_last(groups: u64) -> (Device, Engine) {
     let room = |group: u64| group * GROUP_BLOCKS + 5000..group * GROUP_BLOCKS + 5000 + FREE;
     let is_used = |block: BlockNo| !room(groups - 3).contains(&block.0) && !room(groups - 2).contains(&block.0);
