@@ -87,8 +87,9 @@ test,files                      strace                  strace
 fuzz                            g++                     c++
 demo,bench,corpus,cluster,kernel mmdebstrap              mmdebstrap
 test,demo,bench,corpus          fdisk                   sfdisk
+test                            gdisk                   sgdisk
 demo,bench,corpus,cluster,kernel debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
-cluster,kernel                  cpio                    cpio
+test,cluster,kernel             cpio                    cpio
 test,demo,cluster,bench-serve   iproute2                ip
 bench,corpus,cluster            openssh-client          ssh
 corpus                          arch-test               arch-test
