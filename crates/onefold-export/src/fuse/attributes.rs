@@ -1,10 +1,9 @@
 //! Attributes in the form of `stat(2)`.
 
 use onefold_block::BLOCK_BYTES;
-use onefold_pool::{Attr, FileKind, NewFile, SpaceShown};
+use onefold_pool::{Attr, FileKind, SpaceShown};
 use rustix::io::Errno;
 
-use super::protocol::RequestHeader;
 use crate::options::StBlocks;
 
 /// Units of `st_blocks` in a block.
@@ -75,12 +74,6 @@ pub(super) fn kind_of_node(mode: u32) -> Result<FileKind, Errno> {
 /// Returns the permission bits of `mode`.
 pub(super) fn permissions(mode: u32) -> u16 {
     u16::try_from(mode & 0o7777).expect("twelve bits")
-}
-
-/// Returns the attributes of a file to be created for the sender of a request.
-pub(super) fn new_file(header: &RequestHeader, kind: FileKind, mode: u32, umask: u32, rdev: u32) -> NewFile {
-    let (uid, gid) = (header.uid, header.gid);
-    NewFile { kind, mode: permissions(mode), umask: permissions(umask), uid, gid, rdev }
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
-use onefold_pool::{Attr, DirEntry, FileKind, Ino, OwnedWrite, ReadRequest, WriteStart};
+use onefold_pool::{Attr, DirEntry, FileKind, Ino, NewFile, OwnedWrite, ReadRequest, WriteStart};
 use rustix::io::Errno;
 
-use super::attributes::{kind_of_node, new_file};
+use super::attributes::{kind_of_node, permissions};
 use super::device::FuseDevice;
 use super::filesystem::{FileOffset, FileOwner, NameInDirectory, PoolFilesystem, Result};
 use super::flags::OpenFlags;
@@ -354,6 +354,12 @@ impl FuseFilesystem {
 
 fn caller(header: &RequestHeader) -> Caller {
     Caller { gid: header.gid, pid: header.pid }
+}
+
+/// Returns the attributes of a file to be created for the sender of a request.
+fn new_file(header: &RequestHeader, kind: FileKind, mode: u32, umask: u32, rdev: u32) -> NewFile {
+    let (uid, gid) = (header.uid, header.gid);
+    NewFile { kind, mode: permissions(mode), umask: permissions(umask), uid, gid, rdev }
 }
 
 fn reply_read(device: &FuseDevice, unique: u64, outcome: Result<usize>, buffer: &[u8]) -> io::Result<()> {

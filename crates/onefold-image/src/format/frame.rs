@@ -37,6 +37,10 @@ pub(super) enum Kind {
     Snapshot = 6,
 }
 
+/// Feature of a manifest: a volume has bytes that nothing reads
+/// ([`CapturedVolume::unread_bytes`](super::manifest::CapturedVolume::unread_bytes)).
+pub(super) const MANIFEST_UNREAD: u32 = 1;
+
 impl Kind {
     /// Returns the name of the structure for users.
     pub(super) fn structure(self) -> &'static str {
@@ -50,10 +54,10 @@ impl Kind {
         }
     }
 
-    /// Returns the features that this version of Onefold knows: of a manifest, [`super::manifest::UNREAD`].
+    /// Returns the features that this version of Onefold knows.
     fn features(self) -> u32 {
         match self {
-            Kind::Manifest => super::manifest::UNREAD,
+            Kind::Manifest => MANIFEST_UNREAD,
             Kind::Descriptor | Kind::Pack | Kind::Segment | Kind::Entry | Kind::Snapshot => 0,
         }
     }

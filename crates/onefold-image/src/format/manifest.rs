@@ -19,7 +19,7 @@ use super::FormatError;
 use super::bytes::{Decoder, Encoder};
 use super::descriptor::{UnitKind, is_region};
 use super::fields::{decode_image, decode_time, encode_image, encode_time};
-use super::frame::{Kind, Needs, disclose_of_with, enclose_with};
+use super::frame::{Kind, MANIFEST_UNREAD, Needs, disclose_of_with, enclose_with};
 use crate::run::SECTORS_MAX;
 use crate::{ArchiveId, ImageVersion, ObjectId, SECTOR_BYTES, UnitName};
 
@@ -107,9 +107,6 @@ pub struct Totals {
     /// Bytes that the new units take in packs, including headers of chunks.
     pub stored_bytes: u64,
 }
-
-/// Feature of a manifest: a volume has [`CapturedVolume::unread_bytes`].
-pub(super) const UNREAD: u32 = 1;
 
 /// Maximum length of a manifest in bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
@@ -205,7 +202,7 @@ impl Manifest {
 
     /// Returns the features that readers must know.
     fn features(&self) -> u32 {
-        if self.volumes.iter().any(|volume| volume.unread_bytes > 0) { UNREAD } else { 0 }
+        if self.volumes.iter().any(|volume| volume.unread_bytes > 0) { MANIFEST_UNREAD } else { 0 }
     }
 
     /// Checks the properties on which readers rely: totals add up, volumes lie on the disk, and regions lead to chunks

@@ -14,6 +14,7 @@
 //! boot, either.
 
 mod ahead;
+mod arrivals;
 mod compare;
 mod differences;
 mod early_flush;

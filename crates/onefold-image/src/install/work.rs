@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use onefold_block::zero::is_zero;
 use onefold_disk::{OnProgress, Progress};
@@ -37,8 +36,6 @@ const GROUPS_MIN: usize = 2;
 /// A thread takes at least so many bytes: a window, its header, and what is read of the store. A hostile header of
 /// 500,000 runs takes up to 16 MiB more.
 const THREAD_BYTES_MIN: u64 = 8 << 20;
-/// How long a thread waits for a chunk before it looks whether the user has interrupted the work.
-const ARRIVAL_PATIENCE: Duration = Duration::from_millis(100);
 /// Zeros that are compared between two looks whether the user has interrupted the work.
 const ZEROS_COMPARED: u64 = 16 << 20;
 /// Zeros that are read back at once.
@@ -59,7 +56,7 @@ pub(super) enum Step {
 }
 
 /// The work of a thread on consecutive chunks, which have these names.
-type GroupWork<'w> = dyn Fn(&[UnitName], &mut StepProgress) -> Result<(), InstallError> + Sync + 'w;
+pub(super) type GroupWork<'w> = dyn Fn(&[UnitName], &mut StepProgress) -> Result<(), InstallError> + Sync + 'w;
 
 /// One installation, shared by all its threads.
 pub(super) struct Job<'a> {
@@ -144,18 +141,6 @@ impl<'a> Job<'a> {
         self.comparison.as_ref().is_some_and(|comparison| !comparison.is_going_on())
     }
 
-    /// Runs one step on all chunks. The first error ends the work of all threads.
-    pub(super) fn run(&self, step: Step) -> Result<StepProgress, InstallError> {
-        let arrivals = match step {
-            Step::Write { .. } => self.headers.source.arrivals(&self.manifest.chunks, self.may_have_parts()),
-            Step::ReadBack => None,
-        };
-        match arrivals {
-            None => self.each_group(&|names, sum| self.group(step, names, None, sum)),
-            Some(arrivals) => self.of_image(self.run_arrivals(step, &*arrivals)),
-        }
-    }
-
     /// Calls `work` with the header of each chunk, in several threads. The first error ends the work of all.
     pub(super) fn each_chunk(
         &self,
@@ -169,13 +154,13 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn each_group(&self, work: &GroupWork<'_>) -> Result<StepProgress, InstallError> {
+    pub(super) fn each_group(&self, work: &GroupWork<'_>) -> Result<StepProgress, InstallError> {
         let groups: Vec<&[UnitName]> = self.manifest.chunks.chunks(self.group_chunks).collect();
         self.of_image(on_threads(self.threads, groups.len(), &|index, sum| work(groups[index], sum)))
     }
 
     /// Has an error of the source say whether the image was removed meanwhile.
-    fn of_image(&self, done: Result<StepProgress, InstallError>) -> Result<StepProgress, InstallError> {
+    pub(super) fn of_image(&self, done: Result<StepProgress, InstallError>) -> Result<StepProgress, InstallError> {
         done.map_err(|error| match error {
             InstallError::Archive(error) => self.headers.source.of_image(&self.manifest.image, error).into(),
             error => error,
@@ -191,26 +176,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Waits for the next chunks that arrive, and processes them. Returns false once all have arrived, or another
-    /// thread has left.
-    pub(super) fn arrived(&self, step: Step, ahead: &Ahead<'_>, sum: &mut StepProgress) -> Result<bool, InstallError> {
-        while !ahead.is_over()
-            && let Some(indices) = ahead.arrivals().next(ARRIVAL_PATIENCE)
-        {
-            self.check_interrupt()?;
-            if !indices.is_empty() {
-                let names: Vec<UnitName> = indices.iter().map(|index| self.manifest.chunks[*index]).collect();
-                ahead.begin(&indices);
-                self.group(step, &names, Some(ahead), sum)?;
-                ahead.arrivals().finish(&indices);
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Processes some chunks. Their headers come in few reads, and so do their units.
-    fn group(
+    pub(super) fn group(
         &self,
         step: Step,
         names: &[UnitName],

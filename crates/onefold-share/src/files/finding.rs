@@ -12,11 +12,11 @@ use std::thread;
 use onefold_disk::Disk;
 use onefold_substrate::Substrate;
 
-use super::common;
+use super::common::{self, Contents};
 use super::concluded::UnexaminedImage;
 use super::identify::{
     BegunImage, ExaminationJob, ExaminationQueue, Identification, IdentifyError, OpenedImage, Search, THREADS_MAX,
-    disk_of,
+    VolumeContent, disk_of,
 };
 use super::join::{Candidates, IMAGES_MAX, JoinReport, SourceRuns, join};
 use super::kept::{EarlierGuest, KeepOptions};
@@ -212,7 +212,7 @@ impl<S: Substrate> FileSearch<'_, '_, S> {
         }
         let identifying = &mut self.identifying;
         let added = match (volume, begun, self.keeping) {
-            (Some(source), ..) => identifying.add_volume(substrate, listed, rank, source.contents),
+            (Some(source), ..) => identifying.add_volume(substrate, listed, rank, &contents_of(source.contents)),
             (None, None, _) if self.others.contains(&listed.number) => return Ok(()),
             (None, Some(begun), Some(keeping)) => {
                 let examined = identifying.add_begun(substrate, &begun, rank);
@@ -244,6 +244,15 @@ fn threads_of(options: &FilesOptions<'_>) -> usize {
 /// Returns the common volume that is the source, if an image is that.
 fn volume_of<'o>(options: &FilesOptions<'o>, listed: &ListedFile) -> Option<CommonSource<'o>> {
     options.common.filter(|source| *source.handle == listed.stat.handle)
+}
+
+/// Returns the contents of a common volume, each with the path of its file.
+fn contents_of(contents: &Contents) -> Vec<VolumeContent<'_>> {
+    let with_path = contents.iter().filter_map(|(&(digest, length), content)| {
+        let path = content.paths.first()?;
+        Some(VolumeContent { digest, length, path })
+    });
+    with_path.collect()
 }
 
 /// Returns the message of an error, followed by those of all its causes.

@@ -8,10 +8,9 @@ use onefold_guest::packages::Package;
 use onefold_substrate::{Substrate, VolumeTools};
 
 use super::CommonError;
+use super::addition::{ADDITION_PIECES, addition_of, pieces_max};
 use super::generation::{Change, lock};
-use super::grow::{ADDITION_PIECES, pieces_max};
-use super::names::{file_path, package_folder};
-use super::plan::{Addition, ChangeCounts, Origin};
+use super::plan::ChangeCounts;
 use super::sources::{ListedVolume, SourceImages, may_give};
 use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_packaged};
 use crate::pace::Pace;
@@ -19,9 +18,6 @@ use crate::scan::{ListedFile, list};
 use crate::selection::Selection;
 use crate::state::State;
 use crate::state::files::Marks;
-
-/// Maximum number of files that are added at once.
-pub(super) const ADDITIONS_MAX: usize = 1 << 20;
 
 /// Memory of which additions may take a quarter, in bytes.
 const ADDING_BYTES: usize = 1 << 30;
@@ -103,17 +99,6 @@ pub fn add_packages<S: Substrate + VolumeTools>(
     let change = Change { removed: &[], additions: &additions, open: &mut open, check: &check, pace: adding.pace };
     report.changed = change.make(substrate, adding.random, &volume)?;
     Ok(report)
-}
-
-/// Returns the addition that a packaged file makes.
-pub(super) fn addition_of(packaged: &PackageFile<'_>, image: usize, is_added: bool) -> Addition {
-    let Package { name, version, architecture, .. } = packaged.package;
-    Addition {
-        path: file_path(&package_folder(name, version, architecture), packaged.path),
-        id: (packaged.digest, packaged.length),
-        is_added,
-        origin: Origin { image, pieces: packaged.pieces.to_vec() },
-    }
 }
 
 /// Returns the image, if it may share with the volume, and the volume.

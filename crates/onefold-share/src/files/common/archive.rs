@@ -17,7 +17,8 @@ use onefold_substrate::{ArchivePart, PackageTools, Substrate, ToolError, VolumeT
 use tar::EntryType;
 
 use super::CommonError;
-use super::add::{ADDITIONS_MAX, AddReport};
+use super::add::AddReport;
+use super::addition::ADDITIONS_MAX;
 use super::draft::draft_path;
 use super::generation::{Change, lock};
 use super::names::{file_path, package_folder};

@@ -7,67 +7,29 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::random::Random;
 use onefold_guest::filesystem::ExtentKind;
 use onefold_substrate::{Substrate, VolumeTools};
 
 use super::CommonError;
-use super::add::addition_of;
+use super::addition::{ADDITION_PIECES, addition_of, pieces_max};
 use super::contents::ContentId;
 use super::generation::{Change, lock};
+use super::growth::{GrowOptions, GrowReport, visit};
 use super::held::{NumberKey, RepeatedContents, held_twice, number_of};
-use super::plan::{Addition, ChangeCounts};
+use super::plan::Addition;
 use super::reading::places;
 use super::sources::{ListedVolume, SourceImages, may_give};
 use super::volume::{Volume, is_marked};
-use crate::files::identify::{IdentifyError, PackageFile, PackagedVisit, each_packaged};
-use crate::format::guest::Piece;
+use crate::files::identify::{IdentifyError, PackageFile};
 use crate::kept_map::LOOK_BYTES;
-use crate::pace::{Pace, ReadPace};
+use crate::pace::ReadPace;
 use crate::policy::{FreedUnit, SharePolicy};
 use crate::scan::{ListedFile, list};
-use crate::selection::Selection;
 use crate::state::State;
 use crate::state::files::Marks;
-
-/// Approximate number of pieces that take as much memory as the other parts of an addition.
-pub(super) const ADDITION_PIECES: usize = 16;
-
-/// Returns how many pieces additions may have in a quarter of the memory. A hostile guest has files in millions of
-/// pieces.
-pub(super) fn pieces_max(memory_bytes: usize) -> usize {
-    memory_bytes / 4 / size_of::<Piece>()
-}
-
-/// Options for the maintenance of a common volume by a pass.
-pub struct GrowOptions<'a> {
-    /// The volume, below the root of the file system.
-    pub volume: &'a Path,
-    /// The images that may give content. The volume has to be among them.
-    pub selection: Selection<'a>,
-    /// For sorting, and for the caches of images.
-    pub memory_bytes: usize,
-    /// Where temporary files go.
-    pub temporary_folder: &'a Path,
-    /// For the names of drafts.
-    pub random: &'a dyn Random,
-    /// Asked before each file, and at each read of an image or of the volume.
-    pub pace: &'a Pace<'a>,
-}
-
-/// Result of the maintenance of a common volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GrowReport {
-    /// Number of contents that two images hold and the volume did not.
-    pub candidates: u64,
-    /// Changes of the volume.
-    pub changed: ChangeCounts,
-    /// Images that could not be examined, and why.
-    pub failed: Vec<(PathBuf, String)>,
-}
 
 /// Adds content that two images hold to a volume, and drops content that no other file refers to, unless a user added
 /// it.
@@ -269,30 +231,10 @@ fn found<'l, S: Substrate>(
     Ok((additions, givers))
 }
 
-/// Visits the packaged files of an image.
-///
-/// # Errors
-/// See [`IdentifyError`].
-pub(super) fn visit<S: Substrate>(
-    substrate: &S,
-    growing: &GrowOptions<'_>,
-    listed: &ListedFile,
-    wants: &mut dyn FnMut([u8; 16], u64) -> bool,
-    take: &mut dyn FnMut(&PackageFile<'_>),
-) -> Result<(), IdentifyError> {
-    let mut visit = PackagedVisit {
-        cache_bytes: growing.memory_bytes / 8,
-        pace: growing.pace,
-        wants_package: &|_| true,
-        wants,
-        take,
-    };
-    each_packaged(substrate, listed, &mut visit)
-}
-
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
+    use std::path::Path;
     use std::time::Duration;
 
     use onefold_block::Clock;
@@ -305,7 +247,8 @@ mod tests {
     use super::*;
     use crate::domain::Domain;
     use crate::format::FileNo;
-    use crate::pace::{Limits, UncountedCpu, Wish};
+    use crate::pace::{Limits, Pace, UncountedCpu, Wish};
+    use crate::selection::Selection;
     use crate::state::StateError;
 
     /// What is kept of an image names its contents, but the image itself cannot be read.

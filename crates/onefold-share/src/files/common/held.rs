@@ -12,9 +12,9 @@ use onefold_sort::{Row, SortWriter};
 use onefold_substrate::Substrate;
 
 use super::CommonError;
-use super::add::ADDITIONS_MAX;
+use super::addition::ADDITIONS_MAX;
 use super::contents::ContentId;
-use super::grow::{GrowOptions, GrowReport, visit};
+use super::growth::{GrowOptions, GrowReport, visit};
 use crate::files::identify::IdentifyError;
 use crate::files::kept::known_packages;
 use crate::format::guest::{KeptClaim, KeptGuest, PhasedPieces, Piece};

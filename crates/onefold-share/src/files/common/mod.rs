@@ -8,17 +8,21 @@
 //! | `generation` | the next generation of a volume: a clone that is changed, checked, and renamed into place |
 //! | `draft`, `plan`, `reading` | that clone, what changes in it, and how it is read back |
 //! | `sources` | the images that give content |
-//! | `add`, `archive`, `grow`, `held` | content that a user adds, and content that a pass finds and drops |
+//! | `addition` | a file that is to be added |
+//! | `add`, `archive` | content that a user adds |
+//! | `growth`, `held`, `grow` | content that a pass finds and drops |
 //!
 //! A volume is never changed in place. docs/decisions/0020-common-volume.md has the reasons.
 
 mod add;
+mod addition;
 mod archive;
 mod commands;
 mod contents;
 mod draft;
 mod generation;
 mod grow;
+mod growth;
 mod held;
 mod names;
 mod plan;
@@ -36,7 +40,8 @@ pub use self::add::{AddOptions, AddReport, add_packages};
 pub use self::archive::{ArchiveAddOptions, add_archives};
 pub use self::contents::{Content, Contents};
 pub use self::generation::{LENGTH_MIN, check, create, remove};
-pub use self::grow::{GrowOptions, GrowReport, grow};
+pub use self::grow::grow;
+pub use self::growth::{GrowOptions, GrowReport};
 pub use self::plan::ChangeCounts;
 pub(crate) use self::volume::is_marked;
 pub use self::volume::{Volume, find, open};

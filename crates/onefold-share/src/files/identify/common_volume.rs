@@ -10,15 +10,23 @@ use super::disk::SubstrateDisk;
 use super::examine::Examiner;
 use super::image_rows::ImageRows;
 use super::kept::Recorder;
+use super::limits::read_bytes_max;
 use super::open::open_listed;
 use super::shared::SharedBlocks;
 use super::systems::each_system;
-use super::watched::{GuestReads, PacedDisk, WatchedDisk, read_bytes_max};
+use super::watched::{GuestReads, PacedDisk, WatchedDisk};
 use super::{Identification, IdentifyError};
-use crate::files::common::Contents;
 use crate::files::tier::Tier;
 use crate::format::guest::KeptClaim;
 use crate::scan::ListedFile;
+
+/// A content of a common volume.
+pub(in crate::files) struct VolumeContent<'a> {
+    pub(in crate::files) digest: [u8; 16],
+    pub(in crate::files) length: u64,
+    /// The path of its file in the volume.
+    pub(in crate::files) path: &'a str,
+}
 
 impl Identification<'_> {
     /// Adds the contents of a common volume, which is the source of each of them; `rank` is the place of its number
@@ -31,7 +39,7 @@ impl Identification<'_> {
         substrate: &S,
         listed: &ListedFile,
         rank: u32,
-        contents: &Contents,
+        contents: &[VolumeContent<'_>],
     ) -> Result<(), IdentifyError> {
         if !self.search.tiers.contains(&Tier::Digest) {
             return Ok(());
@@ -56,14 +64,17 @@ impl Identification<'_> {
 }
 
 /// Adds the contents that the file system on a disk has.
-fn add_contents(examiner: &mut Examiner<'_>, disk: &dyn Disk, contents: &Contents) -> Result<(), IdentifyError> {
+fn add_contents(
+    examiner: &mut Examiner<'_>,
+    disk: &dyn Disk,
+    contents: &[VolumeContent<'_>],
+) -> Result<(), IdentifyError> {
     let guest = Guest::open(disk)?;
     each_system(&guest, &mut |system| {
-        for ((digest, length), content) in contents.iter() {
-            let Some(path) = content.paths.first() else { continue };
-            let Ok(found) = system.tree.find(path.as_bytes(), Links::Keep) else { continue };
-            let is_whole = system.tree.stat(found.file).is_ok_and(|stat| stat.size_bytes == *length);
-            let claim = KeptClaim::Digest(*digest);
+        for content in contents {
+            let Ok(found) = system.tree.find(content.path.as_bytes(), Links::Keep) else { continue };
+            let is_whole = system.tree.stat(found.file).is_ok_and(|stat| stat.size_bytes == content.length);
+            let claim = KeptClaim::Digest(content.digest);
             if is_whole && !examiner.file(system, found.file, claim, None)? {
                 return Ok(());
             }

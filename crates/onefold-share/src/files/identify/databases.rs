@@ -9,9 +9,10 @@ use onefold_guest::tree::{Links, Tree};
 use onefold_substrate::Substrate;
 
 use super::IdentifyError;
+use super::limits::LOOK_BYTES_MAX;
 use super::open::{disk_of, open_listed};
 use super::systems::each_system;
-use super::watched::{GuestReads, LOOK_BYTES_MAX, PacedDisk, WatchedDisk};
+use super::watched::{GuestReads, PacedDisk, WatchedDisk};
 use crate::pace::ReadPace;
 use crate::scan::ListedFile;
 

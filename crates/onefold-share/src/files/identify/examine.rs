@@ -16,27 +16,18 @@ use super::IdentifyError;
 use super::claims::want_probes;
 use super::databases::DatabaseStamps;
 use super::known::KnownFiles;
+use super::limits::{DIGESTS_MAX, claimed_bytes_max, read_bytes_max};
+use super::owned::OwnedFile;
 use super::pieces::Pieces;
-use super::search::Search;
+use super::search::{Search, StopCheck};
 use super::systems::{System, each_system};
 use super::unpackaged::{probes, unpackaged};
-use super::watched::{GuestReads, PacedDisk, WatchedDisk, read_bytes_max};
+use super::watched::{GuestReads, PacedDisk, WatchedDisk};
 use super::whole::digest_of;
 use crate::files::ReadScope;
 use crate::files::packages::PackageNames;
 use crate::files::report::ExaminationReport;
 use crate::format::guest::{KeptClaim, KeptFile, KeptGuest, PhasedPieces};
-use crate::state::StateError;
-
-/// Maximum number of digests of one system that are looked at.
-pub(super) const DIGESTS_MAX: usize = 1_000_000;
-/// Maximum bytes of candidates of one image, as a multiple of the space that it takes up, and some more. Files of a
-/// guest may share blocks, and a hostile guest has a million files that share one long list of extents.
-const BYTES_FOR_LENGTH_MAX: u64 = 4;
-pub(super) const BYTES_MIN: u64 = 64 << 20;
-
-/// Asked from time to time by long work, which ends with the returned error.
-pub(super) type StopCheck<'a> = &'a dyn Fn() -> Result<(), StateError>;
 
 /// Receives the findings of an examination, in order.
 pub(super) trait Findings {
@@ -91,20 +82,6 @@ pub(super) struct Examiner<'e> {
     packages: u32,
     /// Facts about its files from an earlier run.
     known: Option<KnownFiles>,
-}
-
-/// A file that belongs to a package.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct OwnedFile {
-    pub(super) file: GuestFile,
-    /// MD5 digest by the package database.
-    pub(super) digest: [u8; 16],
-    /// Its package, by its index in the list of the image.
-    pub(super) package: Option<u32>,
-    /// Whether its package is one of the later ones.
-    pub(super) is_later: bool,
-    /// Whether its content may enter a common volume.
-    pub(super) is_content: bool,
 }
 
 /// The record of a path in a package database.
@@ -371,10 +348,4 @@ fn described(
     let FileStat { generation, size_bytes, modified, changed, created, .. } = *stat;
     let (tree, system, file) = (system.at, file.system.0, file.file.0);
     KeptFile { package, claim, tree, system, file, generation, size_bytes, modified, changed, created }
-}
-
-/// Returns how many bytes the files of an image may claim. A sparse image can have any length, so the space that it
-/// takes up counts, if that is less.
-pub(super) fn claimed_bytes_max(stat: &HostStat) -> u64 {
-    stat.length.min(stat.allocated).saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN)
 }

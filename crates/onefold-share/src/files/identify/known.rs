@@ -13,8 +13,8 @@ use onefold_guest::tree::{GuestFile, SystemIndex, Tree};
 
 use super::IdentifyError;
 use super::databases::DatabaseStamps;
-use super::examine::{OwnedFile, StopCheck};
-use super::search::Search;
+use super::owned::OwnedFile;
+use super::search::{Search, StopCheck};
 use super::systems::each_system;
 use crate::files::report::ExaminationReport;
 use crate::format::guest::{KeptClaim, KeptFile, KeptGuest};

@@ -11,11 +11,12 @@ use onefold_guest::packages::{self, Digest, Package, PackageDatabase, PackageSta
 use onefold_guest::tree::{GuestFile, PathId, PathSet};
 use onefold_substrate::Substrate;
 
+use super::IdentifyError;
+use super::limits::{DIGESTS_MAX, claimed_bytes_max, read_bytes_max};
 use super::open::{disk_of, open_listed};
 use super::pieces::Pieces;
 use super::systems::{System, each_system};
-use super::watched::{GuestReads, PacedDisk, WatchedDisk, read_bytes_max};
-use super::{DIGESTS_MAX, IdentifyError, claimed_bytes_max};
+use super::watched::{GuestReads, PacedDisk, WatchedDisk};
 use crate::format::guest::Piece;
 use crate::pace::Pace;
 use crate::scan::ListedFile;

@@ -4,6 +4,10 @@ use super::Baseline;
 use crate::files::ReadScope;
 use crate::files::tier::Tier;
 use crate::pace::ReadPace;
+use crate::state::StateError;
+
+/// Asked from time to time by long work, which ends with the returned error.
+pub(super) type StopCheck<'a> = &'a dyn Fn() -> Result<(), StateError>;
 
 /// Options of the search in the guests of a run.
 #[derive(Clone, Copy)]

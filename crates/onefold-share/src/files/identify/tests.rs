@@ -6,7 +6,7 @@ use onefold_substrate::{FileStat as HostStat, Files, Refusal};
 use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
 use super::claims::Circle;
-use super::examine::BYTES_MIN;
+use super::limits::{BYTES_MIN, claimed_bytes_max};
 use super::*;
 use crate::domain::Domain;
 use crate::files::{ReadScope, Tier};

@@ -10,21 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_disk::{Disk, DiskError, FilePlacement};
-use onefold_substrate::FileStat;
 
-use super::{IdentifyError, claimed_bytes_max};
+use super::IdentifyError;
 use crate::pace::{ReadPace, StopRequest};
 use crate::state::StateError;
-
-/// Maximum bytes that readers may ask for to find a guest and its databases. Journals have a gigabyte each, and are
-/// read when a file system is opened.
-pub(super) const LOOK_BYTES_MAX: u64 = 4 << 30;
-
-/// Returns how many bytes the readers of an image may ask for during its examination: the bytes that its files may
-/// claim, as many again for tables and directories, and those for finding the guest.
-pub(super) fn read_bytes_max(stat: &FileStat) -> u64 {
-    claimed_bytes_max(stat).saturating_mul(2).saturating_add(LOOK_BYTES_MAX)
-}
 
 /// The reads of one image.
 pub(super) struct GuestReads<'p> {
