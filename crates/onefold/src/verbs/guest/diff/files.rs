@@ -12,15 +12,16 @@ use serde_json::{Value, json};
 
 use super::DiffSide;
 use super::content::{self, ComparedFile, OfSide, SideError};
+use crate::failure::{Exit, Failure};
 use crate::output::{RowForm, StdoutListing};
 use crate::verbs::guest::describe::{kind_name, path_members};
 use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::ls::below;
 use crate::verbs::guest::streaming::PrintResult;
 
-/// Maximum number of bytes of names in a directory that are compared, plus [`ENTRY_BYTES`] for each name: a million
-/// usual names. The names of both sides are in memory.
-const ENTRIES_BYTES_MAX: usize = 96 << 20;
+/// Maximum number of bytes of names in a directory that are compared, plus [`ENTRY_BYTES`] for each name: 500,000 usual
+/// names. The names of both sides are in memory, beside the caches of both images.
+const ENTRIES_BYTES_MAX: usize = 36 << 20;
 const ENTRY_BYTES: usize = 64;
 /// Length of a path at which a comparison goes no deeper. A path that programs can name has at most 4096 bytes.
 const PATH_BYTES_MAX: usize = 64 << 10;
@@ -136,7 +137,9 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
             self.of(side).failed_path(path, &error);
         }
         if entries.is_full {
-            self.of(side).failed_walk(path, &WalkError::TooMany);
+            let failure = Failure::new(format!("cannot compare all of `{}`", path.shown()))
+                .because_of("it has more names than a comparison remembers");
+            self.of(side).failed(Failure { exit: Exit::Damage, ..failure });
         }
         entries.all.sort_unstable_by(|one, two| one.name.cmp(&two.name));
         entries.all
