@@ -99,7 +99,15 @@ impl Engine {
         // Before the items are removed, which may take a block.
         let places = self.keep_places(&summaries)?;
         let blocks = self.reserve_saved(&filter);
-        self.name_saved_runs(&named(&places, SUMMARIES_GENERATION).collect::<Vec<_>>())?;
+        let kept: Vec<FilterRun> = named(&places, SUMMARIES_GENERATION).collect();
+        match self.name_saved_runs(&kept) {
+            // A pool must open however full it is. To remove items takes less than to write them anew.
+            Err(PoolError::NoSpace) if !kept.is_empty() => {
+                self.replace_places(Vec::new());
+                self.name_saved_runs(&[])?;
+            }
+            named => named?,
+        }
         // The next change makes what was saved wrong. So before it, the items of the filter must be gone, and the next
         // transaction must have another number than the summaries.
         self.commit()?;

@@ -634,3 +634,19 @@ fn a_checkpoint_goes_on_without_its_summaries() {
         assert_eq!(of_summaries, 1, "one of {count} writes is not needed: {trials:?}");
     }
 }
+
+#[test]
+fn a_pool_without_any_free_block_opens_after_a_crash() {
+    let groups = 100;
+    let (device, engine) = keeping(groups);
+    let fill = |op: &mut Op<'_>| {
+        let available = op.blocks_available();
+        op.set_state(Field::DataBlocks, op.state(Field::DataBlocks) + available)
+    };
+    engine.run(Privilege::Freeing, fill).unwrap();
+    engine.commit().unwrap();
+    drop(engine);
+    let engine = reopen(&device);
+    assert!(engine.meta().groups.summary_places.is_empty());
+    assert!(engine.saved_runs().unwrap().is_empty());
+}
